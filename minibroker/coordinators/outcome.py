@@ -1,0 +1,61 @@
+"""What a coordinator decides: the records to append, the answer, and what to do once they are durable.
+
+A coordinator method is a function of its state, the request and now. It returns an `Outcome` and changes nothing; the
+host (`minibroker.runtime.coordinator_host`) appends the records, has them replayed, and only then lets the answer go.
+The idea is that of Kafka's CoordinatorResult.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from minibroker_protocol.dsl import Data
+from minibroker_protocol.errors import ErrorCode
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """One record of an internal topic: typed key and value; `value` None is a tombstone.
+
+    On disk key and value each start with an int16: `key_type` for the key, `value_version` for the value.
+    """
+
+    key_type: int
+    key: Data
+    value: Data | None
+    value_version: int = 0
+    key_version: int = 0
+
+    def key_bytes(self) -> bytes:
+        return self.key_type.to_bytes(2, "big") + self.key.encode(self.key_version)
+
+    def value_bytes(self) -> bytes | None:
+        if self.value is None:
+            return None
+        return self.value_version.to_bytes(2, "big") + self.value.encode(self.value_version)
+
+
+@dataclass(slots=True)
+class Outcome(Generic[R]):
+    """A decision. `response` is what the caller gets once `records` are durable.
+
+    on_error: makes the response when the append is refused; gets the coordinator-level error (COORDINATOR_NOT_AVAILABLE,
+        NOT_COORDINATOR, UNKNOWN_SERVER_ERROR …), see Kafka's appendTransactionToLog and CoordinatorRuntime.
+    before_append / on_abandon: volatile bookkeeping around an append in flight (a pending transition), never state.
+    after_commit: runs after the records were replayed, before the response leaves (send markers, arm timers).
+    producer_id .. transactional: set for batches written inside a transaction (TxnOffsetCommit).
+    """
+
+    response: R
+    records: tuple[CoordinatorRecord, ...] = ()
+    on_error: Callable[[ErrorCode], R] | None = None
+    before_append: Callable[[], None] | None = None
+    on_abandon: Callable[[], None] | None = None
+    after_commit: Callable[[], None] | None = None
+    producer_id: int = -1
+    producer_epoch: int = -1
+    transactional: bool = False

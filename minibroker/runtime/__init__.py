@@ -1,0 +1,1 @@
+"""Runs outcomes: deferred results, coroutines without an event loop, clocks, timers and executors."""

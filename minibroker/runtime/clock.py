@@ -1,0 +1,143 @@
+"""The two clocks.
+
+The *broker clock* drives transaction timeouts, expirations, retention and sweeps; a test can freeze and advance it.
+Waits that a request carries (fetch max wait, produce timeout, rebalance delays) stay on real time and use `Timers`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """Calls on real time (asyncio's loop, or the schedule of a simulation)."""
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle: ...
+
+
+class _BrokerTimer:
+    __slots__ = ("callback", "due_ms")
+
+    def __init__(self, due_ms: int, callback: Callable[[], None]) -> None:
+        self.due_ms = due_ms
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class BrokerClock:
+    """Wall-clock milliseconds that can be frozen and moved forward, with timers that fire as it passes them.
+
+    `advance` runs everything that falls due, in order, before it returns. While the clock runs, one real-time wake-up is
+    kept armed for the earliest timer.
+    """
+
+    def __init__(self, timers: Timers, wall_ms: Callable[[], int] | None = None) -> None:
+        self._timers = timers
+        self._wall_ms = wall_ms or (lambda: time.time_ns() // 1_000_000)
+        self._offset_ms = 0
+        self._frozen_at_ms: int | None = None
+        self._queue: list[tuple[int, int, _BrokerTimer]] = []
+        self._count = 0
+        self._wakeup: TimerHandle | None = None
+        self._wakeup_due_ms = 0
+
+    def now_ms(self) -> int:
+        if self._frozen_at_ms is not None:
+            return self._frozen_at_ms
+        return self._wall_ms() + self._offset_ms
+
+    @property
+    def frozen(self) -> bool:
+        return self._frozen_at_ms is not None
+
+    def freeze(self) -> int:
+        """Stop the clock; returns the time it stopped at."""
+        if self._frozen_at_ms is None:
+            self._frozen_at_ms = self.now_ms()
+        return self._frozen_at_ms
+
+    def unfreeze(self) -> None:
+        """Let the clock run on from where it stands."""
+        if self._frozen_at_ms is not None:
+            self._offset_ms = self._frozen_at_ms - self._wall_ms()
+            self._frozen_at_ms = None
+            self._arm()
+
+    def advance(self, delta_ms: int) -> int:
+        """Move forward by `delta_ms` (>= 0), running due timers on the way; returns the new time."""
+        if delta_ms < 0:
+            raise ValueError("the broker clock never goes back")
+        target_ms = self.now_ms() + delta_ms
+        while self._queue and self._queue[0][0] <= target_ms:
+            due_ms, _, timer = heapq.heappop(self._queue)
+            self._set(max(due_ms, self.now_ms()))
+            self._fire(timer)
+        self._set(max(target_ms, self.now_ms()))
+        self._arm()
+        return self.now_ms()
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` once the broker clock has passed now + `delay_ms`."""
+        due_ms = self.now_ms() + max(0, round(delay_ms))
+        timer = _BrokerTimer(due_ms, callback)
+        self._count += 1
+        heapq.heappush(self._queue, (due_ms, self._count, timer))
+        self._arm()
+        return timer
+
+    def close(self) -> None:
+        """Drop every timer."""
+        self._queue.clear()
+        if self._wakeup is not None:
+            self._wakeup.cancel()
+            self._wakeup = None
+
+    def _set(self, now_ms: int) -> None:
+        if self._frozen_at_ms is not None:
+            self._frozen_at_ms = now_ms
+        else:
+            self._offset_ms = now_ms - self._wall_ms()
+
+    def _arm(self) -> None:
+        while self._queue and self._queue[0][2].callback is None:
+            heapq.heappop(self._queue)
+        if self._frozen_at_ms is not None or not self._queue:
+            return
+        due_ms = self._queue[0][0]
+        if self._wakeup is not None:
+            if self._wakeup_due_ms <= due_ms:
+                return
+            self._wakeup.cancel()
+        self._wakeup_due_ms = due_ms
+        self._wakeup = self._timers.call_later(max(0, due_ms - self.now_ms()), self._wake)
+
+    def _wake(self) -> None:
+        self._wakeup = None
+        if self._frozen_at_ms is not None:
+            return
+        now_ms = self.now_ms()
+        while self._queue and self._queue[0][0] <= now_ms:
+            _, _, timer = heapq.heappop(self._queue)
+            self._fire(timer)
+        self._arm()
+
+    @staticmethod
+    def _fire(timer: _BrokerTimer) -> None:
+        callback, timer.callback = timer.callback, None
+        if callback is not None:
+            callback()

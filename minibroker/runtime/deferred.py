@@ -1,0 +1,120 @@
+"""Results that arrive later, and coroutines that wait for them, without an event loop.
+
+Handlers and coordinators must run the same way under asyncio and inside a simulation, so nothing here knows a loop: a
+`Deferred` calls back when it is resolved, and `spawn` drives an ``async def`` function from one `Deferred` to the next.
+A coroutine that never has to wait runs to its end inside `spawn`, at the cost of a function call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+_PENDING: Any = object()
+
+
+class Deferred(Generic[T]):
+    """A value or an exception that somebody will deliver exactly once."""
+
+    __slots__ = ("_callbacks", "_error", "_value")
+
+    def __init__(self) -> None:
+        self._value: T = _PENDING
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Deferred[T]], None]] | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._value is not _PENDING or self._error is not None
+
+    def resolve(self, value: T) -> None:
+        """Deliver `value`; a second delivery is a bug of the caller."""
+        if self.done:
+            raise RuntimeError("already resolved")
+        self._value = value
+        self._run_callbacks()
+
+    def fail(self, error: BaseException) -> None:
+        """Deliver an exception instead of a value."""
+        if self.done:
+            raise RuntimeError("already resolved")
+        self._error = error
+        self._run_callbacks()
+
+    def result(self) -> T:
+        """The value; raises what was delivered with `fail`, or RuntimeError when nothing was delivered yet."""
+        if self._error is not None:
+            raise self._error
+        if self._value is _PENDING:
+            raise RuntimeError("not resolved yet")
+        return self._value
+
+    def then(self, callback: Callable[[Deferred[T]], None]) -> None:
+        """Call `callback(self)` once the value is there, at once when it already is."""
+        if self.done:
+            callback(self)
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+
+    def _run_callbacks(self) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
+            callback(self)
+
+    def __await__(self) -> Generator[Deferred[T], None, T]:
+        if not self.done:
+            yield self
+        return self.result()
+
+
+def resolved(value: T) -> Deferred[T]:
+    """A Deferred that already holds `value`."""
+    deferred: Deferred[T] = Deferred()
+    deferred.resolve(value)
+    return deferred
+
+
+def spawn(coroutine: Coroutine[Deferred[Any], None, T]) -> Deferred[T]:
+    """Run `coroutine` up to its first unresolved Deferred; the result stands for its end."""
+    outcome: Deferred[T] = Deferred()
+    _advance(coroutine, outcome)
+    return outcome
+
+
+def _advance(coroutine: Coroutine[Deferred[Any], None, T], outcome: Deferred[T]) -> None:
+    try:
+        awaited = coroutine.send(None)
+    except StopIteration as stop:
+        outcome.resolve(cast("T", stop.value))
+    except Exception as error:  # delivered to whoever waits for the coroutine
+        outcome.fail(error)
+    else:
+        # The awaited value is read by Deferred.__await__ itself, so the callback only wakes the coroutine.
+        awaited.then(lambda _: _advance(coroutine, outcome))
+
+
+def gather(deferreds: Iterable[Deferred[T]]) -> Deferred[list[T]]:
+    """All values in order; the first failure fails the whole once every one is done."""
+    waiting = list(deferreds)
+    together: Deferred[list[T]] = Deferred()
+    left = len(waiting)
+    if left == 0:
+        together.resolve([])
+        return together
+
+    def one_done(_: Deferred[T]) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            try:
+                together.resolve([d.result() for d in waiting])
+            except Exception as error:
+                together.fail(error)
+
+    for deferred in waiting:
+        deferred.then(one_done)
+    return together
