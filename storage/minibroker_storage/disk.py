@@ -1,0 +1,132 @@
+"""The seam between the log and whatever keeps its bytes.
+
+Paths are relative to the disk's root and use ``/`` on every platform. Every failure is a :class:`StorageError`; a call that
+failed may have had any part of its effect, and the caller is told nothing more than a power cut would tell it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class StorageError(OSError):
+    """A disk call failed; ``filename`` is the path relative to the disk's root."""
+
+    @classmethod
+    def of(cls, error: OSError, path: str) -> StorageError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC):
+            return DiskFull(error.errno, error.strerror or "no space left", path)
+        if isinstance(error, FileNotFoundError):
+            return NotFound(error.errno, error.strerror or "no such file", path)
+        return cls(error.errno or 0, error.strerror or str(error), path)
+
+
+class DiskFull(StorageError):
+    """No room is left for a write."""
+
+
+class NotFound(StorageError):
+    """The file or directory is not there."""
+
+
+class DiskFile(Protocol):
+    """One file, opened on first use. ``size`` counts the bytes this object has been told of, so that a write
+    which failed half-way leaves no byte that a reader of this object can see."""
+
+    path: str
+
+    @property
+    def size(self) -> int: ...
+
+    def pread(self, n: int, offset: int) -> bytes:
+        """At most ``n`` bytes from ``offset``; shorter only at the end of the file."""
+        ...
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Writes the buffers after the last byte and returns the position of the first."""
+        ...
+
+    def pwrite(self, data: Buffer, offset: int) -> None: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Returns when every byte written so far survives a power cut."""
+        ...
+
+    def close(self) -> None:
+        """Gives the handle back. A later call opens the file again."""
+        ...
+
+
+class Disk(Protocol):
+    """A directory tree. Parents of a created file must exist."""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """The file is touched on first use; with ``create`` an empty one is made now when there is none."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str = "") -> list[str]:
+        """Names in a directory, sorted. ``NotFound`` when there is none."""
+        ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def make_dir(self, path: str) -> None:
+        """Makes the directory and its parents; one that is there is left alone."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Moves a file or a directory; a file at ``new`` is replaced."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file's content last changed, ms since the epoch."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def sync_dir(self, path: str) -> None:
+        """Makes creations, renames and removals in a directory survive a power cut."""
+        ...
+
+    def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        """Replaces a file's content whole, by way of ``<path>.tmp``; after a crash the old or the new content is there."""
+        ...
+
+    def lock(self, path: str, holder: str) -> DirLock:
+        """Takes an exclusive lock file and writes ``holder`` into it; :class:`Locked` when another process has it."""
+        ...
+
+    def close(self) -> None:
+        """Closes every handle."""
+        ...
+
+
+class DirLock(Protocol):
+    def release(self) -> None: ...
+
+
+class Locked(Exception):
+    """The lock file is held; ``holder`` is what its owner wrote into it."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(f"{path} is locked by {holder or 'another process'}")
+        self.path = path
+        self.holder = holder
+
+
+def join(*parts: str) -> str:
+    return "/".join(part for part in parts if part)
