@@ -1,0 +1,268 @@
+"""The header of a record batch (magic 2): read, checked by CRC and patched in place, without looking at the records.
+
+Layout: Kafka's DefaultRecordBatch. The CRC-32C covers attributes..end, so base offset and leader epoch can be set by
+the leader without computing it again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from minibroker_protocol.errors import Malformed
+
+from .sequences import NO_SEQUENCE, increment_sequence
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Buffer: TypeAlias = bytes | bytearray | memoryview
+
+HEADER_SIZE = 61
+LOG_OVERHEAD = 12
+"""Bytes of base offset and batch length, which batch_length does not count."""
+MAGIC = 2
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
+COMPRESSION_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+TRANSACTIONAL_MASK = 0x10
+CONTROL_MASK = 0x20
+DELETE_HORIZON_MASK = 0x40
+
+ATTRIBUTES_OFFSET = 21
+_MAGIC_OFFSET = 16
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET = struct.Struct(">q")
+_LENGTH = struct.Struct(">i")
+_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+
+
+class CorruptBatch(Malformed):
+    """Bytes that cannot be a record batch, or whose checksum is wrong (Kafka: CORRUPT_MESSAGE)."""
+
+
+class UnsupportedMagic(CorruptBatch):
+    """A message of a format before record batches: magic 0 or 1."""
+
+
+def _load_crc32c(data: Buffer) -> int:
+    global crc32c
+    from crc32c import crc32c as function
+
+    crc32c = function
+    return function(data)
+
+
+crc32c: Callable[[Buffer], int] = _load_crc32c
+"""CRC-32C of a buffer; the library is imported by the first call."""
+
+
+class BatchHeader:
+    """The 13 header fields of a batch, as stored, and what follows from them."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "batch_length",
+        "crc",
+        "last_offset_delta",
+        "magic",
+        "max_timestamp",
+        "partition_leader_epoch",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+    )
+
+    def __init__(
+        self,
+        base_offset: int,
+        batch_length: int,
+        partition_leader_epoch: int,
+        magic: int,
+        crc: int,
+        attributes: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+    ) -> None:
+        self.base_offset = base_offset
+        self.batch_length = batch_length
+        self.partition_leader_epoch = partition_leader_epoch
+        self.magic = magic
+        self.crc = crc
+        self.attributes = attributes
+        self.last_offset_delta = last_offset_delta
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = max_timestamp
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.record_count = record_count
+
+    def _astuple(self) -> tuple[int, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BatchHeader) and self._astuple() == other._astuple()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"BatchHeader({', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)})"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; -1 for a batch without sequences."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def has_producer_id(self) -> bool:
+        """Kafka takes any id below 0 as none."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def compression(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd, 5-7 not assigned."""
+        return self.attributes & COMPRESSION_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_MASK != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_MASK != 0
+
+    @property
+    def log_append_time(self) -> bool:
+        """The records' timestamp is the broker's: max_timestamp for all of them."""
+        return self.attributes & TIMESTAMP_TYPE_MASK != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """base_timestamp is the time from which tombstones and markers may be removed (KIP-534)."""
+        return self.attributes & DELETE_HORIZON_MASK != 0
+
+
+def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at `pos`. The batch's end need not be in the buffer; its checksum is not looked at.
+
+    Raises UnsupportedMagic for magic 0 and 1, CorruptBatch for fewer bytes than a header or an impossible length.
+    """
+    try:
+        header = BatchHeader(*HEADER.unpack_from(buf, pos))
+    except struct.error:
+        _refuse_old_magic(buf, pos)
+        left = max(len(buf) - pos, 0)
+        raise CorruptBatch(f"record batch v2: {left} bytes at position {pos}, a header has {HEADER_SIZE}") from None
+    if header.magic != MAGIC:
+        _refuse_old_magic(buf, pos)
+        raise CorruptBatch(f"record batch v2: magic is {header.magic} at position {pos}")
+    if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
+        raise CorruptBatch(f"record batch v2: batch_length is {header.batch_length} at position {pos}")
+    return header
+
+
+def _refuse_old_magic(buf: Buffer, pos: int) -> None:
+    if len(buf) - pos > _MAGIC_OFFSET and buf[pos + _MAGIC_OFFSET] in (0, 1):
+        raise UnsupportedMagic(f"record batch v2: magic is {buf[pos + _MAGIC_OFFSET]} at position {pos}")
+
+
+def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole batch from `pos` on; a last batch that is cut off is left out, as a fetch
+    may end in one. Raises CorruptBatch where bytes cannot be a batch."""
+    end = len(buf)
+    while end - pos >= LOG_OVERHEAD:
+        (length,) = _LENGTH.unpack_from(buf, pos + 8)
+        if length >= 0 and end - pos - LOG_OVERHEAD < length:
+            return
+        header = parse_header(buf, pos)
+        yield pos, header
+        pos += header.size
+
+
+def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
+    """Whether the batch at `pos` is whole and its bytes have the checksum its header names."""
+    end = pos + header.size
+    if end > len(buf):
+        return False
+    return crc32c(memoryview(buf)[pos + ATTRIBUTES_OFFSET : end]) == header.crc
+
+
+def batch_crc(buf: Buffer, pos: int, size: int) -> int:
+    """The checksum that the batch of `size` bytes at `pos` ought to name."""
+    return crc32c(memoryview(buf)[pos + ATTRIBUTES_OFFSET : pos + size])
+
+
+def patch_offsets(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
+    """Set base offset and partition leader epoch in place. The CRC covers neither."""
+    _OFFSET.pack_into(buf, pos, base_offset)
+    _EPOCH.pack_into(buf, pos + 12, leader_epoch)
+
+
+def rewrite_header(buf: bytearray | memoryview, pos: int, header: BatchHeader) -> None:
+    """Write `header` over the one at `pos` and give it the right CRC (also in `header`)."""
+    header.crc = 0
+    pack_header(buf, pos, header)
+    header.crc = batch_crc(buf, pos, header.size)
+    _CRC.pack_into(buf, pos + 17, header.crc)
+
+
+def pack_header(buf: bytearray | memoryview, pos: int, header: BatchHeader) -> None:
+    """Write `header` at `pos` as it is, its CRC included."""
+    HEADER.pack_into(
+        buf,
+        pos,
+        header.base_offset,
+        header.batch_length,
+        header.partition_leader_epoch,
+        header.magic,
+        header.crc,
+        header.attributes,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
+
+
+def patch_timestamps(buf: bytearray | memoryview, pos: int, *, log_append_time_ms: int) -> BatchHeader:
+    """Make the batch at `pos` one with LogAppendTime: attribute and max timestamp are set, the records' own deltas
+    stay, the CRC is computed anew. Returns the new header."""
+    header = parse_header(buf, pos)
+    header.attributes |= TIMESTAMP_TYPE_MASK
+    header.max_timestamp = log_append_time_ms
+    rewrite_header(buf, pos, header)
+    return header

@@ -1,0 +1,170 @@
+"""Record batches written from records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .batch import (
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    rewrite_header,
+)
+from .compression import compress
+from .sequences import NO_SEQUENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .walk import Record
+
+_INT64 = 1 << 64
+_INT64_SIGN = 1 << 63
+
+
+def _encode_varint(n: int) -> bytes:
+    n = (n << 1) ^ (n >> 63)
+    if n < 0x80:
+        return bytes((n,))
+    if n < 0x4000:
+        return bytes((n & 0x7F | 0x80, n >> 7))
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+_SMALL = [_encode_varint(n) for n in range(1024)]
+_NULL = _encode_varint(-1)
+
+
+def encode_varint(n: int) -> bytes:
+    """`n` (up to 64 bits, signed) as a zig-zag varint, as records have their numbers."""
+    return _SMALL[n] if 0 <= n < 1024 else _encode_varint(n)
+
+
+def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> list[bytes | bytearray | memoryview]:
+    """The pieces of one record, its size first."""
+    key, value = record.key, record.value
+    parts: list[bytes | bytearray | memoryview] = [
+        b"",
+        b"\0",  # attributes, unused
+        encode_varint(timestamp_delta),
+        encode_varint(offset_delta),
+    ]
+    for part in (key, value):
+        if part is None:
+            parts.append(_NULL)
+        else:
+            parts.append(encode_varint(len(part)))
+            parts.append(part)
+    headers = record.headers
+    parts.append(encode_varint(len(headers)))
+    for name, content in headers:
+        raw = name.encode() if isinstance(name, str) else name
+        parts.append(encode_varint(len(raw)))
+        parts.append(raw)
+        if content is None:
+            parts.append(_NULL)
+        else:
+            parts.append(encode_varint(len(content)))
+            parts.append(content)
+    parts[0] = encode_varint(sum(map(len, parts)))
+    return parts
+
+
+def encode_records(records: Sequence[Record], *, base_timestamp: int, base_offset: int | None = None) -> bytes:
+    """The records' bytes before compression. Offset deltas are 0, 1, 2, ... or, with `base_offset`, those of the
+    records' own offsets."""
+    parts: list[bytes | bytearray | memoryview] = []
+    for i, record in enumerate(records):
+        delta = record.timestamp - base_timestamp
+        if not -_INT64_SIGN <= delta < _INT64_SIGN:
+            delta = (delta + _INT64_SIGN) % _INT64 - _INT64_SIGN
+        parts += encode_record(record, delta, i if base_offset is None else record.offset - base_offset)
+    return b"".join(parts)
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: int = 0,
+    timestamp_type: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    delete_horizon_ms: int | None = None,
+    keep_offsets: bool = False,
+    last_offset_delta: int | None = None,
+    base_timestamp: int | None = None,
+    max_timestamp: int | None = None,
+) -> bytearray:
+    """One batch of magic 2 with a right CRC, writable so that its offsets can be patched.
+
+    records: may be empty (compaction keeps such batches for their header); their timestamps are ms.
+    keep_offsets: offset deltas from the records' own offsets instead of 0..n-1 (compaction leaves gaps);
+    last_offset_delta then says where the batch ends. base_timestamp: default the first record's;
+    max_timestamp: default the largest (with timestamp_type 1 it is every record's time).
+    delete_horizon_ms takes base_timestamp's place (KIP-534).
+    """
+    if base_timestamp is None:
+        base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    attributes = compression
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+        attributes |= DELETE_HORIZON_MASK
+    if max_timestamp is None:
+        max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+    if timestamp_type:
+        attributes |= TIMESTAMP_TYPE_MASK
+    if transactional:
+        attributes |= TRANSACTIONAL_MASK
+    if control:
+        attributes |= CONTROL_MASK
+    if last_offset_delta is None:
+        if keep_offsets and records:
+            last_offset_delta = records[-1].offset - base_offset
+        else:
+            last_offset_delta = max(len(records) - 1, 0)
+    payload = encode_records(records, base_timestamp=base_timestamp, base_offset=base_offset if keep_offsets else None)
+    if compression and records:
+        payload = compress(compression, payload)
+    header = BatchHeader(
+        base_offset,
+        HEADER_SIZE - LOG_OVERHEAD + len(payload),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    return assemble(header, payload)
+
+
+def assemble(header: BatchHeader, payload: bytes | bytearray | memoryview) -> bytearray:
+    """A batch of this header and these bytes after it; batch length and CRC are set in `header` too."""
+    header.batch_length = HEADER_SIZE - LOG_OVERHEAD + len(payload)
+    out = bytearray(HEADER_SIZE)
+    out += payload
+    rewrite_header(out, 0, header)
+    return out

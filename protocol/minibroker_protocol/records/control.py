@@ -1,0 +1,92 @@
+"""Control records: transaction markers and the log's own notes, one record to a batch (KIP-98)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .build import build_batch
+from .walk import InvalidRecords, Record
+
+_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+_VERSION = 0
+
+
+class ControlType(IntEnum):
+    """Kafka's ControlRecordType."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+    UNKNOWN = -1
+    """A type not known here; readers skip it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """A control record's key, and of a marker's value the epoch of the coordinator that wrote it."""
+
+    type: ControlType
+    version: int
+    coordinator_epoch: int | None
+
+    @property
+    def is_marker(self) -> bool:
+        return self.type in (ControlType.ABORT, ControlType.COMMIT)
+
+
+def end_txn_marker(
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    commit: bool,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The batch (78 bytes) that ends a transaction on a partition."""
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    record = Record(
+        base_offset,
+        timestamp_ms,
+        _KEY.pack(_VERSION, kind),
+        _MARKER_VALUE.pack(_VERSION, coordinator_epoch),
+    )
+    return build_batch(
+        [record],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def parse_control(record: Record) -> ControlRecord:
+    """What a record of a control batch says. Raises InvalidRecords when key or marker value are too short."""
+    key, value = record.key, record.value
+    if key is None or len(key) < _KEY.size:
+        raise InvalidRecords(f"control record: key of {'no' if key is None else len(key)} bytes")
+    version, number = _KEY.unpack_from(key)
+    if version < 0:
+        raise InvalidRecords(f"control record: key version {version}")
+    try:
+        kind = ControlType(number)
+    except ValueError:
+        kind = ControlType.UNKNOWN
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        return ControlRecord(kind, version, None)
+    if value is None or len(value) < _MARKER_VALUE.size:
+        raise InvalidRecords(f"control record: marker value of {'no' if value is None else len(value)} bytes")
+    value_version, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
+    if value_version < 0:
+        raise InvalidRecords(f"control record: marker value version {value_version}")
+    return ControlRecord(kind, version, coordinator_epoch)
