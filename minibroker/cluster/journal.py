@@ -1,0 +1,73 @@
+"""What the controller must remember across restarts: one JSON object a line, replayed at start.
+
+The part that KRaft's metadata log plays for Kafka. A torn last line (power lost while it was written) is dropped; the
+change it held was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.disk import Disk, DiskFile, StorageError
+
+JOURNAL = "metadata.journal"
+FORMAT = 1
+
+Entry = dict[str, Any]
+
+
+class MetadataJournal:
+    """Append-only file of entries; each has a ``type``."""
+
+    def __init__(self, disk: Disk, path: str = JOURNAL) -> None:
+        self._disk = disk
+        self._path = path
+        self._file: DiskFile | None = None
+
+    def replay(self) -> Iterator[Entry]:
+        """Every whole entry in order; cuts a torn tail off. Raises ApiError naming the line of a damaged one."""
+        if not self._disk.exists(self._path):
+            return
+        file = self._open()
+        data = file.pread(file.size, 0)
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            file.truncate(whole)
+        for number, line in enumerate(data[:whole].splitlines(), start=1):
+            try:
+                entry = json.loads(line)
+            except ValueError as error:
+                raise ApiError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path} line {number}: expected a JSON object, {error}"
+                ) from None
+            if not isinstance(entry, dict) or "type" not in entry:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path} line {number}: no entry type")
+            yield entry
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one entry; raises ApiError(KAFKA_STORAGE_ERROR) and leaves no part of it when the disk refuses."""
+        file = self._open()
+        before = file.size
+        try:
+            file.append([json.dumps(entry, separators=(",", ":")).encode() + b"\n"])
+        except StorageError as error:
+            file.truncate(before)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> DiskFile:
+        if self._file is None:
+            self._file = self._disk.open(self._path, create=True)
+        return self._file

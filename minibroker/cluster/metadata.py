@@ -1,0 +1,117 @@
+"""The cluster's metadata as an immutable image (Kafka's MetadataImage).
+
+The controller makes a new image for each change and hands it to every broker; nobody writes into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+NO_LEADER = -1
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """replicas, isr: node ids. leader: node id or NO_LEADER. partition_epoch grows with every change of this partition."""
+
+    index: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...]
+    configs: Mapping[str, str] = _EMPTY
+
+    @property
+    def internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """offset: number of changes so far; FinalizedFeaturesEpoch is read from it."""
+
+    cluster_id: str
+    controller_id: int
+    offset: int = 0
+    brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, TopicImage] = field(default_factory=lambda: MappingProxyType({}))
+    topic_names: Mapping[bytes, str] = field(default_factory=lambda: MappingProxyType({}))
+    features: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics.get(name)
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        image = self.topics.get(topic)
+        if image is None or not 0 <= index < len(image.partitions):
+            return None
+        return image.partitions[index]
+
+    def leader_of(self, topic: str, index: int) -> int | None:
+        """Node id of the leader; None when the partition is unknown or has none."""
+        partition = self.partition(topic, index)
+        if partition is None or partition.leader == NO_LEADER:
+            return None
+        return partition.leader
+
+    def feature(self, name: str) -> int:
+        """Finalized level of a feature such as ``transaction.version``; 0 when it is not finalized."""
+        return self.features.get(name, 0)
+
+    def with_topic(self, topic: TopicImage) -> MetadataImage:
+        topics = dict(self.topics)
+        topics[topic.name] = topic
+        names = self.topic_names
+        if names.get(topic.topic_id) != topic.name:
+            names = dict(names)
+            names[topic.topic_id] = topic.name
+        return replace(self, topics=topics, topic_names=names, offset=self.offset + 1)
+
+    def without_topic(self, name: str) -> MetadataImage:
+        topics = dict(self.topics)
+        gone = topics.pop(name)
+        names = dict(self.topic_names)
+        names.pop(gone.topic_id, None)
+        return replace(self, topics=topics, topic_names=names, offset=self.offset + 1)
+
+    def with_broker(self, broker: BrokerImage) -> MetadataImage:
+        return replace(self, brokers={**self.brokers, broker.node_id: broker}, offset=self.offset + 1)
+
+    def with_feature(self, name: str, level: int) -> MetadataImage:
+        features = dict(self.features)
+        if level == 0:
+            features.pop(name, None)
+        else:
+            features[name] = level
+        return replace(self, features=features, offset=self.offset + 1)
+
+    def with_broker_configs(self, node: str, configs: Mapping[str, str]) -> MetadataImage:
+        """`node`: a node id as text, or "" for the cluster-wide default."""
+        return replace(self, broker_configs={**self.broker_configs, node: dict(configs)}, offset=self.offset + 1)
+
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, "__share_group_state"})

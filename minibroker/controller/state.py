@@ -1,0 +1,205 @@
+"""The controller's state: one image, changed only by applying journal entries.
+
+A change is written to the journal first and applied from the written entry, so that a restart, which replays the same
+entries, ends at the same image.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+from minibroker.cluster.metadata import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from minibroker.controller.journal import Entry, MetadataJournal
+from minibroker.settings import Settings
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+"""Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
+
+Publish = Callable[[MetadataImage], None]
+
+
+def encode_id(topic_id: bytes) -> str:
+    """A 16-byte id as Kafka prints it: url-safe base64 without padding."""
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def decode_id(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+class ControllerState:
+    """Image, journal and the ids still to give out.
+
+    image: the current MetadataImage. random: draws topic ids. publish: told of every new image.
+    """
+
+    def __init__(
+        self, settings: Settings, journal: MetadataJournal, random: Random, *, cluster_id: str, controller_id: int
+    ) -> None:
+        self.settings = settings
+        self.image = MetadataImage(cluster_id=cluster_id, controller_id=controller_id)
+        self.next_producer_id = 0
+        self._journal = journal
+        self._random = random
+        self._publishers: list[Publish] = []
+
+    def subscribe(self, publish: Publish) -> None:
+        self._publishers.append(publish)
+
+    # -- life cycle --------------------------------------------------------------------------------------------------
+
+    def load(self, features: Mapping[str, int]) -> None:
+        """Replay the journal; `features` are finalized when it is new."""
+        empty = True
+        for entry in self._journal.replay():
+            empty = False
+            self._apply(entry)
+        if empty:
+            for name, level in sorted(features.items()):
+                self._commit({"type": "feature", "name": name, "level": level})
+        else:
+            # A node that comes back is fenced and unfenced: two elections, so leader epochs grow by two.
+            self._commit({"type": "restart"})
+
+    def close(self) -> None:
+        self._journal.close()
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def register_broker(self, broker: BrokerImage) -> None:
+        """Brokers register at each start; where they listen is not remembered."""
+        self.image = self.image.with_broker(broker)
+        self._publish()
+
+    def new_topic_id(self) -> bytes:
+        """A random version-4 UUID that no topic has (Kafka never gives one that starts with a dash)."""
+        while True:
+            raw = bytearray(self._random.randbytes(16))
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            topic_id = bytes(raw)
+            if topic_id not in self.image.topic_names and not encode_id(topic_id).startswith("-"):
+                return topic_id
+
+    def add_topic(
+        self,
+        name: str,
+        assignment: Iterable[tuple[int, ...]],
+        configs: Mapping[str, str],
+        *,
+        topic_id: bytes | None = None,
+        leader_epoch: int = 0,
+    ) -> TopicImage:
+        """Create a topic with one replica list per partition."""
+        self._commit(
+            {
+                "type": "topic",
+                "name": name,
+                "id": encode_id(topic_id or self.new_topic_id()),
+                "replicas": [list(replicas) for replicas in assignment],
+                "configs": dict(configs),
+                "epoch": leader_epoch,
+            }
+        )
+        self._publish()
+        return self.image.topics[name]
+
+    def add_partitions(self, name: str, assignment: Iterable[tuple[int, ...]]) -> None:
+        self._commit({"type": "partitions", "name": name, "replicas": [list(replicas) for replicas in assignment]})
+        self._publish()
+
+    def remove_topic(self, name: str) -> None:
+        self._commit({"type": "remove-topic", "name": name})
+        self._publish()
+
+    def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        self._commit({"type": "topic-configs", "name": name, "configs": dict(configs)})
+        self._publish()
+
+    def set_broker_configs(self, node: str, configs: Mapping[str, str]) -> None:
+        self._commit({"type": "broker-configs", "node": node, "configs": dict(configs)})
+        self._publish()
+
+    def set_feature(self, name: str, level: int) -> None:
+        self._commit({"type": "feature", "name": name, "level": level})
+        self._publish()
+
+    def allocate_producer_ids(self) -> tuple[int, int]:
+        """(first id, count) of a block that nobody else gets, also after a restart."""
+        first = self.next_producer_id
+        if first > (1 << 63) - 1 - PRODUCER_ID_BLOCK_SIZE:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "producer ids are used up")
+        self._commit({"type": "producer-ids", "next": first + PRODUCER_ID_BLOCK_SIZE})
+        return first, PRODUCER_ID_BLOCK_SIZE
+
+    # -- application -------------------------------------------------------------------------------------------------
+
+    def _commit(self, entry: Entry) -> None:
+        self._journal.append(entry)
+        self._apply(entry)
+
+    def _publish(self) -> None:
+        for publish in tuple(self._publishers):
+            publish(self.image)
+
+    def _apply(self, entry: Entry) -> None:
+        apply: Callable[[Any], None] | None = getattr(self, "_apply_" + str(entry["type"]).replace("-", "_"), None)
+        if apply is None:
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the metadata journal holds an entry of type {entry['type']!r}, which this version does not know",
+            )
+        apply(entry)
+
+    def _apply_topic(self, entry: Entry) -> None:
+        epoch = int(entry.get("epoch", 0))
+        partitions = tuple(_new_partition(i, tuple(r), epoch) for i, r in enumerate(entry["replicas"]))
+        self.image = self.image.with_topic(
+            TopicImage(entry["name"], decode_id(entry["id"]), partitions, dict(entry["configs"]))
+        )
+
+    def _apply_partitions(self, entry: Entry) -> None:
+        topic = self.image.topics[entry["name"]]
+        first = len(topic.partitions)
+        added = tuple(_new_partition(first + i, tuple(r), 0) for i, r in enumerate(entry["replicas"]))
+        self.image = self.image.with_topic(replace(topic, partitions=topic.partitions + added))
+
+    def _apply_remove_topic(self, entry: Entry) -> None:
+        self.image = self.image.without_topic(entry["name"])
+
+    def _apply_topic_configs(self, entry: Entry) -> None:
+        topic = self.image.topics[entry["name"]]
+        self.image = self.image.with_topic(replace(topic, configs=dict(entry["configs"])))
+
+    def _apply_broker_configs(self, entry: Entry) -> None:
+        self.image = self.image.with_broker_configs(entry["node"], entry["configs"])
+
+    def _apply_feature(self, entry: Entry) -> None:
+        self.image = self.image.with_feature(entry["name"], int(entry["level"]))
+
+    def _apply_producer_ids(self, entry: Entry) -> None:
+        self.next_producer_id = int(entry["next"])
+
+    def _apply_restart(self, _: Entry) -> None:
+        topics = {
+            name: replace(
+                topic,
+                partitions=tuple(
+                    replace(p, leader_epoch=p.leader_epoch + 2, partition_epoch=p.partition_epoch + 2)
+                    for p in topic.partitions
+                ),
+            )
+            for name, topic in self.image.topics.items()
+        }
+        self.image = replace(self.image, topics=topics, offset=self.image.offset + 1)
+
+
+def _new_partition(index: int, replicas: tuple[int, ...], leader_epoch: int) -> PartitionImage:
+    leader = replicas[0] if replicas else NO_LEADER
+    return PartitionImage(index, replicas, replicas, leader, leader_epoch)

@@ -1,0 +1,294 @@
+"""CreateTopics, DeleteTopics, CreatePartitions on the controller (Kafka's ReplicationControlManager).
+
+Each topic of a request succeeds or fails on its own, with its own code and message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from minibroker.controller.state import ControllerState
+
+MAX_NAME_LENGTH = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+MAX_PARTITIONS_PER_REQUEST = 10_000
+"""Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH."""
+
+
+def check_topic_name(name: str) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION for a name Kafka refuses (org.apache.kafka.common.internals.Topic)."""
+    reason = None
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif _LEGAL_NAME.fullmatch(name) is None:
+        reason = f"'{name}' contains characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if reason is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+class TopicControl:
+    """Topic requests against one `ControllerState`."""
+
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+        self._next_broker = 0
+
+    # -- create ------------------------------------------------------------------------------------------------------
+
+    def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        names = [topic.name for topic in request.topics]
+        results = []
+        for topic in request.topics:
+            try:
+                if names.count(topic.name) > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                results.append(self._create_topic(topic, validate_only=request.validate_only))
+            except ApiError as error:
+                results.append(
+                    CreateTopicsResponse.CreatableTopicResult(
+                        name=topic.name, error_code=error.code, error_message=error.message
+                    )
+                )
+        return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+
+    def _create_topic(
+        self, topic: CreateTopicsRequest.CreatableTopic, *, validate_only: bool
+    ) -> CreateTopicsResponse.CreatableTopicResult:
+        check_topic_name(topic.name)
+        image = self._state.image
+        if topic.name in image.topics:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        self._check_collision(topic.name)
+        configs = {c.name: c.value for c in topic.configs}
+        if any(value is None for value in configs.values()):
+            raise ApiError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs.")
+        overrides = {name: value for name, value in configs.items() if value is not None}
+        self._state.settings.validate_topic_configs(overrides)
+        assignment = self._assignment(topic)
+        topic_id = NO_ID
+        if not validate_only:
+            topic_id = self._state.add_topic(topic.name, assignment, overrides).topic_id
+        described = [
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=c.name, value=c.value, read_only=c.read_only, config_source=c.source, is_sensitive=c.sensitive
+            )
+            for c in self._state.settings.describe_topic(overrides)
+        ]
+        return CreateTopicsResponse.CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            num_partitions=len(assignment),
+            replication_factor=len(assignment[0]),
+            configs=described,
+        )
+
+    def create_internal(self, name: str) -> None:
+        """`__transaction_state` or `__consumer_offsets`, with their own partition counts and configs."""
+        if name in self._state.image.topics:
+            return
+        settings = self._state.settings
+        if name == TRANSACTION_STATE_TOPIC:
+            count = settings.int("transaction.state.log.num.partitions")
+            factor = settings.int("transaction.state.log.replication.factor")
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "segment.bytes": str(settings.int("transaction.state.log.segment.bytes")),
+                "min.insync.replicas": str(settings.int("transaction.state.log.min.isr")),
+                "unclean.leader.election.enable": "false",
+            }
+        elif name == CONSUMER_OFFSETS_TOPIC:
+            count = settings.int("offsets.topic.num.partitions")
+            factor = settings.int("offsets.topic.replication.factor")
+            configs = {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.int("offsets.topic.segment.bytes")),
+            }
+        else:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not an internal topic")
+        self._state.add_topic(name, self._place(count, factor), configs)
+
+    def _check_collision(self, name: str) -> None:
+        # Metric names turn '.' into '_', so Kafka refuses two topics that differ only there.
+        flat = name.replace(".", "_")
+        if flat == name and "_" not in name:
+            return
+        for other in self._state.image.topics:
+            if other != name and other.replace(".", "_") == flat:
+                raise ApiError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                )
+
+    def _assignment(self, topic: CreateTopicsRequest.CreatableTopic) -> list[tuple[int, ...]]:
+        if topic.assignments:
+            if topic.replication_factor != -1:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    "A manual partition assignment was specified, but replication factor was not set to -1.",
+                )
+            if topic.num_partitions != -1:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    "A manual partition assignment was specified, but numPartitions was not set to -1.",
+                )
+            by_index = {a.partition_index: tuple(a.broker_ids) for a in topic.assignments}
+            if sorted(by_index) != list(range(len(topic.assignments))):
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    "partitions should be a consecutive 0-based integer sequence",
+                )
+            return self._check_manual([by_index[i] for i in range(len(by_index))])
+        count = topic.num_partitions
+        if count == -1:
+            count = self._state.settings.int("num.partitions")
+        if count < 1:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        if count > MAX_PARTITIONS_PER_REQUEST:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Unable to perform excessively large batch operation: more than {MAX_PARTITIONS_PER_REQUEST} partitions",
+            )
+        factor = topic.replication_factor
+        if factor == -1:
+            factor = self._state.settings.int("default.replication.factor")
+        if factor < 1:
+            raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1.")
+        return self._place(count, factor)
+
+    def _check_manual(self, assignment: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        sizes = {len(replicas) for replicas in assignment}
+        for replicas in assignment:
+            if not replicas:
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+                )
+            if len(set(replicas)) != len(replicas):
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    "The manual partition assignment includes the same broker more than once.",
+                )
+            for node in replicas:
+                if node not in self._state.image.brokers:
+                    raise ApiError(
+                        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                        f"The manual partition assignment includes broker {node}, but no such broker is registered.",
+                    )
+        if len(sizes) > 1:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment has replica lists of two lengths."
+            )
+        return assignment
+
+    def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
+        """Leaders go round the brokers, each topic beginning one broker further, followers on the next ones."""
+        nodes = sorted(n for n, b in self._state.image.brokers.items() if not b.fenced)
+        if factor > len(nodes):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Unable to replicate the partition {factor} time(s): only {len(nodes)} broker(s) are registered.",
+            )
+        start, self._next_broker = self._next_broker, self._next_broker + 1
+        return [
+            tuple(nodes[(start + index + copy) % len(nodes)] for copy in range(factor)) for index in range(count)
+        ]
+
+    # -- delete and grow ---------------------------------------------------------------------------------------------
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        image = self._state.image
+        results = []
+        wanted: list[tuple[str | None, bytes]] = [(name, NO_ID) for name in request.topic_names]
+        wanted += [(state.name, state.topic_id) for state in request.topics]
+        for name, topic_id in wanted:
+            code, message, found, found_id = ErrorCode.NONE, None, name, topic_id
+            if topic_id != NO_ID:
+                by_id = image.topic_by_id(topic_id)
+                if name is not None:
+                    code, message = ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+                elif by_id is None:
+                    code, message = ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
+                else:
+                    found = by_id.name
+            elif name is None:
+                code, message = ErrorCode.INVALID_REQUEST, "Neither topic name nor id was specified."
+            elif name not in image.topics:
+                code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+            else:
+                found_id = image.topics[name].topic_id
+            if code == ErrorCode.NONE and found is not None:
+                if not self._state.settings.bool("delete.topic.enable"):
+                    code, message = ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled."
+                elif found in self._state.image.topics:
+                    self._state.remove_topic(found)
+            results.append(
+                DeleteTopicsResponse.DeletableTopicResult(
+                    name=found, topic_id=found_id, error_code=code, error_message=message
+                )
+            )
+        return DeleteTopicsResponse(throttle_time_ms=0, responses=results)
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        results = []
+        for topic in request.topics:
+            code, message = ErrorCode.NONE, None
+            try:
+                added = self._grown(topic)
+                if not request.validate_only:
+                    self._state.add_partitions(topic.name, added)
+            except ApiError as error:
+                code, message = error.code, error.message
+            results.append(
+                CreatePartitionsResponse.CreatePartitionsTopicResult(
+                    name=topic.name, error_code=code, error_message=message
+                )
+            )
+        return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+    def _grown(self, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Sequence[tuple[int, ...]]:
+        image = self._state.image.topics.get(topic.name)
+        if image is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        have = len(image.partitions)
+        if topic.count == have:
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
+        if topic.count < have:
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} currently has {have} partition(s); {topic.count} would not be an increase.",
+            )
+        if topic.count - have > MAX_PARTITIONS_PER_REQUEST:
+            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"more than {MAX_PARTITIONS_PER_REQUEST} new partitions")
+        if topic.assignments is not None:
+            if len(topic.assignments) != topic.count - have:
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"{topic.count - have} new partition(s), but {len(topic.assignments)} assignment(s).",
+                )
+            return self._check_manual([tuple(a.broker_ids) for a in topic.assignments])
+        return self._place(topic.count - have, len(image.partitions[0].replicas))
+
+
+def internal_topic(name: str) -> bool:
+    return name in INTERNAL_TOPICS
