@@ -1,0 +1,58 @@
+"""Kafka's text checkpoint files (CheckpointFile, OffsetCheckpointFile): version, number of lines, lines."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from minibroker_storage.file_errors import MalformedFile
+
+VERSION = 0
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET = "log-start-offset-checkpoint"
+HIGH_WATERMARK = "replication-offset-checkpoint"
+CLEANER_OFFSET = "cleaner-offset-checkpoint"
+LEADER_EPOCH = "leader-epoch-checkpoint"
+
+
+def encode_lines(lines: Iterable[str]) -> bytes:
+    rows = list(lines)
+    return "".join([f"{VERSION}\n{len(rows)}\n", *(row + "\n" for row in rows)]).encode()
+
+
+def decode_lines(data: bytes, path: str, fields: int) -> Iterator[tuple[int, list[str]]]:
+    """(line number, its fields) of a checkpoint; an empty file, never written, has none. Raises MalformedFile."""
+    if not data:
+        return
+    try:
+        rows = data.decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise MalformedFile(path, error.start, "expected text") from None
+    if rows[-1] == "":
+        rows.pop()
+    if not rows or rows[0].strip() != str(VERSION):
+        raise MalformedFile(path, 1, f"expected version {VERSION}, got {rows[0] if rows else ''!r}", unit="line")
+    if len(rows) < 2 or not rows[1].strip().isdecimal():
+        raise MalformedFile(path, 2, f"expected a number of entries, got {rows[1:2]}", unit="line")
+    count = int(rows[1])
+    if count != len(rows) - 2:
+        raise MalformedFile(path, 2, f"expected {count} entries, the file has {len(rows) - 2}", unit="line")
+    for number, row in enumerate(rows[2:], start=3):
+        parts = row.split()
+        if len(parts) != fields:
+            raise MalformedFile(path, number, f"expected {fields} fields, got {row!r}", unit="line")
+        yield number, parts
+
+
+def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """An offset checkpoint: (topic, partition) -> offset."""
+    return encode_lines(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+
+
+def decode_offsets(data: bytes, path: str) -> dict[tuple[str, int], int]:
+    """Raises MalformedFile, also on a negative number."""
+    offsets: dict[tuple[str, int], int] = {}
+    for number, (topic, partition, offset) in decode_lines(data, path, 3):
+        if not (partition.isdecimal() and offset.isdecimal()):
+            raise MalformedFile(
+                path, number, f"expected a partition and an offset, got {partition} {offset}", unit="line"
+            )
+        offsets[topic, int(partition)] = int(offset)
+    return offsets

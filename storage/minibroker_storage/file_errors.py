@@ -1,0 +1,13 @@
+"""One clear error for a file that does not hold what its name promises."""
+
+from minibroker_protocol.errors import Malformed
+
+
+class MalformedFile(Malformed):
+    """A file of the data directory is broken: which, where (byte offset, or line of a text file), what was expected."""
+
+    def __init__(self, path: str, position: int, expected: str, *, unit: str = "byte") -> None:
+        super().__init__(f"{path}, {unit} {position}: {expected}")
+        self.path = path
+        self.position = position
+        self.expected = expected

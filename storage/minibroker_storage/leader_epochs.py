@@ -1,0 +1,116 @@
+"""`leader-epoch-checkpoint`: where each leader epoch begins in a log (KIP-101, KIP-279; Kafka's LeaderEpochFileCache).
+
+Pure: the log writes `encode()` to the file whenever a method returns True.
+"""
+
+from bisect import bisect_right
+
+from minibroker_storage.checkpoints import decode_lines, encode_lines
+from minibroker_storage.file_errors import MalformedFile
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochCache:
+    """Epochs and start offsets, both strictly increasing."""
+
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    @classmethod
+    def decode(cls, data: bytes, path: str = "leader-epoch-checkpoint") -> "LeaderEpochCache":
+        """Raises MalformedFile."""
+        cache = cls()
+        for number, fields in decode_lines(data, path, 2):
+            epoch, start = (_number(field, path, number) for field in fields)
+            if epoch < 0 or start < 0:
+                raise MalformedFile(path, number, f"expected an epoch and an offset, got {epoch} {start}", unit="line")
+            cache.assign(epoch, start)
+        return cache
+
+    def encode(self) -> bytes:
+        return encode_lines(f"{epoch} {start}" for epoch, start in self.entries)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset), oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self._epochs[-1] if self._epochs else None
+
+    @property
+    def earliest(self) -> tuple[int, int] | None:
+        return (self._epochs[0], self._starts[0]) if self._epochs else None
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that `epoch` begins at `start_offset`; True when the cache changed.
+
+        Entries that contradict the new one (same or higher epoch, same or higher offset) are dropped.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"leader epoch {epoch} at offset {start_offset}")
+        if self._epochs and self._epochs[-1] == epoch and start_offset >= self._starts[-1]:
+            return False
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        return True
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch of the record at `offset`; -1 when it is before the first entry."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
+
+    def previous_epoch(self, epoch: int) -> int | None:
+        """The largest known epoch below `epoch`."""
+        lower = [known for known in self._epochs if known < epoch]
+        return lower[-1] if lower else None
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(largest epoch <= `epoch`, its exclusive end), as OffsetForLeaderEpoch answers; (-1, -1) when not known."""
+        if epoch == UNDEFINED_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self._epochs[-1]:
+            return epoch, log_end_offset
+        higher = bisect_right(self._epochs, epoch)
+        found = epoch if higher == 0 else self._epochs[higher - 1]
+        return found, self._starts[higher]
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Drop epochs that begin at or after `end_offset`; True when the cache changed."""
+        changed = False
+        while self._starts and self._starts[-1] >= end_offset:
+            self._epochs.pop()
+            self._starts.pop()
+            changed = True
+        return changed
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """The log now starts at `start_offset`: its epoch starts there, older ones go; True when the cache changed."""
+        index = bisect_right(self._starts, start_offset) - 1
+        if index < 0 or (index == 0 and self._starts[0] == start_offset):
+            return False
+        del self._epochs[:index], self._starts[:index]
+        self._starts[0] = start_offset
+        return True
+
+    def clear(self) -> bool:
+        changed = bool(self._epochs)
+        self._epochs.clear()
+        self._starts.clear()
+        return changed
+
+
+def _number(text: str, path: str, line: int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise MalformedFile(path, line, f"expected a number, got {text!r}", unit="line") from None

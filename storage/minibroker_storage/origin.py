@@ -1,0 +1,14 @@
+"""Who hands a batch to the log, and therefore which checks apply to it."""
+
+from enum import Enum
+
+
+class Origin(Enum):
+    """Kafka's AppendOrigin, without the metadata log's RAFT_LEADER."""
+
+    CLIENT = "client"
+    """A Produce request: every check applies."""
+    COORDINATOR = "coordinator"
+    """Offset commits, transaction state and markers: epochs are checked, sequences and duplicates are not."""
+    REPLICATION = "replication"
+    """Followers, recovery and rebuilding: the leader's decision stands, violations are only worth a log line."""

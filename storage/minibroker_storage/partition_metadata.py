@@ -1,0 +1,43 @@
+"""`partition.metadata`: the topic id a partition directory belongs to (KIP-516; Kafka's PartitionMetadataFile)."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+
+from minibroker_storage.file_errors import MalformedFile
+
+FILE_NAME = "partition.metadata"
+VERSION = 0
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """Kafka's text form of a 16-byte id: URL-safe base64 without padding, 22 characters."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def topic_id_from_text(text: str) -> bytes:
+    """Raises ValueError when `text` is not the text form of 16 bytes."""
+    try:
+        topic_id = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (Base64Error, ValueError):
+        topic_id = b""
+    if len(topic_id) != 16 or topic_id_text(topic_id) != text:
+        raise ValueError(f"expected 22 characters of URL-safe base64, got {text!r}")
+    return topic_id
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    return f"version: {VERSION}\ntopic_id: {topic_id_text(topic_id)}".encode()
+
+
+def decode_partition_metadata(data: bytes, path: str = FILE_NAME) -> bytes:
+    """The topic id. Raises MalformedFile."""
+    lines = data.decode("utf-8", "replace").split("\n")
+    if lines[0].strip() != f"version: {VERSION}":
+        raise MalformedFile(path, 1, f"expected 'version: {VERSION}', got {lines[0]!r}", unit="line")
+    name, _, value = lines[1].partition(":") if len(lines) > 1 else ("", "", "")
+    if name != "topic_id":
+        raise MalformedFile(path, 2, f"expected 'topic_id: …', got {lines[1:2]}", unit="line")
+    try:
+        return topic_id_from_text(value.strip())
+    except ValueError as error:
+        raise MalformedFile(path, 2, str(error), unit="line") from None

@@ -1,0 +1,193 @@
+"""The checks one batch of a producer must pass (Kafka's ProducerAppendInfo), as functions that change nothing."""
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import BatchHeader, ControlRecord
+from minibroker_protocol.records.sequences import increment_sequence
+from minibroker_storage.origin import Origin
+from minibroker_storage.producer_entry import NO_EPOCH, NO_OFFSET, BatchMetadata, CompletedTxn, ProducerEntry
+from minibroker_storage.producer_rules import ProducerRules
+from minibroker_storage.producer_verification import VerificationEntry
+
+MAX_EPOCH = 32767
+_HALF_OF_SEQUENCES = 1 << 30
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+
+class ProducerAppend:
+    """A batch that passed every check and is not yet part of the state.
+
+    `completed` is set when it is the marker of a transaction that has data here; the abort index entry can be written
+    from it before the append is committed.
+    """
+
+    __slots__ = (
+        "batch",
+        "completed",
+        "control",
+        "coordinator_epoch",
+        "epoch",
+        "marker",
+        "producer_id",
+        "timestamp",
+        "transactional",
+    )
+
+    def __init__(self, header: BatchHeader, offset: int) -> None:
+        self.producer_id = header.producer_id
+        self.epoch = header.producer_epoch
+        self.transactional = header.is_transactional
+        self.control = header.is_control
+        self.timestamp = header.max_timestamp
+        self.marker = False
+        self.coordinator_epoch = NO_EPOCH
+        self.completed: CompletedTxn | None = None
+        self.batch: BatchMetadata | None = None
+        if not self.control:
+            delta = header.last_offset_delta
+            self.batch = BatchMetadata(header.last_sequence, offset + delta, delta, self.timestamp)
+
+    def apply_to(self, entry: ProducerEntry, now_ms: int) -> bool:
+        """Change `entry` as this batch does; True when it opens a transaction. An emptied control batch does nothing."""
+        batch = self.batch
+        if batch is not None:
+            if entry.epoch != self.epoch:
+                entry.set_epoch(self.epoch)
+            entry.batches.append(batch)
+            entry.last_timestamp = self.timestamp
+            entry.arrival_ms = now_ms
+            if self.transactional and entry.current_txn_first_offset == NO_OFFSET:
+                entry.current_txn_first_offset = batch.first_offset
+                return True
+        elif self.marker:
+            entry.set_epoch(self.epoch)
+            entry.coordinator_epoch = self.coordinator_epoch
+            entry.last_timestamp = self.timestamp
+            entry.arrival_ms = now_ms
+            entry.current_txn_first_offset = NO_OFFSET
+        return False
+
+
+def check_data(
+    append: ProducerAppend,
+    first_sequence: int,
+    entry: ProducerEntry | None,
+    *,
+    origin: Origin,
+    rules: ProducerRules,
+    verification: VerificationEntry | None,
+) -> None:
+    """Raise ApiError when a data batch may not follow `entry`: epoch, then sequence, then transaction."""
+    if origin is not Origin.REPLICATION:
+        check_epoch(append.producer_id, append.epoch, entry)
+        if origin is Origin.CLIENT:
+            _check_sequence(append.epoch, first_sequence, entry, rules, verification)
+    if entry is not None and entry.current_txn_first_offset != NO_OFFSET and not append.transactional:
+        raise ApiError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"batch of producer {append.producer_id} is not transactional, but its transaction is open here since "
+            f"offset {entry.current_txn_first_offset}",
+        )
+
+
+def check_epoch(producer_id: int, epoch: int, entry: ProducerEntry | None) -> None:
+    known = NO_EPOCH if entry is None else entry.epoch
+    if epoch < known:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id}: expected epoch {known} or higher, got {epoch}"
+        )
+
+
+def _check_sequence(
+    epoch: int, first: int, entry: ProducerEntry | None, rules: ProducerRules, verification: VerificationEntry | None
+) -> None:
+    if verification is not None:
+        _check_waiting(epoch, first, entry, rules, verification)
+    if entry is None:
+        if first != 0 and rules.unknown_producer_sequence == "unknown_producer_id":
+            raise _unknown_producer(epoch, first, None)
+        return
+    if epoch == entry.epoch and entry.batches:
+        expected = (entry.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+        # Epoch -1 is no epoch: Kafka then takes sequences as they come.
+        if first == expected or entry.epoch == NO_EPOCH:
+            return
+        stale = (first - expected) & _SEQUENCE_MASK >= _HALF_OF_SEQUENCES
+        code = rules.stale_sequence_error if stale else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        raise ApiError(code, _expected(expected, first, epoch, entry))
+    if first == 0:
+        return
+    if rules.unknown_producer_sequence == "unknown_producer_id":
+        raise _unknown_producer(epoch, first, entry)
+    if entry.epoch != NO_EPOCH:
+        raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _expected(0, first, epoch, entry))
+
+
+def _check_waiting(
+    epoch: int, first: int, entry: ProducerEntry | None, rules: ProducerRules, verification: VerificationEntry
+) -> None:
+    """The two rules of a verification under way: a new epoch's first batch is 0, and batches keep their order."""
+    if verification.supports_epoch_bump and first != 0 and (entry is None or not entry.batches):
+        if rules.unknown_producer_sequence == "unknown_producer_id":
+            raise _unknown_producer(epoch, first, entry)
+        raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _expected(0, first, epoch, entry))
+    if first > verification.lowest_sequence:
+        if rules.waiting_sequence_check == "unless_in_sequence" and _in_sequence(epoch, first, entry):
+            return
+        raise ApiError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"got sequence {first} while sequence {verification.lowest_sequence} still waits for the verification of "
+            "its transaction",
+        )
+
+
+def _in_sequence(epoch: int, first: int, entry: ProducerEntry | None) -> bool:
+    if entry is None or entry.epoch != epoch or not entry.batches:
+        return False
+    return first == increment_sequence(entry.last_sequence, 1)
+
+
+def _expected(expected: int, first: int, epoch: int, entry: ProducerEntry | None) -> str:
+    known = "nothing known of the producer" if entry is None else f"known: {entry.describe()}"
+    return f"expected sequence {expected}, got {first} at epoch {epoch}; {known}"
+
+
+def _unknown_producer(epoch: int, first: int, entry: ProducerEntry | None) -> ApiError:
+    return ApiError(
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        "no sequence known for this producer and epoch: " + _expected(0, first, epoch, entry),
+    )
+
+
+def check_marker(
+    append: ProducerAppend,
+    control: ControlRecord,
+    entry: ProducerEntry | None,
+    *,
+    origin: Origin,
+    transaction_version: int,
+) -> None:
+    """Raise ApiError when an end marker comes from an older epoch or an older coordinator than the last one.
+
+    From transaction.version 2 on the coordinator bumps the epoch with every marker, so the marker's epoch must be
+    above the known one; a repeated marker, equal and with nothing open, is taken again (KAFKA-19999).
+    """
+    if origin is Origin.REPLICATION:
+        return
+    if transaction_version < 0:
+        raise ValueError("an end marker needs the transaction version of its coordinator")
+    check_epoch(append.producer_id, append.epoch, entry)
+    if entry is None:
+        return
+    repeated = entry.current_txn_first_offset == NO_OFFSET or append.epoch == MAX_EPOCH
+    if transaction_version >= 2 and append.epoch == entry.epoch and not repeated:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {append.producer_id}: expected a marker with an epoch above {entry.epoch}, got {append.epoch}",
+        )
+    coordinator_epoch = control.coordinator_epoch
+    if coordinator_epoch is not None and coordinator_epoch < entry.coordinator_epoch:
+        raise ApiError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"producer {append.producer_id}: expected coordinator epoch {entry.coordinator_epoch} or higher, got "
+            f"{coordinator_epoch}",
+        )

@@ -1,0 +1,27 @@
+"""The part of a semantics that the partition log needs: named behaviours, nothing else."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from minibroker_protocol.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerRules:
+    """How a partition treats producers. The defaults are Apache Kafka 4.3's."""
+
+    unknown_producer_sequence: Literal["accept", "unknown_producer_id"] = "accept"
+    """A non-zero first sequence where the sequences of that producer and epoch are not known: taken as it comes unless
+    Kafka's rules see a break in it, or always refused with UNKNOWN_PRODUCER_ID (KIP-360, KAFKA-5793)."""
+    stale_sequence_error: ErrorCode = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    """A batch that starts at or below the last sequence and is not remembered."""
+    waiting_sequence_check: Literal["always", "unless_in_sequence"] = "always"
+    """A batch above the lowest sequence that still waits for verification is out of order. Kafka says so even of the
+    right next sequence, when a duplicate opened the verification."""
+    snapshot_all_batches: bool = False
+    """Keep the whole duplicate window over a restart (in a side file), not only the newest batch."""
+    expire_by: Literal["record_timestamp", "arrival"] = "record_timestamp"
+    """An idle producer's age: by the largest timestamp of its last batch, or by the broker's clock when it came."""
+    producer_id_expiration_ms: int = 86_400_000
+    verification_enabled: bool = True
+    """transaction.partition.verification.enable (KIP-890)."""

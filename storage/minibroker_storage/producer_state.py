@@ -1,0 +1,337 @@
+"""What one partition knows of its producers: duplicates, order, open transactions (Kafka's ProducerStateManager).
+
+A batch is first checked (`prepare`, which changes nothing), then written by the log, then `commit`ted; so a refused or
+unwritable batch leaves no trace. Replaying the log through `replay` gives the same state, without the verifications
+under way, which live in memory only.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import BatchHeader, ControlRecord, ControlType
+from minibroker_storage.origin import Origin
+from minibroker_storage.producer_append import ProducerAppend, check_data, check_epoch, check_marker
+from minibroker_storage.producer_entry import (
+    NO_OFFSET,
+    ActiveProducer,
+    BatchMetadata,
+    CompletedTxn,
+    LastRecord,
+    ProducerEntry,
+)
+from minibroker_storage.producer_rules import ProducerRules
+from minibroker_storage.producer_snapshot import (
+    decode_remembered,
+    decode_snapshot,
+    encode_remembered,
+    encode_snapshot,
+)
+from minibroker_storage.producer_verification import VerificationEntry, VerificationGuard
+
+__all__ = [
+    "ActiveProducer",
+    "BatchMetadata",
+    "CompletedTxn",
+    "LastRecord",
+    "ProducerAppend",
+    "ProducerEntry",
+    "ProducerRules",
+    "ProducerStateManager",
+    "VerificationGuard",
+]
+
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+
+
+class ProducerStateManager:
+    """Producers, open transactions and verifications of one partition.
+
+    `map_end_offset` is the exclusive end of what the state reflects; the log moves it with every append. `rules` may be
+    replaced at any time (a changed expiration, a jumped clock).
+    """
+
+    __slots__ = ("_finished", "_open", "_producers", "_verifications", "map_end_offset", "rules")
+
+    def __init__(self, rules: ProducerRules) -> None:
+        self.rules = rules
+        self.map_end_offset = 0
+        self._producers: dict[int, ProducerEntry] = {}
+        # First offset -> producer id, in offset order: transactions open in the order of the log.
+        self._open: dict[int, int] = {}
+        # First offset -> marker's offset, for transactions whose marker is not below the high watermark.
+        self._finished: dict[int, int] = {}
+        self._verifications: dict[int, VerificationEntry] = {}
+
+    # Appending
+
+    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
+        """The remembered batch of the same epoch and sequences, if any; bytes are not compared. For CLIENT batches."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None or header.is_control:
+            return None
+        return entry.find_batch(header.producer_epoch, header.base_sequence, header.last_sequence)
+
+    def prepare(
+        self,
+        header: BatchHeader,
+        control: ControlRecord | None = None,
+        *,
+        origin: Origin,
+        offset: int | None = None,
+        transaction_version: int = 0,
+        guard: VerificationGuard | None = None,
+        after: Sequence[ProducerAppend] = (),
+    ) -> ProducerAppend | None:
+        """Check one batch that shall get `offset` (default: the header's) as its base offset.
+
+        `control` is the record of a control batch, None when compaction emptied it. `transaction_version` is that of
+        the coordinator which sent the marker. `after` holds what was prepared before in the same append. None: the
+        batch has no producer id and needs no commit. Raises ApiError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED and, by `rules`, UNKNOWN_PRODUCER_ID and
+        DUPLICATE_SEQUENCE_NUMBER.
+        """
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return None
+        entry = self._producers.get(producer_id)
+        if after:
+            entry = _entry_after(entry, producer_id, after)
+        append = ProducerAppend(header, header.base_offset if offset is None else offset)
+        verification = self._verifications.get(producer_id) if self._verifications else None
+        if append.transactional and origin is not Origin.REPLICATION:
+            self._check_transaction(append, entry, verification, guard)
+        if append.control:
+            self._prepare_marker(append, control, entry, origin, transaction_version, header, offset)
+        else:
+            check_data(append, header.base_sequence, entry, origin=origin, rules=self.rules, verification=verification)
+        return append
+
+    def _check_transaction(
+        self,
+        append: ProducerAppend,
+        entry: ProducerEntry | None,
+        verification: VerificationEntry | None,
+        guard: VerificationGuard | None,
+    ) -> None:
+        """A transactional batch joins the open transaction of its epoch, or was verified to open one (KIP-890)."""
+        if entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.epoch == append.epoch:
+            return
+        check_epoch(append.producer_id, append.epoch, entry)
+        if append.control or not self.rules.verification_enabled:
+            return
+        if guard is None or verification is None or verification.guard is not guard:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"transactional batch of producer {append.producer_id} is not part of a transaction known here: "
+                f"expected an open one or {verification.guard if verification else 'a verification'}, got {guard}",
+            )
+
+    def _prepare_marker(
+        self,
+        append: ProducerAppend,
+        control: ControlRecord | None,
+        entry: ProducerEntry | None,
+        origin: Origin,
+        transaction_version: int,
+        header: BatchHeader,
+        offset: int | None,
+    ) -> None:
+        if control is None or control.type not in (ControlType.ABORT, ControlType.COMMIT):
+            return
+        check_marker(append, control, entry, origin=origin, transaction_version=transaction_version)
+        append.marker = True
+        append.coordinator_epoch = control.coordinator_epoch or 0
+        if entry is not None and entry.current_txn_first_offset != NO_OFFSET:
+            marker_offset = header.base_offset if offset is None else offset
+            append.completed = CompletedTxn(
+                append.producer_id,
+                entry.current_txn_first_offset,
+                marker_offset,
+                control.type is ControlType.ABORT,
+                self._first_open_of_others(append.producer_id, marker_offset + 1),
+            )
+
+    def _first_open_of_others(self, producer_id: int, default: int) -> int:
+        return next((first for first, owner in self._open.items() if owner != producer_id), default)
+
+    def commit(self, append: ProducerAppend, now_ms: int) -> CompletedTxn | None:
+        """Make a prepared batch, now written, part of the state; the transaction it ended, if any."""
+        producer_id = append.producer_id
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            entry = self._producers[producer_id] = ProducerEntry(producer_id)
+        if append.apply_to(entry, now_ms):
+            self._open[entry.current_txn_first_offset] = producer_id
+        if append.transactional and self._verifications:
+            verification = self._verifications.get(producer_id)
+            if verification is not None and not verification.outlives(control=append.control, epoch=append.epoch):
+                del self._verifications[producer_id]
+        completed = append.completed
+        if completed is not None:
+            self._open.pop(completed.first_offset, None)
+            self._finished[completed.first_offset] = completed.last_offset
+        return completed
+
+    def replay(self, header: BatchHeader, control: ControlRecord | None, now_ms: int) -> CompletedTxn | None:
+        """Take a batch that is in the log already (recovery, rebuild, truncation)."""
+        append = self.prepare(header, control, origin=Origin.REPLICATION)
+        self.map_end_offset = header.base_offset + header.last_offset_delta + 1
+        return None if append is None else self.commit(append, now_ms)
+
+    # Verification
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether `epoch` has a transaction with data here. Raises INVALID_PRODUCER_EPOCH when the epoch is stale."""
+        entry = self._producers.get(producer_id)
+        check_epoch(producer_id, epoch, entry)
+        return entry is not None and entry.epoch == epoch and entry.current_txn_first_offset != NO_OFFSET
+
+    def start_verification(
+        self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool, now_ms: int
+    ) -> VerificationGuard | None:
+        """The guard that the append must bring once the coordinator has agreed; None: already in a transaction.
+
+        `sequence` is the first sequence of the batch; `supports_epoch_bump` says the request knows transaction.version
+        2 (Produce v12, TxnOffsetCommit v5). Raises INVALID_PRODUCER_EPOCH when the epoch is stale.
+        """
+        if self.has_open_transaction(producer_id, epoch):
+            return None
+        entry = self._verifications.get(producer_id)
+        if entry is None:
+            entry = self._verifications[producer_id] = VerificationEntry(now_ms, sequence, epoch, supports_epoch_bump)
+        else:
+            entry.observe(sequence, epoch)
+        return entry.guard
+
+    # Offsets
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._open), None)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the oldest transaction that is open or whose end is not replicated; None without any.
+
+        The log clamps it to its start offset and takes the last stable offset from it where it is below the high
+        watermark.
+        """
+        if self._finished:
+            oldest = min(self._finished)
+            return min(oldest, next(iter(self._open))) if self._open else oldest
+        return next(iter(self._open)) if self._open else None
+
+    def on_high_watermark(self, high_watermark: int) -> bool:
+        """Transactions whose marker is below `high_watermark` stop holding readers back; True when one was let go."""
+        if not self._finished:
+            return False
+        done = [first for first, marker in self._finished.items() if marker < high_watermark]
+        for first in done:
+            del self._finished[first]
+        return bool(done)
+
+    def on_log_start(self, offset: int) -> None:
+        """The log now starts at `offset`. Producers stay (KIP-360); ended transactions below are forgotten."""
+        self.on_high_watermark(offset)
+        self.map_end_offset = max(self.map_end_offset, offset)
+
+    # Expiry and description
+
+    def expire(self, now_ms: int) -> list[int]:
+        """Forget idle producers and stale verifications; the producer ids forgotten."""
+        limit = self.rules.producer_id_expiration_ms
+        expired = [entry.producer_id for entry in self._producers.values() if self._is_expired(entry, now_ms)]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        for producer_id in [p for p, v in self._verifications.items() if now_ms - v.created_ms >= limit]:
+            del self._verifications[producer_id]
+        return expired
+
+    def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        if entry.current_txn_first_offset != NO_OFFSET:
+            return False
+        since = entry.arrival_ms if self.rules.expire_by == "arrival" else entry.last_timestamp
+        return now_ms - since >= self.rules.producer_id_expiration_ms
+
+    def active(self) -> list[ActiveProducer]:
+        return [entry.active() for entry in self._producers.values()]
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """For compaction: what must stay in the log so that each producer can be rebuilt from it."""
+        return {e.producer_id: LastRecord(e.last_data_offset, e.epoch) for e in self._producers.values()}
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """A copy of what is known of one producer."""
+        entry = self._producers.get(producer_id)
+        return None if entry is None else entry.copy()
+
+    def open_transactions(self) -> dict[int, int]:
+        """First offset -> producer id, oldest first."""
+        return dict(self._open)
+
+    def has_late_transaction(self, now_ms: int, max_timeout_ms: int) -> bool:
+        """Whether the oldest transaction is open longer than any coordinator allows (a metric of Kafka's)."""
+        if not self._open:
+            return False
+        last = self._producers[next(iter(self._open.values()))].last_timestamp
+        return last > 0 and now_ms - last > max_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+
+    # Truncation and snapshots
+
+    def clear(self, offset: int = 0) -> None:
+        """Forget producers and transactions, to be rebuilt from `offset`. Verifications stay: the log knows none."""
+        self._producers.clear()
+        self._open.clear()
+        self._finished.clear()
+        self.map_end_offset = offset
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """The log is emptied and begins anew at `offset`."""
+        self.clear(offset)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._producers and not self._finished
+
+    def snapshot(self) -> bytes:
+        """The bytes of Kafka's `.snapshot` file (version 1) for `map_end_offset`."""
+        return encode_snapshot(self._producers.values())
+
+    def remembered(self, snapshot: bytes) -> bytes | None:
+        """The side file of `snapshot` with the whole duplicate window; None when the rules keep Kafka's file only."""
+        return encode_remembered(self._producers.values(), snapshot) if self.rules.snapshot_all_batches else None
+
+    def load_snapshot(
+        self, data: bytes, offset: int, now_ms: int, *, remembered: bytes | None = None, path: str = "snapshot"
+    ) -> None:
+        """Replace the state by that of a snapshot taken at `offset`; expired producers are left out.
+
+        A side file that is broken or belongs to other bytes is not used: it only widens the duplicate window.
+        Raises MalformedFile, with the state unchanged, when the snapshot itself is broken.
+        """
+        entries = decode_snapshot(data, path)
+        if remembered is not None:
+            decode_remembered(remembered, data, entries)
+        for entry in entries:
+            if entry.arrival_ms < 0:
+                entry.arrival_ms = now_ms
+        self._restore((e for e in entries if not self._is_expired(e, now_ms)), offset)
+
+    def _restore(self, entries: Iterable[ProducerEntry], offset: int) -> None:
+        self.clear(offset)
+        self._producers.update((entry.producer_id, entry) for entry in entries)
+        open_ones = [e for e in self._producers.values() if e.current_txn_first_offset != NO_OFFSET]
+        for entry in sorted(open_ones, key=lambda e: e.current_txn_first_offset):
+            self._open[entry.current_txn_first_offset] = entry.producer_id
+
+
+def _entry_after(
+    entry: ProducerEntry | None, producer_id: int, after: Sequence[ProducerAppend]
+) -> ProducerEntry | None:
+    """What `entry` will be once the earlier batches of the same append are committed."""
+    for append in after:
+        if append.producer_id == producer_id:
+            entry = ProducerEntry(producer_id) if entry is None else entry.copy()
+            append.apply_to(entry, 0)
+    return entry

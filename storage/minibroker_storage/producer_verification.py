@@ -1,0 +1,51 @@
+"""Transaction verification on the partition leader (KIP-890; Kafka's VerificationStateEntry and VerificationGuard).
+
+A first transactional batch is only written after the coordinator has confirmed that the partition belongs to the
+transaction. The guard ties that answer to the append: a marker that arrives in between removes the entry, and with
+it the guard's validity.
+"""
+
+from itertools import count
+
+_ids = count(1)
+
+
+class VerificationGuard:
+    """Proof of one verification; equal only to itself."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = next(_ids)  # only for reading traces
+
+    def __repr__(self) -> str:
+        return f"VerificationGuard({self.number})"
+
+
+class VerificationEntry:
+    """A verification under way for one producer id. In memory only: lost with leadership and restarts."""
+
+    __slots__ = ("created_ms", "epoch", "guard", "lowest_sequence", "supports_epoch_bump")
+
+    def __init__(self, created_ms: int, sequence: int, epoch: int, supports_epoch_bump: bool) -> None:
+        self.created_ms = created_ms
+        self.guard = VerificationGuard()
+        self.lowest_sequence = sequence
+        self.epoch = epoch
+        self.supports_epoch_bump = supports_epoch_bump
+
+    def observe(self, sequence: int, epoch: int) -> None:
+        """Another request waits too: nothing above the lowest waiting sequence may be written before it."""
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.lowest_sequence = sequence
+        elif epoch == self.epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
+
+    def outlives(self, *, control: bool, epoch: int) -> bool:
+        """Whether a transactional batch of `epoch` leaves the entry in place.
+
+        Only a marker does, and only when the entry belongs to the epoch that the marker has just begun: then the
+        producer's next transaction (transaction.version 2) is already being verified.
+        """
+        return self.supports_epoch_bump and control and epoch == self.epoch
