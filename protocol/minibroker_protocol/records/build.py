@@ -101,6 +101,7 @@ def build_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
     compression: int = 0,
+    compression_level: int | None = None,
     timestamp_type: int = 0,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
@@ -142,7 +143,7 @@ def build_batch(
             last_offset_delta = max(len(records) - 1, 0)
     payload = encode_records(records, base_timestamp=base_timestamp, base_offset=base_offset if keep_offsets else None)
     if compression and records:
-        payload = compress(compression, payload)
+        payload = compress(compression, payload, compression_level)
     header = BatchHeader(
         base_offset,
         HEADER_SIZE - LOG_OVERHEAD + len(payload),

@@ -50,18 +50,18 @@ _FIRST_GUESS = 64 * 1024
 _OUTPUT_FULL = "failed to write whole buffer"  # cramjam's text when decompress_into has more than fits
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` as the payload of a batch with this codec."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` as the payload of a batch with this codec; `level` is for gzip (-1..9) and zstd, None their default."""
     if codec == Compression.NONE:
         return bytes(data)
     if codec == Compression.GZIP:
-        return _gzip_compress(data)
+        return _gzip_compress(data, -1 if level is None else level)
     if codec == Compression.SNAPPY:
         return _snappy_compress(data)
     if codec == Compression.LZ4:
         return _lz4_compress(data)
     if codec == Compression.ZSTD:
-        return bytes(_cramjam().zstd.compress(data))
+        return bytes(_cramjam().zstd.compress(data, level))
     raise ValueError(f"compression codec {codec} is not assigned")
 
 
@@ -116,8 +116,8 @@ def _decompress_growing(name: str, into: Callable[[Buffer, bytearray], int], dat
     raise _too_large(name, max_bytes)
 
 
-def _gzip_compress(data: Buffer) -> bytes:
-    engine = zlib.compressobj(wbits=31)
+def _gzip_compress(data: Buffer, level: int) -> bytes:
+    engine = zlib.compressobj(level, wbits=31)
     return engine.compress(data) + engine.flush()
 
 

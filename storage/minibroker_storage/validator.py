@@ -1,0 +1,426 @@
+"""What a leader checks and writes into batches before they are appended.
+
+Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator, in their order: every
+refusal is an ApiError whose message says what was found. Batches are patched in place when the buffer is writable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import (
+    DEFAULT_MAX_BYTES,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Compression,
+    CorruptBatch,
+    InvalidRecords,
+    PayloadTooLarge,
+    UndecodablePayload,
+    UnsupportedMagic,
+    Walk,
+    build_batch,
+    crc_ok,
+    decode_payload,
+    iter_batches,
+    pack_header,
+    parse_header,
+    patch_offsets,
+    records_payload,
+    rewrite_header,
+    validate_records,
+)
+from minibroker_protocol.records.batch import TIMESTAMP_TYPE_MASK, Buffer
+
+from .origin import Origin
+
+if TYPE_CHECKING:
+    from .config import LogConfig
+
+_FIRST_VERSION_WITH_ZSTD = 7
+_SMALLEST_MESSAGE = 14
+"""Least a length field may say: a message of magic 0 without key and value."""
+_SIZE_UP_TO_MAGIC = 17
+_CODEC_OF_CONFIG = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+@dataclass(slots=True)
+class ValidatedBatches:
+    """Batches with their offsets, ready to be appended.
+
+    buffers: the bytes to write, in order; headers: as they are in those bytes, one a batch.
+    max_timestamp (ms, -1 none) is the largest of all records, offset_of_max_timestamp the offset of the first record
+    that has it (a batch's last offset where the records were not walked). log_append_time_ms: -1 unless the topic has
+    LogAppendTime. recompressed: the batch was built anew, so its size may differ.
+    """
+
+    buffers: list[Buffer]
+    headers: list[BatchHeader]
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    log_append_time_ms: int
+    recompressed: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return sum(map(len, self.buffers))
+
+    @property
+    def last_offset(self) -> int:
+        return self.headers[-1].last_offset
+
+
+def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
+    """The header of the one batch that a Produce request may have for a partition.
+
+    Raises ApiError: INVALID_RECORD for none, a cut one, a second one or an old magic; CORRUPT_MESSAGE for a length
+    that no batch can have; UNSUPPORTED_COMPRESSION_TYPE for zstd before version 7. An incomplete rest is ignored.
+    """
+    if records is None or len(records) == 0:
+        raise ApiError(ErrorCode.INVALID_RECORD, "no record batch in the request")
+    if not _whole_message_at(records, 0):
+        raise ApiError(ErrorCode.INVALID_RECORD, f"the {len(records)} bytes of records are not a whole batch")
+    try:
+        header = parse_header(records)
+    except UnsupportedMagic as exc:
+        raise ApiError(ErrorCode.INVALID_RECORD, str(exc)) from None
+    except CorruptBatch as exc:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(exc)) from None
+    if header.compression == Compression.ZSTD and api_version < _FIRST_VERSION_WITH_ZSTD:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd needs Produce v{_FIRST_VERSION_WITH_ZSTD}, the request is v{api_version}",
+        )
+    if header.size < len(records) and _whole_message_at(records, header.size):
+        raise ApiError(ErrorCode.INVALID_RECORD, "more than one record batch for the partition")
+    return header
+
+
+def _whole_message_at(records: Buffer, pos: int) -> bool:
+    """Whether a whole message or batch begins at `pos`; CORRUPT_MESSAGE when its length or magic is impossible."""
+    left = len(records) - pos
+    if left < LOG_OVERHEAD:
+        return False
+    length = int.from_bytes(records[pos + 8 : pos + 12], "big", signed=True)
+    if length < _SMALLEST_MESSAGE:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"batch length {length} at position {pos}")
+    if left < _SIZE_UP_TO_MAGIC:
+        return False
+    if records[pos + _SIZE_UP_TO_MAGIC - 1] > MAGIC:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"magic {records[pos + _SIZE_UP_TO_MAGIC - 1]} at position {pos}")
+    return left >= LOG_OVERHEAD + length
+
+
+def validate_and_assign(
+    records: Buffer,
+    *,
+    base_offset: int,
+    now_ms: int,
+    leader_epoch: int,
+    config: LogConfig,
+    origin: Origin,
+    api_version: int,
+    compacted: bool | None = None,
+    strict: bool = True,
+    max_decompressed: int = DEFAULT_MAX_BYTES,
+) -> ValidatedBatches:
+    """Check batches for a leader's append and give them offsets from `base_offset` on and the leader epoch.
+
+    CLIENT: one batch, checked in full; with strict=False (`broker.validate.records=light`) the records inside are only
+    looked at where the topic's configuration needs it. COORDINATOR: batches that this broker built are taken as right.
+    compacted: whether null keys are refused; default is what `config` says. A batch that decompresses to more than
+    `max_decompressed` bytes is MESSAGE_TOO_LARGE.
+
+    Raises ApiError; `record_errors` names records at fault by their index in the batch.
+    """
+    if origin is Origin.CLIENT:
+        header = client_batch(records, api_version)
+        batch = _Batch(records, 0, header)
+        result = _validate_client(
+            batch,
+            base_offset=base_offset,
+            now_ms=now_ms,
+            leader_epoch=leader_epoch,
+            config=config,
+            compacted=config.compacts if compacted is None else compacted,
+            strict=strict,
+            max_decompressed=max_decompressed,
+        )
+    else:
+        result = _assign_trusted(records, base_offset, now_ms, leader_epoch, config)
+    if result.size > config.segment_bytes:
+        raise ApiError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{result.size} bytes of records do not fit a segment of {config.segment_bytes} (segment.bytes)",
+        )
+    return result
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A batch where it lies."""
+
+    buf: Buffer
+    pos: int
+    header: BatchHeader
+
+    def with_header(self, *, new_crc: bool) -> list[Buffer]:
+        """The batch's buffers with the header as it is now: in place, or beside the bytes that may not be written."""
+        header, pos = self.header, self.pos
+        end = pos + header.size
+        view = memoryview(self.buf)
+        if not view.readonly:
+            if new_crc:
+                rewrite_header(view, pos, header)
+            else:
+                patch_offsets(view, pos, header.base_offset, header.partition_leader_epoch)
+            return [view[pos:end]]
+        if new_crc:
+            whole = bytearray(view[pos:end])
+            rewrite_header(whole, 0, header)
+            return [whole]
+        head = bytearray(HEADER_SIZE)
+        pack_header(head, 0, header)
+        return [head, view[pos + HEADER_SIZE : end]]
+
+
+def _validate_client(
+    batch: _Batch,
+    *,
+    base_offset: int,
+    now_ms: int,
+    leader_epoch: int,
+    config: LogConfig,
+    compacted: bool,
+    strict: bool,
+    max_decompressed: int,
+) -> ValidatedBatches:
+    header = batch.header
+    _check_envelope(batch, config)
+    _check_header(header)
+    target = _target_codec(header, config)
+    append_time = config.stamps_append_time
+    payload: bytes | None = None
+    if strict or compacted or target != header.compression:
+        payload, walk = _walk(batch, now_ms, config, compacted, max_decompressed)
+    else:
+        walk = _walk_header_only(header, now_ms, config)
+    _refuse_bad_records(walk, header, now_ms, config)
+
+    if payload is not None and (target != header.compression or (header.compression and not walk.consecutive)):
+        return _rebuild(payload, header, target, walk, base_offset, now_ms, leader_epoch, config)
+
+    header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
+    max_timestamp = now_ms if append_time else walk.max_timestamp
+    new_crc = header.log_append_time != append_time or header.max_timestamp != max_timestamp
+    if new_crc:
+        header.attributes = header.attributes & ~TIMESTAMP_TYPE_MASK | (TIMESTAMP_TYPE_MASK if append_time else 0)
+        header.max_timestamp = max_timestamp
+    return ValidatedBatches(
+        batch.with_header(new_crc=new_crc),
+        [header],
+        max_timestamp,
+        base_offset if append_time else base_offset + walk.max_timestamp_index,
+        now_ms if append_time else NO_TIMESTAMP,
+        False,
+    )
+
+
+def _check_envelope(batch: _Batch, config: LogConfig) -> None:
+    """Base offset, size and checksum, before anything inside is believed."""
+    header = batch.header
+    if header.base_offset != 0:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"base offset is {header.base_offset}, a producer sends 0")
+    _check_size(header, config)
+    if not crc_ok(batch.buf, batch.pos, header):
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch's bytes do not have its CRC {header.crc:#010x}")
+
+
+def _check_size(header: BatchHeader, config: LogConfig) -> None:
+    if header.size > config.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"batch of {header.size} bytes, the topic takes {config.max_message_bytes} (max.message.bytes)",
+        )
+
+
+def _check_header(header: BatchHeader) -> None:
+    count = header.record_count
+    if header.compression > Compression.ZSTD:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {header.compression} is not assigned")
+    if count <= 0 or header.last_offset_delta + 1 != count:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"batch of {count} records has last offset delta {header.last_offset_delta}",
+        )
+    if header.is_control:
+        raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"batch of producer {header.producer_id} has base sequence {header.base_sequence}",
+        )
+
+
+def _target_codec(header: BatchHeader, config: LogConfig) -> int:
+    return _CODEC_OF_CONFIG.get(config.compression_type, header.compression)
+
+
+def _walk(batch: _Batch, now_ms: int, config: LogConfig, compacted: bool, max_decompressed: int) -> tuple[bytes, Walk]:
+    header = batch.header
+    bounded = not config.stamps_append_time
+    try:
+        payload = records_payload(batch.buf, batch.pos, header, max_bytes=max_decompressed)
+        walk = validate_records(
+            payload,
+            header,
+            want_keys=compacted,
+            min_timestamp=now_ms - config.message_timestamp_before_max_ms if bounded else None,
+            max_timestamp=now_ms + config.message_timestamp_after_max_ms if bounded else None,
+        )
+    except PayloadTooLarge as exc:
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, str(exc)) from None
+    except UndecodablePayload as exc:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
+    except InvalidRecords as exc:
+        raise ApiError(ErrorCode.INVALID_RECORD, str(exc)) from None
+    return payload, walk
+
+
+def _walk_header_only(header: BatchHeader, now_ms: int, config: LogConfig) -> Walk:
+    """What the header alone says: the batch's largest timestamp stands for all."""
+    walk = Walk()
+    walk.max_timestamp = header.max_timestamp
+    walk.max_timestamp_index = header.last_offset_delta
+    if not config.stamps_append_time and not _in_bounds(header.max_timestamp, now_ms, config):
+        walk.bad_timestamps.append((header.last_offset_delta, header.max_timestamp))
+    return walk
+
+
+def _in_bounds(timestamp: int, now_ms: int, config: LogConfig) -> bool:
+    return timestamp == NO_TIMESTAMP or (
+        now_ms - timestamp <= config.message_timestamp_before_max_ms
+        and timestamp - now_ms <= config.message_timestamp_after_max_ms
+    )
+
+
+def _refuse_bad_records(walk: Walk, header: BatchHeader, now_ms: int, config: LogConfig) -> None:
+    """Null keys and timestamps, all of them named; a bad timestamp decides the error code, as in Kafka."""
+    errors = dict.fromkeys(walk.null_keys, "no key, and the topic is compacted")
+    code = ErrorCode.INVALID_RECORD
+    bad_times = _bad_timestamps(walk, header, now_ms, config)
+    for index, text in bad_times:
+        if index not in errors:  # Kafka looks at the key first and names a record once
+            errors[index] = text
+            code = ErrorCode.INVALID_TIMESTAMP
+    if errors:
+        ordered = sorted(errors.items())
+        index, text = ordered[0]
+        more = f" and {len(ordered) - 1} more" if len(ordered) > 1 else ""
+        raise ApiError(code, f"record {index}: {text}{more}", record_errors=ordered)
+
+
+def _bad_timestamps(walk: Walk, header: BatchHeader, now_ms: int, config: LogConfig) -> list[tuple[int, str]]:
+    if header.log_append_time:
+        # Every record then has the batch's timestamp, and only a broker may set it.
+        if config.stamps_append_time or header.max_timestamp == NO_TIMESTAMP:
+            text = "a producer may not set the timestamp type LogAppendTime"
+        elif not _in_bounds(header.max_timestamp, now_ms, config):
+            text = _out_of_bounds(header.max_timestamp, now_ms, config)
+        else:
+            return []
+        return [(index, text) for index in range(header.record_count)]
+    return [(index, _out_of_bounds(timestamp, now_ms, config)) for index, timestamp in walk.bad_timestamps]
+
+
+def _out_of_bounds(timestamp: int, now_ms: int, config: LogConfig) -> str:
+    return (
+        f"timestamp {timestamp} is not within {config.message_timestamp_before_max_ms} ms before and "
+        f"{config.message_timestamp_after_max_ms} ms after the broker's {now_ms}"
+    )
+
+
+def _rebuild(
+    payload: bytes,
+    header: BatchHeader,
+    target: int,
+    walk: Walk,
+    base_offset: int,
+    now_ms: int,
+    leader_epoch: int,
+    config: LogConfig,
+) -> ValidatedBatches:
+    """The same records in a new batch: another codec, or offset deltas that had gaps. Producer fields are kept."""
+    records = decode_payload(payload, header)
+    append_time = config.stamps_append_time
+    max_timestamp = now_ms if append_time else walk.max_timestamp
+    data = build_batch(
+        records,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        compression=target,
+        compression_level=_level(target, config),
+        timestamp_type=int(append_time),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        max_timestamp=max_timestamp,
+    )
+    rebuilt = parse_header(data)
+    _check_size(rebuilt, config)
+    return ValidatedBatches(
+        [data],
+        [rebuilt],
+        max_timestamp,
+        base_offset if append_time else base_offset + walk.max_timestamp_index,
+        now_ms if append_time else NO_TIMESTAMP,
+        True,
+    )
+
+
+def _level(codec: int, config: LogConfig) -> int | None:
+    if codec == Compression.GZIP:
+        return config.compression_gzip_level
+    if codec == Compression.ZSTD:
+        return config.compression_zstd_level
+    return None  # the LZ4 block compressor here has no high-compression mode
+
+
+def _assign_trusted(
+    records: Buffer, base_offset: int, now_ms: int, leader_epoch: int, config: LogConfig
+) -> ValidatedBatches:
+    append_time = config.stamps_append_time
+    buffers: list[Buffer] = []
+    headers: list[BatchHeader] = []
+    max_timestamp, offset_of_max = NO_TIMESTAMP, base_offset
+    end = 0
+    for pos, header in iter_batches(records):
+        _check_size(header, config)
+        header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
+        if append_time:
+            header.attributes |= TIMESTAMP_TYPE_MASK
+            header.max_timestamp = now_ms
+        buffers += _Batch(records, pos, header).with_header(new_crc=append_time)
+        headers.append(header)
+        if header.max_timestamp > max_timestamp:
+            max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
+        base_offset = header.next_offset
+        end = pos + header.size
+    if not headers or end != len(records):
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{len(records) - end} bytes are not a whole batch")
+    return ValidatedBatches(
+        buffers, headers, max_timestamp, offset_of_max, now_ms if append_time else NO_TIMESTAMP, False
+    )
