@@ -16,7 +16,9 @@ from minibroker_protocol.records import (
     LOG_OVERHEAD,
     MAGIC,
     NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
     BatchHeader,
+    Buffer,
     Compression,
     CorruptBatch,
     InvalidRecords,
@@ -35,7 +37,6 @@ from minibroker_protocol.records import (
     rewrite_header,
     validate_records,
 )
-from minibroker_protocol.records.batch import TIMESTAMP_TYPE_MASK, Buffer
 
 from .origin import Origin
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from minibroker_protocol.errors import Malformed
 
 from .sequences import NO_SEQUENCE, increment_sequence
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Buffer: TypeAlias = bytes | bytearray | memoryview
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
