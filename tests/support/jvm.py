@@ -1,0 +1,83 @@
+"""Java, Maven and Kafka's own jars for the JVM tier; everything missing becomes a reason to skip, never an error."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+JVM_TIER = Path(__file__).resolve().parents[1] / "jvm"
+DOWNLOAD_SECONDS = 600
+
+
+class Unavailable(Exception):
+    """A tool or a download this tier needs is not to be had; the text says which."""
+
+
+@cache
+def kafka_libs() -> Path:
+    """Directory with the jars of tests/jvm/pom.xml; downloaded once. `MINIBROKER_KAFKA_LIBS` names one that exists."""
+    named = os.environ.get("MINIBROKER_KAFKA_LIBS")
+    if named:
+        return Path(named)
+    libs = JVM_TIER / "target" / "libs"
+    stamp = libs / ".complete"
+    pom = JVM_TIER / "pom.xml"
+    if stamp.exists() and stamp.read_text() == pom.read_text():
+        return libs
+    mvn = tool("mvn")
+    argv = [mvn, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"mvn could not fetch Kafka's jars in {DOWNLOAD_SECONDS} s") from None
+    if done.returncode:
+        raise Unavailable(f"mvn could not fetch Kafka's jars: {last_line(done.stdout + done.stderr)}")
+    stamp.write_text(pom.read_text())
+    return libs
+
+
+def tool(name: str) -> str:
+    """Full path of a program, or Unavailable."""
+    path = shutil.which(name)
+    if path is None:
+        raise Unavailable(f"{name} is not installed")
+    return path
+
+
+def last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "no output"
+
+
+def classpath(*extra: Path) -> str:
+    return os.pathsep.join([*(str(path) for path in extra), str(kafka_libs() / "*")])
+
+
+def java_command(main_class: str, *arguments: str, extra: tuple[Path, ...] = (), heap: str = "256m") -> list[str]:
+    """Command line of one JVM that starts fast: these programs live for seconds."""
+    return [
+        tool("java"), f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        "-cp", classpath(*extra), main_class, *arguments,
+    ]  # fmt: skip
+
+
+def run_java(
+    main_class: str, *arguments: str, extra: tuple[Path, ...] = (), stdin: str = "", seconds: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Run a main class to its end and return what it printed."""
+    return subprocess.run(
+        java_command(main_class, *arguments, extra=extra), input=stdin, capture_output=True, text=True, timeout=seconds
+    )
+
+
+def compile_java(sources: list[Path], out: Path) -> Path:
+    """Compile the tier's own programs against Kafka's jars; a program that does not compile is an error, not a skip."""
+    argv = [tool("javac"), "-nowarn", "-cp", classpath(), "-d", str(out), *map(str, sources)]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(done.stdout + done.stderr)
+    return out
