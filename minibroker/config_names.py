@@ -1,0 +1,57 @@
+"""Names of Kafka 4.3 that are accepted and change nothing here: threads, quorum, quotas, security, tiered storage.
+
+A server.properties or a container's environment written for Kafka then starts this broker as well; each such name is
+logged once. A name that is neither here nor in `config_keys` is a typing error and is refused.
+"""
+
+from __future__ import annotations
+
+_PREFIXES = (
+    "controller.",
+    "delegation.token.",
+    "group.share.",
+    "group.streams.",
+    "internal.",
+    "listener.name.",
+    "metadata.",
+    "metrics.",
+    "quota.",
+    "remote.",
+    "sasl.",
+    "share.",
+    "ssl.",
+)
+
+_NAMES = frozenset(
+    """
+    advertised.listeners alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
+    alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name background.threads
+    broker.heartbeat.interval.ms broker.id broker.session.timeout.ms client.quota.callback.class
+    config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
+    controlled.shutdown.enable cordoned.log.dirs create.topic.policy.class.name
+    delete.records.purgatory.purge.interval.requests early.start.listeners
+    fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
+    group.consumer.assignment.interval.ms group.consumer.max.assignment.interval.ms
+    group.consumer.min.assignment.interval.ms group.coordinator.append.linger.ms
+    group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
+    initial.broker.registration.timeout.ms inter.broker.listener.name kafka.metrics.polling.interval.secs
+    kafka.metrics.reporters listener.security.protocol.map listeners log.cleaner.dedupe.buffer.size
+    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+    log.cleaner.threads log.dir log.dir.failure.timeout.ms log.dirs log.initial.task.delay.ms
+    max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides metric.reporters
+    node.id num.io.threads num.network.threads num.recovery.threads.per.data.dir
+    num.replica.alter.log.dirs.threads num.replica.fetchers offsets.load.buffer.size
+    offsets.topic.compression.codec principal.builder.class process.roles
+    producer.purgatory.purge.interval.requests queued.max.requests replica.selector.class
+    replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
+    replication.quota.window.size.seconds security.inter.broker.protocol security.providers
+    server.max.startup.time.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+    socket.receive.buffer.bytes socket.send.buffer.bytes telemetry.max.bytes
+    transaction.state.log.load.buffer.size unclean.leader.election.interval.ms unstable.feature.versions.enable
+    """.split()  # noqa: SIM905
+)
+
+
+def without_effect(name: str) -> bool:
+    """True for a key that Kafka knows and this broker ignores."""
+    return name in _NAMES or name.startswith(_PREFIXES)

@@ -1,0 +1,120 @@
+"""What a configuration key is: its type, its range, and how text becomes its value (Kafka's ``ConfigDef``)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+Value = bool | int | float | str | tuple[str, ...] | None
+
+_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+class ConfigError(ValueError):
+    """A key nobody knows or a value it cannot have; the text is one line that names both."""
+
+
+class ConfigType(IntEnum):
+    """Kafka's ``ConfigDef.Type``; the values are those of DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Scope(Enum):
+    """What a key configures: the broker, a topic, or what only this broker has."""
+
+    BROKER = "broker"
+    TOPIC = "topic"
+    MINIBROKER = "minibroker"
+
+
+_BITS = {ConfigType.INT: 31, ConfigType.SHORT: 15, ConfigType.LONG: 63}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One key. ``minimum``, ``maximum`` and ``choices`` bound its values; ``besides`` is one more that is legal.
+
+    ``dynamic`` keys change while the broker runs.
+
+    ``synonyms``: for a topic key the broker key that gives its default; for a broker key coarser keys that stand in
+    while it is unset. ``deviation``: why the default is not Kafka's. ``effect``: False for topic keys that are told and
+    remembered as Kafka does but change nothing here.
+    """
+
+    name: str
+    type: ConfigType
+    default: Value
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    besides: int | None = None
+    scope: Scope = Scope.BROKER
+    dynamic: bool = False
+    internal: bool = False
+    synonyms: tuple[str, ...] = ()
+    deviation: str = ""
+    effect: bool = True
+
+    def parse(self, text: str | None) -> Value:
+        """The typed value of `text`; ConfigError, in the words of Kafka's ConfigDef, when it has none."""
+        if text is None:
+            raise ConfigError(f"Invalid value null for configuration {self.name}: entry must be non null")
+        value = self._typed(text.strip())
+        self._check(value)
+        return value
+
+    def format(self, value: Value) -> str | None:
+        """`value` as DescribeConfigs shows it."""
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return ",".join(value) if isinstance(value, tuple) else str(value)
+
+    def _typed(self, text: str) -> Value:
+        kind = self.type
+        if kind in _BITS:
+            if not _NUMBER.fullmatch(text) or not -(1 << _BITS[kind]) <= int(text) < 1 << _BITS[kind]:
+                raise self._invalid(text, f"Not a number of type {kind.name}")
+            return int(text)
+        if kind is ConfigType.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise self._invalid(text, "Expected value to be either true or false")
+            return text.lower() == "true"
+        if kind is ConfigType.DOUBLE:
+            try:
+                return float(text)
+            except ValueError:
+                raise self._invalid(text, "Not a number of type DOUBLE") from None
+        if kind is ConfigType.LIST:
+            return tuple(item.strip() for item in text.split(",")) if text else ()
+        return text
+
+    def _check(self, value: Value) -> None:
+        if value is not None and value == self.besides:
+            return
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            # Written so that NaN, which compares false with everything, is refused as well.
+            if self.minimum is not None and not value >= self.minimum:
+                raise self._invalid(value, f"Value must be at least {self.minimum}")
+            if self.maximum is not None and not value <= self.maximum:
+                raise self._invalid(value, f"Value must be no more than {self.maximum}")
+        elif self.choices and isinstance(value, tuple):
+            if len(set(value)) != len(value):
+                raise self._invalid(value, "Duplicate values")
+            if not set(value) <= set(self.choices):
+                raise self._invalid(value, f"must only contain {', '.join(self.choices)}")
+        elif self.choices and value not in self.choices:
+            raise self._invalid(value, f"String must be one of: {', '.join(self.choices)}")
+
+    def _invalid(self, value: Value, reason: str) -> ConfigError:
+        return ConfigError(f"Invalid value {self.format(value)} for configuration {self.name}: {reason}")

@@ -1,0 +1,80 @@
+"""Log lines on stderr: text where a person reads them, JSON elsewhere.
+
+Modules log through the standard library's calls, so that an embedding program's own logging sees them as well.
+structlog, which takes longer to import than the broker takes to start, formats them and is imported by the first line
+that is really written.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import IO, Any
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+FORMATS = ("auto", "text", "json")
+
+ROOT = "minibroker"
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of one module; `name` is its ``__name__``."""
+    return logging.getLogger(name)
+
+
+def configure(level: str = "info", format: str = "auto", stream: IO[str] | None = None) -> None:
+    """Send the broker's log lines at `level` and above to `stream` (stderr), as one of FORMATS.
+
+    For the program that owns the process; a broker embedded in another program leaves logging to it.
+    """
+    stream = stream if stream is not None else sys.stderr
+    if format == "auto":
+        format = "text" if stream.isatty() else "json"
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter(as_json=format == "json", colors=format == "text" and stream.isatty()))
+    logger = logging.getLogger(ROOT)
+    reset()
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+def reset() -> None:
+    """Undo `configure`."""
+    logger = logging.getLogger(ROOT)
+    for handler in list(logger.handlers):
+        if isinstance(handler.formatter, LineFormatter):
+            logger.removeHandler(handler)
+    logger.setLevel(logging.NOTSET)
+    logger.propagate = True
+
+
+class LineFormatter(logging.Formatter):
+    """One line a record, with exceptions inside it in JSON and below it in text."""
+
+    def __init__(self, *, as_json: bool, colors: bool = False) -> None:
+        super().__init__()
+        self._as_json = as_json
+        self._colors = colors
+        self._inner: logging.Formatter | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        if self._inner is None:
+            self._inner = self._structlog_formatter()
+        return self._inner.format(record)
+
+    def _structlog_formatter(self) -> logging.Formatter:
+        import structlog
+
+        processors: list[Any] = [
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+        ]
+        final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+        if self._as_json:
+            final += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        else:
+            plain = structlog.dev.plain_traceback
+            final.append(structlog.dev.ConsoleRenderer(colors=self._colors, exception_formatter=plain))
+        return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=processors, processors=final)
