@@ -1,0 +1,44 @@
+"""Cuts a byte stream into frames: an int32 size, then so many bytes."""
+
+from __future__ import annotations
+
+from minibroker_protocol.errors import Malformed
+
+
+class FrameSplitter:
+    """Takes a stream in pieces of any size and gives its frames, without their size prefix.
+
+    ``max_size`` is the largest frame accepted, in bytes (Kafka's socket.request.max.bytes). No more than a frame's
+    bytes that have arrived are held in memory.
+    """
+
+    __slots__ = ("_pending", "max_size")
+
+    def __init__(self, max_size: int = 104_857_600) -> None:
+        self.max_size = max_size
+        self._pending = bytearray()
+
+    @property
+    def pending(self) -> int:
+        """Bytes held that are not a whole frame yet, size prefix included."""
+        return len(self._pending)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[bytearray]:
+        """The frames that ``data`` completes. Raises ``Malformed`` for a size below 0 or above ``max_size``;
+        frames before it in the same piece are then lost, as the connection is to be closed."""
+        pending = self._pending
+        pending += data
+        frames = []
+        pos = 0
+        while len(pending) - pos >= 4:
+            size = int.from_bytes(pending[pos : pos + 4], "big", signed=True)
+            if not 0 <= size <= self.max_size:
+                raise Malformed(f"frame: size {size} is not between 0 and {self.max_size}")
+            end = pos + 4 + size
+            if end > len(pending):
+                break
+            frames.append(pending[pos + 4 : end])
+            pos = end
+        if pos:
+            del pending[:pos]
+        return frames

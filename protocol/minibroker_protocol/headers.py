@@ -1,0 +1,88 @@
+"""Request and response headers, and the two functions that every request passes through.
+
+Which header version goes with which API and version: Kafka's ``ApiMessageType``, live-checked. ApiVersions responses
+always have header version 0, because a client reads them before it knows what the broker speaks (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+
+from minibroker_protocol.codegen_read import varint
+from minibroker_protocol.dsl import NEVER, Buffer, Header, f, int16, int32, registry, string
+from minibroker_protocol.errors import Malformed
+
+API_VERSIONS = 18
+
+
+class RequestHeader(Header, versions="1-2", flexible="2+"):
+    """What precedes every request body."""
+
+    request_api_key: int16
+    request_api_version: int16
+    correlation_id: int32
+    client_id: string | None = f(nullable="1+", flexible=False)
+
+
+class ResponseHeader(Header, versions="0-1", flexible="1+"):
+    """What precedes every response body."""
+
+    correlation_id: int32
+
+
+_START = struct.Struct(">hhih").unpack_from
+_flexible_from: dict[int, int] = {}
+
+
+def first_flexible_version(api_key: int) -> int:
+    """The first version of an API with header version 2; above all versions for an API nobody declared."""
+    if not _flexible_from:
+        _flexible_from.update({key: request.__flexible__ for key, (request, _) in registry().items()})
+    return _flexible_from.get(api_key, NEVER)
+
+
+def parse_request_header(frame: Buffer) -> tuple[int, int, int, str | None, int]:
+    """``(api_key, api_version, correlation_id, client_id, position of the body)`` of a frame.
+
+    The header of an unknown API is read as version 1. Raises ``Malformed``.
+    """
+    try:
+        api_key, api_version, correlation_id, n = _START(frame, 0)
+        pos = 10
+        client_id = None
+        if n >= 0:
+            pos += n
+            if pos > len(frame):
+                raise Malformed(f"RequestHeader of API {api_key} v{api_version}: client_id: length {n}")
+            client_id = str(frame[10:pos], "utf-8", "replace")
+        elif n != -1:
+            raise Malformed(f"RequestHeader of API {api_key} v{api_version}: client_id: length {n}")
+        if api_version >= (_flexible_from.get(api_key) or first_flexible_version(api_key)):
+            if frame[pos] == 0:
+                return api_key, api_version, correlation_id, client_id, pos + 1
+            pos = _skip_tags(frame, pos)
+    except (struct.error, IndexError):
+        raise Malformed(f"RequestHeader: {len(frame)} bytes are too short") from None
+    except Malformed:
+        raise
+    except ValueError as error:
+        raise Malformed(f"RequestHeader: tagged fields: {error}") from None
+    return api_key, api_version, correlation_id, client_id, pos
+
+
+def _skip_tags(frame: Buffer, pos: int) -> int:
+    count, pos = varint(frame, pos)
+    for _ in range(count):
+        _, pos = varint(frame, pos)
+        size, pos = varint(frame, pos)
+        pos += size
+        if pos > len(frame):
+            raise IndexError
+    return pos
+
+
+def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """The header of the response to a request."""
+    if api_key == API_VERSIONS or api_version < first_flexible_version(api_key):
+        return correlation_id.to_bytes(4, "big", signed=True)
+    return correlation_id.to_bytes(4, "big", signed=True) + b"\0"

@@ -1,0 +1,105 @@
+"""Access control lists: DescribeAcls (29), CreateAcls (30), DeleteAcls (31).
+
+Field names and versions: Kafka 4.3.1's message definitions.
+"""
+
+from __future__ import annotations
+
+from minibroker_protocol.dsl import Request, Response, Struct, f, int8, int16, int32, string
+
+
+class DescribeAclsRequest(Request, key=29, versions="1-3", flexible="2+"):
+    """Ask for access control entries that match a filter."""
+
+    resource_type_filter: int8
+    resource_name_filter: string | None = f(nullable="0+")
+    pattern_type_filter: int8 = f(default=3)
+    principal_filter: string | None = f(nullable="0+")
+    host_filter: string | None = f(nullable="0+")
+    operation: int8
+    permission_type: int8
+
+
+class DescribeAclsResponse(Response, key=29, versions="1-3", flexible="2+"):
+    """The entries that match."""
+
+    class AclDescription(Struct):
+        principal: string
+        host: string
+        operation: int8
+        permission_type: int8
+
+    class DescribeAclsResource(Struct):
+        resource_type: int8
+        resource_name: string
+        pattern_type: int8 = f(default=3)
+        acls: list[DescribeAclsResponse.AclDescription]
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f(default=0)
+    error_message: string | None = f(nullable="0+", default=None)
+    resources: list[DescribeAclsResource]
+
+
+class CreateAclsRequest(Request, key=30, versions="1-3", flexible="2+"):
+    """Create access control entries."""
+
+    class AclCreation(Struct):
+        resource_type: int8
+        resource_name: string
+        resource_pattern_type: int8 = f(default=3)
+        principal: string
+        host: string
+        operation: int8
+        permission_type: int8
+
+    creations: list[AclCreation]
+
+
+class CreateAclsResponse(Response, key=30, versions="1-3", flexible="2+"):
+    """Whether each entry was created."""
+
+    class AclCreationResult(Struct):
+        error_code: int16 = f(default=0)
+        error_message: string | None = f(nullable="0+", default=None)
+
+    throttle_time_ms: int32 = f(default=0)
+    results: list[AclCreationResult]
+
+
+class DeleteAclsRequest(Request, key=31, versions="1-3", flexible="2+"):
+    """Delete access control entries that match filters."""
+
+    class DeleteAclsFilter(Struct):
+        resource_type_filter: int8
+        resource_name_filter: string | None = f(nullable="0+")
+        pattern_type_filter: int8 = f(default=3)
+        principal_filter: string | None = f(nullable="0+")
+        host_filter: string | None = f(nullable="0+")
+        operation: int8
+        permission_type: int8
+
+    filters: list[DeleteAclsFilter]
+
+
+class DeleteAclsResponse(Response, key=31, versions="1-3", flexible="2+"):
+    """The entries deleted for each filter."""
+
+    class DeleteAclsMatchingAcl(Struct):
+        error_code: int16 = f(default=0)
+        error_message: string | None = f(nullable="0+", default=None)
+        resource_type: int8
+        resource_name: string
+        pattern_type: int8 = f(default=3)
+        principal: string
+        host: string
+        operation: int8
+        permission_type: int8
+
+    class DeleteAclsFilterResult(Struct):
+        error_code: int16 = f(default=0)
+        error_message: string | None = f(nullable="0+", default=None)
+        matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl]
+
+    throttle_time_ms: int32 = f(default=0)
+    filter_results: list[DeleteAclsFilterResult]

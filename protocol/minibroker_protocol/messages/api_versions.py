@@ -1,0 +1,42 @@
+"""ApiVersions (18): which APIs and versions a broker serves.
+
+Field names and versions: Kafka 4.3.1's message definitions.
+"""
+
+from __future__ import annotations
+
+from minibroker_protocol.dsl import Request, Response, Struct, bool_, f, int16, int32, int64, string
+
+
+class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):
+    """Ask for the APIs a broker serves; tell it the client's name."""
+
+    client_software_name: string = f("3+", default="", ignorable=True)
+    client_software_version: string = f("3+", default="", ignorable=True)
+
+
+class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
+    """APIs with their version ranges, and cluster features."""
+
+    class ApiVersion(Struct):
+        api_key: int16
+        min_version: int16
+        max_version: int16
+
+    class SupportedFeatureKey(Struct):
+        name: string = f("3+", default="")
+        min_version: int16 = f("3+", default=0)
+        max_version: int16 = f("3+", default=0)
+
+    class FinalizedFeatureKey(Struct):
+        name: string = f("3+", default="")
+        max_version_level: int16 = f("3+", default=0)
+        min_version_level: int16 = f("3+", default=0)
+
+    error_code: int16 = f(default=0)
+    api_keys: list[ApiVersion]
+    throttle_time_ms: int32 = f("1+", default=0, ignorable=True)
+    supported_features: list[SupportedFeatureKey] = f("3+", tag=0, default=[], ignorable=True)
+    finalized_features_epoch: int64 = f("3+", tag=1, default=-1, ignorable=True)
+    finalized_features: list[FinalizedFeatureKey] = f("3+", tag=2, default=[], ignorable=True)
+    zk_migration_ready: bool_ = f("3+", tag=3, default=False, ignorable=True)

@@ -1,0 +1,92 @@
+"""Groups of the KIP-848 protocol: ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69).
+
+Field names and versions: Kafka 4.3.1's message definitions.
+"""
+
+from __future__ import annotations
+
+from minibroker_protocol.dsl import Request, Response, Struct, bool_, f, int8, int16, int32, string, uuid
+
+
+class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0-1", flexible="0+"):
+    """Say that a member is alive and what it subscribes to and owns (KIP-848)."""
+
+    class TopicPartitions(Struct):
+        topic_id: uuid
+        partitions: list[int32]
+
+    group_id: string
+    member_id: string
+    member_epoch: int32
+    instance_id: string | None = f(nullable="0+", default=None)
+    rack_id: string | None = f(nullable="0+", default=None)
+    rebalance_timeout_ms: int32 = f(default=-1)
+    subscribed_topic_names: list[string] | None = f(nullable="0+", default=None)
+    subscribed_topic_regex: string | None = f("1+", nullable="1+", default=None)
+    server_assignor: string | None = f(nullable="0+", default=None)
+    topic_partitions: list[TopicPartitions] | None = f(nullable="0+", default=None)
+
+
+class ConsumerGroupHeartbeatResponse(Response, key=68, versions="0-1", flexible="0+"):
+    """The member's epoch and target assignment."""
+
+    class TopicPartitions(Struct):
+        topic_id: uuid
+        partitions: list[int32]
+
+    class Assignment(Struct):
+        topic_partitions: list[ConsumerGroupHeartbeatResponse.TopicPartitions]
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f(default=0)
+    error_message: string | None = f(nullable="0+", default=None)
+    member_id: string | None = f(nullable="0+", default=None)
+    member_epoch: int32
+    heartbeat_interval_ms: int32
+    assignment: Assignment | None = f(nullable="0+", default=None)
+
+
+class ConsumerGroupDescribeRequest(Request, key=69, versions="0-1", flexible="0+"):
+    """Ask for the state and members of KIP-848 groups."""
+
+    group_ids: list[string]
+    include_authorized_operations: bool_
+
+
+class ConsumerGroupDescribeResponse(Response, key=69, versions="0-1", flexible="0+"):
+    """State and members of each group."""
+
+    class TopicPartitions(Struct):
+        topic_id: uuid
+        topic_name: string
+        partitions: list[int32]
+
+    class Assignment(Struct):
+        topic_partitions: list[ConsumerGroupDescribeResponse.TopicPartitions]
+
+    class Member(Struct):
+        member_id: string
+        instance_id: string | None = f(nullable="0+", default=None)
+        rack_id: string | None = f(nullable="0+", default=None)
+        member_epoch: int32
+        client_id: string
+        client_host: string
+        subscribed_topic_names: list[string]
+        subscribed_topic_regex: string | None = f(nullable="0+", default=None)
+        assignment: ConsumerGroupDescribeResponse.Assignment
+        target_assignment: ConsumerGroupDescribeResponse.Assignment
+        member_type: int8 = f("1+", default=-1, ignorable=True)
+
+    class DescribedGroup(Struct):
+        error_code: int16 = f(default=0)
+        error_message: string | None = f(nullable="0+", default=None)
+        group_id: string
+        group_state: string
+        group_epoch: int32
+        assignment_epoch: int32
+        assignor_name: string
+        members: list[ConsumerGroupDescribeResponse.Member]
+        authorized_operations: int32 = f(default=-2147483648)
+
+    throttle_time_ms: int32 = f(default=0)
+    groups: list[DescribedGroup]

@@ -1,0 +1,66 @@
+"""SCRAM credentials: DescribeUserScramCredentials (50), AlterUserScramCredentials (51).
+
+Field names and versions: Kafka 4.3.1's message definitions.
+"""
+
+from __future__ import annotations
+
+from minibroker_protocol.dsl import Request, Response, Struct, bytes_, f, int8, int16, int32, string
+
+
+class DescribeUserScramCredentialsRequest(Request, key=50, versions="0", flexible="0+"):
+    """Ask for the SCRAM credentials of users."""
+
+    class UserName(Struct):
+        name: string
+
+    users: list[UserName] | None = f(nullable="0+")
+
+
+class DescribeUserScramCredentialsResponse(Response, key=50, versions="0", flexible="0+"):
+    """Mechanisms and iteration counts of each user."""
+
+    class CredentialInfo(Struct):
+        mechanism: int8
+        iterations: int32
+
+    class DescribeUserScramCredentialsResult(Struct):
+        user: string
+        error_code: int16 = f(default=0)
+        error_message: string | None = f(nullable="0+", default=None)
+        credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo]
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f(default=0)
+    error_message: string | None = f(nullable="0+", default=None)
+    results: list[DescribeUserScramCredentialsResult]
+
+
+class AlterUserScramCredentialsRequest(Request, key=51, versions="0", flexible="0+"):
+    """Change SCRAM credentials."""
+
+    class ScramCredentialDeletion(Struct):
+        name: string
+        mechanism: int8
+
+    class ScramCredentialUpsertion(Struct):
+        name: string
+        mechanism: int8
+        iterations: int32
+        salt: bytes_
+        salted_password: bytes_
+
+    deletions: list[ScramCredentialDeletion]
+    upsertions: list[ScramCredentialUpsertion]
+
+
+class AlterUserScramCredentialsResponse(Response, key=51, versions="0", flexible="0+"):
+    """Whether each user's credentials were changed."""
+
+    class AlterUserScramCredentialsResult(Struct):
+        user: string
+        error_code: int16 = f(default=0)
+        error_message: string | None = f(nullable="0+", default=None)
+
+    throttle_time_ms: int32 = f(default=0)
+    results: list[AlterUserScramCredentialsResult]

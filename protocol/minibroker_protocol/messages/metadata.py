@@ -1,0 +1,130 @@
+"""What a client must know to find its way: Metadata (3), DescribeCluster (60), DescribeTopicPartitions (75).
+
+Field names and versions: Kafka 4.3.1's message definitions.
+"""
+
+from __future__ import annotations
+
+from minibroker_protocol.dsl import NO_ID, Request, Response, Struct, bool_, f, int8, int16, int32, string, uuid
+
+
+class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):
+    """Ask for topics, their partitions and leaders."""
+
+    class MetadataRequestTopic(Struct):
+        topic_id: uuid = f("10+", default=NO_ID, ignorable=True)
+        name: string | None = f(nullable="10+")
+
+    topics: list[MetadataRequestTopic] | None = f(nullable="1+")
+    allow_auto_topic_creation: bool_ = f("4+", default=True)
+    include_cluster_authorized_operations: bool_ = f("8-10", default=False)
+    include_topic_authorized_operations: bool_ = f("8+", default=False)
+
+
+class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
+    """Brokers, topics, partitions and leaders."""
+
+    class MetadataResponseBroker(Struct):
+        node_id: int32
+        host: string
+        port: int32
+        rack: string | None = f("1+", nullable="1+", default=None, ignorable=True)
+
+    class MetadataResponsePartition(Struct):
+        error_code: int16 = f(default=0)
+        partition_index: int32
+        leader_id: int32
+        leader_epoch: int32 = f("7+", default=-1, ignorable=True)
+        replica_nodes: list[int32]
+        isr_nodes: list[int32]
+        offline_replicas: list[int32] = f("5+", default=[], ignorable=True)
+
+    class MetadataResponseTopic(Struct):
+        error_code: int16 = f(default=0)
+        name: string | None = f(nullable="12+")
+        topic_id: uuid = f("10+", default=NO_ID, ignorable=True)
+        is_internal: bool_ = f("1+", default=False, ignorable=True)
+        partitions: list[MetadataResponse.MetadataResponsePartition]
+        topic_authorized_operations: int32 = f("8+", default=-2147483648)
+
+    throttle_time_ms: int32 = f("3+", default=0, ignorable=True)
+    brokers: list[MetadataResponseBroker]
+    cluster_id: string | None = f("2+", nullable="2+", default=None, ignorable=True)
+    controller_id: int32 = f("1+", default=-1, ignorable=True)
+    topics: list[MetadataResponseTopic]
+    cluster_authorized_operations: int32 = f("8-10", default=-2147483648)
+    error_code: int16 = f("13+", default=0, ignorable=True)
+
+
+class DescribeTopicPartitionsRequest(Request, key=75, versions="0", flexible="0+"):
+    """Ask for the partitions of topics, page by page."""
+
+    class TopicRequest(Struct):
+        name: string
+
+    class Cursor(Struct):
+        topic_name: string
+        partition_index: int32
+
+    topics: list[TopicRequest]
+    response_partition_limit: int32 = f(default=2000)
+    cursor: Cursor | None = f(nullable="0+", default=None)
+
+
+class DescribeTopicPartitionsResponse(Response, key=75, versions="0", flexible="0+"):
+    """Partitions, and where the next page starts."""
+
+    class DescribeTopicPartitionsResponsePartition(Struct):
+        error_code: int16 = f(default=0)
+        partition_index: int32
+        leader_id: int32
+        leader_epoch: int32 = f(default=-1)
+        replica_nodes: list[int32]
+        isr_nodes: list[int32]
+        eligible_leader_replicas: list[int32] | None = f(nullable="0+", default=None)
+        last_known_elr: list[int32] | None = f(nullable="0+", default=None)
+        offline_replicas: list[int32]
+
+    class DescribeTopicPartitionsResponseTopic(Struct):
+        error_code: int16 = f(default=0)
+        name: string | None = f(nullable="0+")
+        topic_id: uuid
+        is_internal: bool_ = f(default=False)
+        partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition]
+        topic_authorized_operations: int32 = f(default=-2147483648)
+
+    class Cursor(Struct):
+        topic_name: string
+        partition_index: int32
+
+    throttle_time_ms: int32 = f(default=0)
+    topics: list[DescribeTopicPartitionsResponseTopic]
+    next_cursor: Cursor | None = f(nullable="0+", default=None)
+
+
+class DescribeClusterRequest(Request, key=60, versions="0-2", flexible="0+"):
+    """Ask for the brokers or controllers of a cluster."""
+
+    include_cluster_authorized_operations: bool_
+    endpoint_type: int8 = f("1+", default=1)
+    include_fenced_brokers: bool_ = f("2+", default=False)
+
+
+class DescribeClusterResponse(Response, key=60, versions="0-2", flexible="0+"):
+    """The nodes and the cluster id."""
+
+    class DescribeClusterBroker(Struct):
+        broker_id: int32
+        host: string
+        port: int32
+        rack: string | None = f(nullable="0+", default=None)
+        is_fenced: bool_ = f("2+", default=False)
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f(default=0)
+    error_message: string | None = f(nullable="0+", default=None)
+    endpoint_type: int8 = f("1+", default=1)
+    cluster_id: string
+    controller_id: int32 = f(default=-1)
+    brokers: list[DescribeClusterBroker]
+    cluster_authorized_operations: int32 = f(default=-2147483648)

@@ -1,0 +1,293 @@
+"""Producer ids and transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
+WriteTxnMarkers (27), TxnOffsetCommit (28), DescribeProducers (61), DescribeTransactions (65), ListTransactions (66),
+and DescribeTransactionState of KIP-360, which Kafka never shipped, under a key of our own (10001).
+
+Field names and versions: Kafka 4.3.1's message definitions.
+"""
+
+from __future__ import annotations
+
+from minibroker_protocol.dsl import Request, Response, Struct, bool_, f, int8, int16, int32, int64, string
+
+
+class InitProducerIdRequest(Request, key=22, versions="0-6", flexible="2+", latest_unstable=True):
+    """Get a producer id; for a transactional id, fence and bump (KIP-360)."""
+
+    transactional_id: string | None = f(nullable="0+")
+    transaction_timeout_ms: int32
+    producer_id: int64 = f("3+", default=-1)
+    producer_epoch: int16 = f("3+", default=-1)
+    enable2_pc: bool_ = f("6+", default=False)
+    keep_prepared_txn: bool_ = f("6+", default=False)
+
+
+class InitProducerIdResponse(Response, key=22, versions="0-6", flexible="2+"):
+    """The producer id and epoch to use."""
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f(default=0)
+    producer_id: int64 = f(default=-1)
+    producer_epoch: int16
+    ongoing_txn_producer_id: int64 = f("6+", default=-1)
+    ongoing_txn_producer_epoch: int16 = f("6+", default=-1)
+
+
+class AddPartitionsToTxnRequest(Request, key=24, versions="0-5", flexible="3+"):
+    """Add partitions to a transaction, or verify that they are in it (KIP-890)."""
+
+    class AddPartitionsToTxnTopic(Struct):
+        name: string
+        partitions: list[int32]
+
+    class AddPartitionsToTxnTransaction(Struct):
+        transactional_id: string = f("4+", default="")
+        producer_id: int64 = f("4+", default=0)
+        producer_epoch: int16 = f("4+", default=0)
+        verify_only: bool_ = f("4+", default=False)
+        topics: list[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = f("4+", default=[])
+
+    transactions: list[AddPartitionsToTxnTransaction] = f("4+", default=[])
+    v3_and_below_transactional_id: string = f("0-3", default="")
+    v3_and_below_producer_id: int64 = f("0-3", default=0)
+    v3_and_below_producer_epoch: int16 = f("0-3", default=0)
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = f("0-3", default=[])
+
+
+class AddPartitionsToTxnResponse(Response, key=24, versions="0-5", flexible="3+"):
+    """The result for each partition."""
+
+    class AddPartitionsToTxnTopicResult(Struct):
+        name: string
+        results_by_partition: list[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult]
+
+    class AddPartitionsToTxnPartitionResult(Struct):
+        partition_index: int32
+        partition_error_code: int16
+
+    class AddPartitionsToTxnResult(Struct):
+        transactional_id: string = f("4+", default="")
+        topic_results: list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = f("4+", default=[])
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f("4+", default=0, ignorable=True)
+    results_by_transaction: list[AddPartitionsToTxnResult] = f("4+", default=[])
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = f("0-3", default=[])
+
+
+class AddOffsetsToTxnRequest(Request, key=25, versions="0-4", flexible="3+"):
+    """Add the offsets of a group to a transaction."""
+
+    transactional_id: string
+    producer_id: int64
+    producer_epoch: int16
+    group_id: string
+
+
+class AddOffsetsToTxnResponse(Response, key=25, versions="0-4", flexible="3+"):
+    """Whether they were added."""
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f(default=0)
+
+
+class EndTxnRequest(Request, key=26, versions="0-5", flexible="3+"):
+    """Commit or abort a transaction."""
+
+    transactional_id: string
+    producer_id: int64
+    producer_epoch: int16
+    committed: bool_
+
+
+class EndTxnResponse(Response, key=26, versions="0-5", flexible="3+"):
+    """Whether the transaction will end so; from v5 the id and epoch of the next one (KIP-890)."""
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f(default=0)
+    producer_id: int64 = f("5+", default=-1, ignorable=True)
+    producer_epoch: int16 = f("5+", default=-1, ignorable=True)
+
+
+class WriteTxnMarkersRequest(Request, key=27, versions="1-2", flexible="1+"):
+    """Write end-of-transaction markers to partitions."""
+
+    class WritableTxnMarkerTopic(Struct):
+        name: string
+        partition_indexes: list[int32]
+
+    class WritableTxnMarker(Struct):
+        producer_id: int64
+        producer_epoch: int16
+        transaction_result: bool_
+        topics: list[WriteTxnMarkersRequest.WritableTxnMarkerTopic]
+        coordinator_epoch: int32
+        transaction_version: int8 = f("2+", default=0, ignorable=True)
+
+    markers: list[WritableTxnMarker]
+
+
+class WriteTxnMarkersResponse(Response, key=27, versions="1-2", flexible="1+"):
+    """Whether each marker was written."""
+
+    class WritableTxnMarkerPartitionResult(Struct):
+        partition_index: int32
+        error_code: int16 = f(default=0)
+
+    class WritableTxnMarkerTopicResult(Struct):
+        name: string
+        partitions: list[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult]
+
+    class WritableTxnMarkerResult(Struct):
+        producer_id: int64
+        topics: list[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult]
+
+    markers: list[WritableTxnMarkerResult]
+
+
+class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
+    """Store offsets of a group as part of a transaction (KIP-447)."""
+
+    class TxnOffsetCommitRequestPartition(Struct):
+        partition_index: int32
+        committed_offset: int64
+        committed_leader_epoch: int32 = f("2+", default=-1, ignorable=True)
+        committed_metadata: string | None = f(nullable="0+")
+
+    class TxnOffsetCommitRequestTopic(Struct):
+        name: string
+        partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]
+
+    transactional_id: string
+    group_id: string
+    producer_id: int64
+    producer_epoch: int16
+    generation_id: int32 = f("3+", default=-1)
+    member_id: string = f("3+", default="")
+    group_instance_id: string | None = f("3+", nullable="3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic]
+
+
+class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
+    """Whether each offset was stored."""
+
+    class TxnOffsetCommitResponsePartition(Struct):
+        partition_index: int32
+        error_code: int16 = f(default=0)
+
+    class TxnOffsetCommitResponseTopic(Struct):
+        name: string
+        partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition]
+
+    throttle_time_ms: int32 = f(default=0)
+    topics: list[TxnOffsetCommitResponseTopic]
+
+
+class DescribeProducersRequest(Request, key=61, versions="0", flexible="0+"):
+    """Ask which producers a partition knows."""
+
+    class TopicRequest(Struct):
+        name: string
+        partition_indexes: list[int32]
+
+    topics: list[TopicRequest]
+
+
+class DescribeProducersResponse(Response, key=61, versions="0", flexible="0+"):
+    """The producers of each partition."""
+
+    class ProducerState(Struct):
+        producer_id: int64
+        producer_epoch: int32
+        last_sequence: int32 = f(default=-1)
+        last_timestamp: int64 = f(default=-1)
+        coordinator_epoch: int32
+        current_txn_start_offset: int64 = f(default=-1)
+
+    class PartitionResponse(Struct):
+        partition_index: int32
+        error_code: int16 = f(default=0)
+        error_message: string | None = f(nullable="0+", default=None)
+        active_producers: list[DescribeProducersResponse.ProducerState]
+
+    class TopicResponse(Struct):
+        name: string
+        partitions: list[DescribeProducersResponse.PartitionResponse]
+
+    throttle_time_ms: int32 = f(default=0)
+    topics: list[TopicResponse]
+
+
+class DescribeTransactionsRequest(Request, key=65, versions="0", flexible="0+"):
+    """Ask for the state of transactions by id."""
+
+    transactional_ids: list[string]
+
+
+class DescribeTransactionsResponse(Response, key=65, versions="0", flexible="0+"):
+    """The state of each transaction."""
+
+    class TopicData(Struct):
+        topic: string
+        partitions: list[int32]
+
+    class TransactionState(Struct):
+        error_code: int16 = f(default=0)
+        transactional_id: string
+        transaction_state: string
+        transaction_timeout_ms: int32
+        transaction_start_time_ms: int64
+        producer_id: int64
+        producer_epoch: int16
+        topics: list[DescribeTransactionsResponse.TopicData]
+
+    throttle_time_ms: int32 = f(default=0)
+    transaction_states: list[TransactionState]
+
+
+class ListTransactionsRequest(Request, key=66, versions="0-2", flexible="0+"):
+    """Ask for the transactions of a coordinator."""
+
+    state_filters: list[string]
+    producer_id_filters: list[int64]
+    duration_filter: int64 = f("1+", default=-1)
+    transactional_id_pattern: string | None = f("2+", nullable="2+", default=None)
+
+
+class ListTransactionsResponse(Response, key=66, versions="0-2", flexible="0+"):
+    """The transactions that match."""
+
+    class TransactionState(Struct):
+        transactional_id: string
+        producer_id: int64
+        transaction_state: string
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f(default=0)
+    unknown_state_filters: list[string]
+    transaction_states: list[TransactionState]
+
+
+class DescribeTransactionStateRequest(Request, key=10001, versions="0", flexible="0+", private=True):
+    """Asks for the state of transactions by id (KIP-360)."""
+
+    transactional_ids: list[string]
+
+
+class DescribeTransactionStateResponse(Response, key=10001, versions="0", flexible="0+", private=True):
+    """The state of each transaction; producer id and epoch are -1 where the error leaves them unknown (KIP-360)."""
+
+    class TopicData(Struct):
+        topic: string
+        partitions: list[int32]
+
+    class TransactionState(Struct):
+        error_code: int16 = f(default=0)
+        error_message: string | None = f(nullable="0+", default=None)
+        transactional_id: string
+        transaction_state: string = f(default="")
+        producer_id: int64 = f(default=-1)
+        producer_epoch: int16 = f(default=-1)
+        topics: list[DescribeTransactionStateResponse.TopicData] = f(default=[])
+
+    throttle_time_ms: int32 = f(default=0)
+    transaction_states: list[TransactionState]
