@@ -21,7 +21,8 @@ _DONE: Deferred[None] = resolved(None)
 class Partition:
     """Leader or follower of one topic partition (Kafka's ``kafka.cluster.Partition``).
 
-    The log is opened on first use: a partition that was never written has no files.
+    The log is opened on first use: a partition that was never written has no files. `written` says that it has some
+    from an earlier run.
     """
 
     __slots__ = (
@@ -31,6 +32,7 @@ class Partition:
         "_log",
         "_open_log",
         "_watchers",
+        "_written",
         "broker_id",
         "index",
         "isr",
@@ -53,6 +55,7 @@ class Partition:
         leader_epoch: int,
         open_log: OpenLog,
         clock: Clock,
+        written: bool = False,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -64,6 +67,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self._open_log = open_log
         self._clock = clock
+        self._written = written
         self._log: PartitionLog | None = None
         self._hw_waiters: list[tuple[int, int, Deferred[None]]] = []
         self._hw_count = 0
@@ -81,8 +85,8 @@ class Partition:
 
     @property
     def has_log(self) -> bool:
-        """False while nothing was ever read or written here since the start."""
-        return self._log is not None
+        """False while nothing was ever written here and no file of it exists."""
+        return self._written or self._log is not None
 
     @property
     def is_leader(self) -> bool:
@@ -116,6 +120,27 @@ class Partition:
         if not info.duplicate:
             self._advance_high_watermark(log)
         return info
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a client whose metadata is of another epoch (KIP-320); -1 means it does not say.
+
+        Raises ApiError FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        """
+        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise ApiError(
+                ErrorCode.FENCED_LEADER_EPOCH, f"{self}: leader epoch {current_leader_epoch} < {self.leader_epoch}"
+            )
+        raise ApiError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self}: leader epoch {current_leader_epoch} > {self.leader_epoch}"
+        )
+
+    def check_min_insync_replicas(self) -> None:
+        """Raises NOT_ENOUGH_REPLICAS when acks=all could not be kept (effective minimum: never above the replica count)."""
+        in_sync = len(self.isr)
+        if in_sync < len(self.replicas) and in_sync < min(self.log.config.min_insync_replicas, len(self.replicas)):
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self} has {in_sync} in-sync replicas")
 
     def _advance_high_watermark(self, log: PartitionLog) -> None:
         # With one in-sync replica the high watermark is the log end (durability.md: HW = LEO at once).

@@ -21,7 +21,8 @@ from minibroker.settings import Settings
 PRODUCER_ID_BLOCK_SIZE = 1000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""
 
-Publish = Callable[[MetadataImage], None]
+Publish = Callable[[MetadataImage, tuple[str, ...]], None]
+"""Told of a new image and of the topics that changed in it."""
 
 
 def encode_id(topic_id: bytes) -> str:
@@ -107,20 +108,20 @@ class ControllerState:
                 "epoch": leader_epoch,
             }
         )
-        self._publish()
+        self._publish(name)
         return self.image.topics[name]
 
     def add_partitions(self, name: str, assignment: Iterable[tuple[int, ...]]) -> None:
         self._commit({"type": "partitions", "name": name, "replicas": [list(replicas) for replicas in assignment]})
-        self._publish()
+        self._publish(name)
 
     def remove_topic(self, name: str) -> None:
         self._commit({"type": "remove-topic", "name": name})
-        self._publish()
+        self._publish(name)
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         self._commit({"type": "topic-configs", "name": name, "configs": dict(configs)})
-        self._publish()
+        self._publish(name)
 
     def set_broker_configs(self, node: str, configs: Mapping[str, str]) -> None:
         self._commit({"type": "broker-configs", "node": node, "configs": dict(configs)})
@@ -144,9 +145,9 @@ class ControllerState:
         self._journal.append(entry)
         self._apply(entry)
 
-    def _publish(self) -> None:
+    def _publish(self, *topics: str) -> None:
         for publish in tuple(self._publishers):
-            publish(self.image)
+            publish(self.image, topics)
 
     def _apply(self, entry: Entry) -> None:
         apply: Callable[[Any], None] | None = getattr(self, "_apply_" + str(entry["type"]).replace("-", "_"), None)

@@ -19,7 +19,6 @@ from minibroker_protocol.messages.topics import (
     DeleteTopicsResponse,
 )
 
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from minibroker.controller.state import ControllerState
 
 MAX_NAME_LENGTH = 249
@@ -100,33 +99,6 @@ class TopicControl:
             replication_factor=len(assignment[0]),
             configs=described,
         )
-
-    def create_internal(self, name: str) -> None:
-        """`__transaction_state` or `__consumer_offsets`, with their own partition counts and configs."""
-        if name in self._state.image.topics:
-            return
-        settings = self._state.settings
-        if name == TRANSACTION_STATE_TOPIC:
-            count = settings.int("transaction.state.log.num.partitions")
-            factor = settings.int("transaction.state.log.replication.factor")
-            configs = {
-                "cleanup.policy": "compact",
-                "compression.type": "uncompressed",
-                "segment.bytes": str(settings.int("transaction.state.log.segment.bytes")),
-                "min.insync.replicas": str(settings.int("transaction.state.log.min.isr")),
-                "unclean.leader.election.enable": "false",
-            }
-        elif name == CONSUMER_OFFSETS_TOPIC:
-            count = settings.int("offsets.topic.num.partitions")
-            factor = settings.int("offsets.topic.replication.factor")
-            configs = {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(settings.int("offsets.topic.segment.bytes")),
-            }
-        else:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not an internal topic")
-        self._state.add_topic(name, self._place(count, factor), configs)
 
     def _check_collision(self, name: str) -> None:
         # Metric names turn '.' into '_', so Kafka refuses two topics that differ only there.
@@ -289,6 +261,3 @@ class TopicControl:
             return self._check_manual([tuple(a.broker_ids) for a in topic.assignments])
         return self._place(topic.count - have, len(image.partitions[0].replicas))
 
-
-def internal_topic(name: str) -> bool:
-    return name in INTERNAL_TOPICS

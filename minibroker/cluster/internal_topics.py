@@ -1,0 +1,47 @@
+"""How the internal topics are created: partition counts, replication and configs (Kafka's AutoTopicCreationManager)."""
+
+from __future__ import annotations
+
+from minibroker_protocol.messages.topics import CreateTopicsRequest
+
+from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.settings import Settings
+
+
+def creatable(name: str, settings: Settings) -> CreateTopicsRequest.CreatableTopic:
+    """The CreateTopics entry for an internal topic, or for an ordinary one with the broker's defaults."""
+    if name == TRANSACTION_STATE_TOPIC:
+        return _topic(
+            name,
+            settings.int("transaction.state.log.num.partitions"),
+            settings.int("transaction.state.log.replication.factor"),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "segment.bytes": str(settings.int("transaction.state.log.segment.bytes")),
+                "min.insync.replicas": str(settings.int("transaction.state.log.min.isr")),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+    if name == CONSUMER_OFFSETS_TOPIC:
+        return _topic(
+            name,
+            settings.int("offsets.topic.num.partitions"),
+            settings.int("offsets.topic.replication.factor"),
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.int("offsets.topic.segment.bytes")),
+            },
+        )
+    return _topic(name, -1, -1, {})
+
+
+def _topic(name: str, count: int, factor: int, configs: dict[str, str]) -> CreateTopicsRequest.CreatableTopic:
+    return CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=count,
+        replication_factor=factor,
+        assignments=[],
+        configs=[CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in configs.items()],
+    )

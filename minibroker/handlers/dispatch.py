@@ -1,0 +1,126 @@
+"""From a frame to the buffers of its answer (Kafka's RequestContext and KafkaApis.handle)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any
+
+from minibroker_protocol.dsl import Buffer, Request, Response
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.headers import encode_response_header, parse_request_header
+
+from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
+from minibroker.logs import get_logger
+from minibroker.runtime.deferred import Deferred, resolved, spawn
+
+if TYPE_CHECKING:
+    from minibroker.cluster.broker import Broker
+
+log = get_logger(__name__)
+
+API_VERSIONS_KEY = 18
+_pack_size = struct.Struct(">i").pack
+_SMALL_RESPONSE_BYTES = 4096
+
+
+class CloseConnection(Exception):
+    """The connection must be closed without an answer; the text says why."""
+
+
+Answered = list[Buffer] | None
+
+
+class Dispatcher:
+    """Serves frames for one broker from the handler table."""
+
+    def __init__(self, broker: Broker, apis: dict[int, Api], unsupported_api_versions: Callable[[], Response]) -> None:
+        self._broker = broker
+        self._apis = apis
+        self._unsupported_api_versions = unsupported_api_versions
+        self._unstable = broker.settings.bool("unstable.api.versions.enable")
+
+    def dispatch(self, frame: Buffer, connection: ConnectionInfo) -> Answered | Deferred[Answered]:
+        """Buffers of the whole response frame, size prefix included; None when the request has no response.
+
+        Raises CloseConnection for what Kafka answers by closing: unknown API, unsupported version, broken bytes,
+        an error under acks=0.
+        """
+        try:
+            api_key, version, correlation_id, client_id, position = parse_request_header(frame)
+        except Malformed as error:
+            raise CloseConnection(str(error)) from None
+        api = self._apis.get(api_key)
+        if api is None:
+            raise CloseConnection(f"API key {api_key} is not served")
+        if not self._serves(api, version):
+            if api_key == API_VERSIONS_KEY:
+                return self._encode(api, 0, correlation_id, self._unsupported_api_versions())
+            raise CloseConnection(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
+        try:
+            request = api.request.decode(frame, version, position)
+        except Malformed as error:
+            raise CloseConnection(str(error)) from None
+        context = RequestContext(self._broker, api_key, version, client_id, connection)
+        answer = api.handler(context, request)
+        if isinstance(answer, Response):
+            return self._encode(api, version, correlation_id, answer)
+        if answer is None:
+            return None
+        pending: Deferred[Any] = answer if isinstance(answer, Deferred) else spawn(answer)
+        if pending.done:
+            return self._finish(api, version, correlation_id, pending)
+        later: Deferred[Answered] = Deferred()
+
+        def done(response: Deferred[Any]) -> None:
+            try:
+                later.resolve(self._finish(api, version, correlation_id, response))
+            except Exception as error:
+                later.fail(error)
+
+        pending.then(done)
+        return later
+
+    def _serves(self, api: Api, version: int) -> bool:
+        if not api.min_version <= version <= api.max_version:
+            return False
+        return api.unstable_from is None or version < api.unstable_from or self._unstable
+
+    def _finish(self, api: Api, version: int, correlation_id: int, pending: Deferred[Any]) -> Answered:
+        response = pending.result()
+        return None if response is None else self._encode(api, version, correlation_id, response)
+
+    @staticmethod
+    def _encode(api: Api, version: int, correlation_id: int, response: Response) -> Answered:
+        buffers = response.encode_buffers(version, encode_response_header(api.key, version, correlation_id))
+        if len(buffers) == 1:
+            only = buffers[0]
+            if len(only) <= _SMALL_RESPONSE_BYTES:
+                return [_pack_size(len(only)) + only]
+        return [_pack_size(sum(map(len, buffers))), *buffers]
+
+    # -- between brokers ---------------------------------------------------------------------------------------------
+
+    def handle(self, request: Request, api_version: int) -> Deferred[Response]:
+        """A request object that another broker of the cluster sent (`cluster.transport.Node`)."""
+        api = self._apis.get(request.__api_key__)
+        if api is None:
+            failed: Deferred[Response] = Deferred()
+            failed.fail(ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not served"))
+            return failed
+        context = RequestContext(
+            self._broker, api.key, api_version, None, ConnectionInfo(listener="INTERNAL"), inter_broker=True
+        )
+        try:
+            answer = api.handler(context, request)
+        except Exception as error:
+            failed = Deferred()
+            failed.fail(error)
+            return failed
+        if isinstance(answer, Deferred):
+            return answer
+        if iscoroutine(answer):
+            return spawn(answer)
+        assert isinstance(answer, Response)
+        return resolved(answer)

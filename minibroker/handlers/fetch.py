@@ -1,0 +1,372 @@
+"""Fetch (key 1): read record batches, waiting for them when there are none.
+
+Versions 4-18. v4 isolation level and aborted transactions; v5 log start offset; v7 sessions (KIP-227); v9 current
+leader epoch; v12 last fetched epoch and diverging epoch; v13 topic ids; v15 replica state.
+Kafka: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch.
+
+Errors: top level FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR; per partition
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
+UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+
+from minibroker.cluster.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_ID,
+    FetchSession,
+    FetchTarget,
+    PartitionKey,
+)
+from minibroker.cluster.partition import Partition
+from minibroker.handlers.context import RequestContext
+from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.waiting import with_timeout
+
+READ_COMMITTED = 1
+TOPIC_IDS_VERSION = 13
+
+_PartitionData = FetchResponse.PartitionData
+
+
+class _Fetch:
+    """One request while it is served."""
+
+    __slots__ = ("full", "isolation", "max_bytes", "min_bytes", "replica_id", "session", "targets")
+
+    def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
+        self.replica_id = _replica_id(request, ctx.api_version)
+        limit = ctx.broker.settings.int("fetch.max.bytes")
+        self.max_bytes = min(request.max_bytes, limit) if self.replica_id < 0 else request.max_bytes
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        self.isolation = request.isolation_level
+        self.session: FetchSession | None = None
+        self.full = True
+        self.targets: list[FetchTarget] = []
+
+    @property
+    def follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+class _Read:
+    """What reading one partition gave; `size` counts record bytes, `failed` tells that the answer must not wait."""
+
+    __slots__ = ("data", "failed", "partition", "size", "target")
+
+    def __init__(self, target: FetchTarget, data: FetchResponse.PartitionData, partition: Partition | None) -> None:
+        self.target = target
+        self.data = data
+        self.partition = partition
+        self.size = 0
+        self.failed = False
+
+
+def handle(
+    ctx: RequestContext, request: FetchRequest
+) -> FetchResponse | Coroutine[Deferred[Any], None, FetchResponse]:
+    fetch = _Fetch(ctx, request)
+    try:
+        _open_session(ctx, request, fetch)
+    except ApiError as error:
+        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
+    reads = _read_all(ctx, fetch)
+    if _complete(request, fetch, reads):
+        return _respond(ctx, fetch, reads)
+    return _wait(ctx, request, fetch, reads)
+
+
+def _replica_id(request: FetchRequest, version: int) -> int:
+    if version >= 15:
+        return request.replica_state.replica_id if request.replica_state is not None else -1
+    return request.replica_id
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+
+def _open_session(ctx: RequestContext, request: FetchRequest, fetch: _Fetch) -> None:
+    sessions = ctx.broker.fetch_sessions
+    by_id = ctx.api_version >= TOPIC_IDS_VERSION
+    now_ms = ctx.broker.clock.now_ms()
+    targets = _targets(ctx, request)
+    if ctx.api_version < 7 or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if request.session_id != INVALID_SESSION_ID:
+            sessions.close(request.session_id)
+        fetch.targets = targets
+        if ctx.api_version >= 7 and request.session_epoch == INITIAL_EPOCH and targets:
+            fetch.session = sessions.create(targets, by_id, now_ms)
+        return
+    session = sessions.resume(request.session_id, request.session_epoch, by_id, now_ms)
+    session.apply(targets, _forgotten(ctx, request))
+    session.next_epoch()
+    fetch.full = False
+    fetch.targets = list(session.targets.values())
+    if not session.targets:
+        # Kafka closes a session that was left without partitions and answers without one.
+        sessions.close(session.id)
+        return
+    fetch.session = session
+
+
+def _targets(ctx: RequestContext, request: FetchRequest) -> list[FetchTarget]:
+    image = ctx.broker.image
+    by_id = ctx.api_version >= TOPIC_IDS_VERSION
+    targets = []
+    for topic in request.topics:
+        name = topic.topic
+        if by_id:
+            known = image.topic_by_id(topic.topic_id)
+            name = known.name if known is not None else ""
+        targets += [
+            FetchTarget(
+                name,
+                topic.topic_id if by_id else NO_ID,
+                p.partition,
+                p.fetch_offset,
+                p.partition_max_bytes,
+                p.current_leader_epoch,
+                p.last_fetched_epoch,
+            )
+            for p in topic.partitions
+        ]
+    return targets
+
+
+def _forgotten(ctx: RequestContext, request: FetchRequest) -> Iterable[PartitionKey]:
+    by_id = ctx.api_version >= TOPIC_IDS_VERSION
+    for topic in request.forgotten_topics_data:
+        name = topic.topic
+        if by_id:
+            known = ctx.broker.image.topic_by_id(topic.topic_id)
+            name = known.name if known is not None else ""
+        for index in topic.partitions:
+            yield (name, topic.topic_id if by_id else NO_ID, index)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
+    """Read the partitions in their order until the byte limit is used up; the first batch is given whole."""
+    reads = []
+    remaining = fetch.max_bytes
+    min_one_message = True
+    for target in fetch.targets:
+        read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), min_one_message)
+        reads.append(read)
+        if read.size:
+            min_one_message = False
+            remaining = max(0, remaining - read.size)
+    return reads
+
+
+def _read_one(
+    ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes: int, min_one_message: bool
+) -> _Read:
+    broker = ctx.broker
+    if ctx.api_version >= TOPIC_IDS_VERSION:
+        known = broker.image.topic_by_id(target.topic_id)
+        if known is None:
+            return _failed(target, ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id"), routed=False)
+        target.topic = known.name
+    try:
+        partition = broker.partition(target.topic, target.index)
+    except ApiError as error:
+        return _failed(target, error, routed=False)
+    try:
+        return _read_log(fetch, partition, target, max_bytes, min_one_message)
+    except ApiError as error:
+        return _failed(target, error, routed=True)
+
+
+def _read_log(
+    fetch: _Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool
+) -> _Read:
+    partition.check_leader_epoch(target.current_leader_epoch)
+    log = partition.log
+    data = _PartitionData(
+        partition_index=target.index,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        aborted_transactions=[] if fetch.isolation == READ_COMMITTED and not fetch.follower else None,
+        records=b"",
+    )
+    read = _Read(target, data, partition)
+    if target.last_fetched_epoch >= 0 and _diverges(partition, target, data):
+        read.failed = True
+        return read
+    found = log.read(
+        target.fetch_offset, max(0, max_bytes), bound=_bound(fetch, partition), min_one_message=min_one_message
+    )
+    data.records = found.records
+    read.size = len(found.records)
+    if fetch.isolation == READ_COMMITTED and not fetch.follower:
+        data.aborted_transactions = [
+            FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
+            for a in log.aborted_transactions(target.fetch_offset, found)
+        ]
+    return read
+
+
+def _bound(fetch: _Fetch, partition: Partition) -> int:
+    log = partition.log
+    if fetch.follower:
+        return log.log_end_offset
+    return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark
+
+
+def _diverges(partition: Partition, target: FetchTarget, data: FetchResponse.PartitionData) -> bool:
+    """Whether the fetcher's last epoch ended elsewhere in this log (KIP-595); then `data` tells it where."""
+    log = partition.log
+    epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
+    if epoch < 0 or end_offset < 0:
+        raise ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{partition}: last fetched epoch {target.last_fetched_epoch} is not known, the latest is {log.leader_epochs.latest_epoch}",
+        )
+    if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
+        data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return True
+    return False
+
+
+def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> _Read:
+    """An error answer; those found before a log was reached carry an empty aborted list, the others none."""
+    data = _PartitionData(
+        partition_index=target.index,
+        error_code=error.code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None if routed else [],
+        records=b"",
+    )
+    read = _Read(target, data, None)
+    read.failed = True
+    return read
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def _complete(request: FetchRequest, fetch: _Fetch, reads: list[_Read]) -> bool:
+    if request.max_wait_ms <= 0 or not reads:
+        return True
+    total = 0
+    for read in reads:
+        if read.failed:
+            return True
+        total += read.size
+    return total >= fetch.min_bytes
+
+
+async def _wait(ctx: RequestContext, request: FetchRequest, fetch: _Fetch, reads: list[_Read]) -> FetchResponse:
+    """Hold the answer until enough bytes can be read or `max_wait_ms` has passed (DelayedFetch)."""
+    enough: Deferred[None] = Deferred()
+    partitions = [(read.partition, read.target) for read in reads if read.partition is not None]
+
+    def look() -> None:
+        if not enough.done and _has_enough(fetch, partitions):
+            enough.resolve(None)
+
+    for partition, _ in partitions:
+        partition.watch(look)
+    try:
+        await with_timeout(ctx.broker.timers, enough, request.max_wait_ms)
+    finally:
+        for partition, _ in partitions:
+            partition.unwatch(look)
+    return _respond(ctx, fetch, _read_all(ctx, fetch))
+
+
+def _has_enough(fetch: _Fetch, partitions: list[tuple[Partition, FetchTarget]]) -> bool:
+    total = 0
+    for partition, target in partitions:
+        if not partition.is_leader or not partition.has_log:
+            return True
+        bound = _bound(fetch, partition)
+        log = partition.log
+        if target.fetch_offset > log.log_end_offset or target.fetch_offset < log.log_start_offset:
+            return True
+        if target.fetch_offset < bound:
+            total += min(log.bytes_between(target.fetch_offset, bound), target.max_bytes)
+            if total >= fetch.min_bytes:
+                return True
+    return False
+
+
+# -- answering ---------------------------------------------------------------------------------------------------------
+
+
+def _respond(ctx: RequestContext, fetch: _Fetch, reads: list[_Read]) -> FetchResponse:
+    session = fetch.session
+    responses: list[FetchResponse.FetchableTopicResponse] = []
+    current: FetchResponse.FetchableTopicResponse | None = None
+    nodes: dict[int, FetchResponse.NodeEndpoint] = {}
+    for read in reads:
+        if session is not None and not _is_news(fetch, session, read):
+            continue
+        target = read.target
+        if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
+            current = FetchResponse.FetchableTopicResponse(
+                topic=target.topic, topic_id=target.topic_id, partitions=[]
+            )
+            responses.append(current)
+        if read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            _tell_leader(ctx, read, nodes)
+        current.partitions.append(read.data)
+    return FetchResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        session_id=session.id if session is not None else INVALID_SESSION_ID,
+        responses=responses,
+        node_endpoints=list(nodes.values()),
+    )
+
+
+def _is_news(fetch: _Fetch, session: FetchSession, read: _Read) -> bool:
+    """Whether an incremental answer must name the partition; remembers what the client is told."""
+    target, data = read.target, read.data
+    news = (
+        fetch.full
+        or read.size > 0
+        or data.error_code != 0
+        or data.diverging_epoch is not None
+        or data.high_watermark != target.known_high_watermark
+        or data.log_start_offset != target.known_log_start
+    )
+    if data.error_code != 0:
+        # An error is repeated until it is gone, and what follows it is news.
+        target.known_high_watermark = target.known_log_start = -1
+    else:
+        target.known_high_watermark = data.high_watermark
+        target.known_log_start = data.log_start_offset
+    if read.size > 0 and not fetch.full:
+        session.moved_to_end(target.key)
+    return news
+
+
+def _tell_leader(ctx: RequestContext, read: _Read, nodes: dict[int, FetchResponse.NodeEndpoint]) -> None:
+    """Who leads instead (KIP-951)."""
+    image = ctx.broker.image
+    known = image.partition(read.target.topic, read.target.index)
+    leader = image.brokers.get(known.leader) if known is not None else None
+    if known is None or leader is None:
+        return
+    read.data.current_leader = FetchResponse.LeaderIdAndEpoch(
+        leader_id=known.leader, leader_epoch=known.leader_epoch
+    )
+    nodes[leader.node_id] = FetchResponse.NodeEndpoint(
+        node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
+    )

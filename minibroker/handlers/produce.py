@@ -1,0 +1,307 @@
+"""Produce (key 0): append record batches to partitions.
+
+Versions 3-13 (0-2 are advertised only, KAFKA-18659). v3 transactional id and batches of magic 2; v5 log start offset;
+v8 record errors; v10 current leader; v11 TRANSACTION_ABORTABLE; v12 implicit AddPartitionsToTxn (KIP-890); v13 topic
+ids. Kafka: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
+
+Errors per partition: those of `PartitionLog.append_as_leader`, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+NOT_LEADER_OR_FOLLOWER, INVALID_TOPIC_EXCEPTION (internal topic), INVALID_REQUIRED_ACKS, NOT_ENOUGH_REPLICAS,
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_PRODUCER_ID_MAPPING, those of the transaction verifier, REQUEST_TIMED_OUT.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
+from minibroker_storage.log import AppendInfo
+from minibroker_storage.origin import Origin
+
+from minibroker.cluster.metadata import INTERNAL_TOPICS
+from minibroker.cluster.partition import Partition
+from minibroker.handlers.context import RequestContext
+from minibroker.handlers.dispatch import CloseConnection
+from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.waiting import with_timeout
+
+if TYPE_CHECKING:
+    from minibroker.cluster.broker import Broker
+
+IMPLICIT_ADD_VERSION = 12
+ADMIN_CLIENT_ID = "__admin_client"
+
+# Refusals that come before the log was reached, or that say nothing about it, carry no log start offset
+# (ReplicaManager.appendRecordsToLeader).
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+_PartitionResponse = ProduceResponse.PartitionProduceResponse
+_ProduceAnswer = ProduceResponse | None | Coroutine[Deferred[Any], None, ProduceResponse | None]
+_TRANSACTIONAL_BIT = 0x10
+_ATTRIBUTES_LOW_BYTE = 22
+_producer_fields = struct.Struct(">qhi")  # producer id, epoch, base sequence, at byte 43 of a batch
+_PRODUCER_FIELDS_AT = 43
+_HEADER_SIZE = 61
+
+
+class _Entry:
+    """One partition of the request and what came of it."""
+
+    __slots__ = ("error", "guard", "index", "info", "partition", "records", "topic", "topic_id")
+
+    def __init__(self, topic: str, topic_id: bytes, index: int, records: memoryview | None) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.records = records
+        self.partition: Partition | None = None
+        self.guard: object | None = None
+        self.info: AppendInfo | None = None
+        self.error: ApiError | None = None
+
+    @property
+    def transactional(self) -> bool:
+        records = self.records
+        return (
+            records is not None
+            and len(records) >= _HEADER_SIZE
+            and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT != 0
+        )
+
+
+def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:
+    """Answer at once where it can be: one replica, no verification needed."""
+    entries = _entries(ctx, request)
+    transactional = [entry for entry in entries if entry.transactional]
+    if transactional:
+        if request.transactional_id is None:
+            refusal = ApiError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional batches without a transactional id"
+            )
+            for entry in entries:
+                entry.error = refusal
+            return _respond(ctx, request, entries)
+        if request.transactional_id:
+            return _produce_verified(ctx, request, entries, transactional)
+    return _append_all(ctx, request, entries)
+
+
+async def _produce_verified(
+    ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], transactional: list[_Entry]
+) -> ProduceResponse | None:
+    await _verify(ctx, request, entries, transactional)
+    answer = _append_all(ctx, request, entries)
+    return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+
+
+def _entries(ctx: RequestContext, request: ProduceRequest) -> list[_Entry]:
+    """Resolve every partition; what cannot be written to gets its error here."""
+    broker = ctx.broker
+    by_id = ctx.api_version >= 13
+    internal_allowed = ctx.client_id == ADMIN_CLIENT_ID
+    entries = []
+    for topic in request.topic_data:
+        name, unknown = topic.name, None
+        if by_id:
+            image = broker.image.topic_by_id(topic.topic_id)
+            if image is None:
+                unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            else:
+                name = image.name
+        for data in topic.partition_data:
+            entry = _Entry(name, topic.topic_id, data.index, data.records)  # type: ignore[arg-type]
+            entries.append(entry)
+            if unknown is not None:
+                entry.error = unknown
+                continue
+            try:
+                entry.partition = broker.partition(name, data.index)
+                if name in INTERNAL_TOPICS and not internal_allowed:
+                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+                if data.records is None or len(data.records) == 0:
+                    raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must have exactly one record batch")
+            except ApiError as error:
+                entry.error = error
+                entry.partition = None
+    return entries
+
+
+async def _verify(
+    ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], transactional: list[_Entry]
+) -> None:
+    """Ask the transaction coordinator about partitions without an open transaction of this epoch (KIP-890)."""
+    broker = ctx.broker
+    implicit_add = ctx.api_version >= IMPLICIT_ADD_VERSION
+    producers: set[int] = set()
+    asked: list[_Entry] = []
+    epoch = -1
+    for entry in transactional:
+        assert entry.records is not None
+        producer_id, epoch, sequence = _producer_fields.unpack_from(entry.records, _PRODUCER_FIELDS_AT)
+        producers.add(producer_id)
+        if entry.error is not None or entry.partition is None or producer_id < 0:
+            continue
+        if not implicit_add and not broker.settings.bool("transaction.partition.verification.enable"):
+            continue
+        try:
+            entry.guard = entry.partition.log.producers.start_verification(
+                producer_id, epoch, sequence, implicit_add, broker.clock.now_ms()
+            )
+        except ApiError as error:
+            _refuse(entry, error)
+            continue
+        if entry.guard is not None:
+            asked.append(entry)
+    if len(producers) > 1:
+        mixed = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer id")
+        for entry in entries:
+            entry.error, entry.partition = mixed, None
+        return
+    if not asked:
+        return
+    assert request.transactional_id is not None
+    codes = await broker.verifier.verify(
+        request.transactional_id,
+        producers.pop(),
+        epoch,
+        [(entry.topic, entry.index) for entry in asked],
+        api_version=ctx.api_version,
+    )
+    for entry in asked:
+        code = codes.get((entry.topic, entry.index), ErrorCode.NONE)
+        if code != ErrorCode.NONE:
+            entry.error = ApiError(
+                code, f"the transaction coordinator refused {entry.topic}-{entry.index} for {request.transactional_id}"
+            )
+            entry.partition = None  # nothing is known of the log: no log start offset in the answer
+
+
+def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
+    acks = request.acks
+    if not -1 <= acks <= 1:
+        invalid = ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks {acks} is not one of -1, 0, 1")
+        for entry in entries:
+            if entry.error is None:
+                entry.error, entry.partition = invalid, None
+        return _respond(ctx, request, entries)
+    api_version = ctx.api_version
+    for entry in entries:
+        partition = entry.partition
+        if entry.error is not None or partition is None:
+            continue
+        try:
+            if acks == -1:
+                partition.check_min_insync_replicas()
+            entry.info = partition.append(
+                entry.records,  # type: ignore[arg-type]
+                origin=Origin.CLIENT,
+                guard=entry.guard,
+                api_version=api_version,
+            )
+        except ApiError as error:
+            _refuse(entry, error)
+    if acks == -1:
+        waiting = [e for e in entries if e.info is not None and not _replicated(e)]
+        if waiting:
+            return _when_replicated(ctx, request, entries, waiting)
+    return _respond(ctx, request, entries)
+
+
+def _replicated(entry: _Entry) -> bool:
+    assert entry.info is not None and entry.partition is not None
+    return entry.partition.log.high_watermark > entry.info.last_offset
+
+
+async def _when_replicated(
+    ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], waiting: list[_Entry]
+) -> ProduceResponse | None:
+    """Hold the answer until all in-sync replicas have the batches, or the request's timeout has passed."""
+    for entry in waiting:
+        assert entry.info is not None and entry.partition is not None
+        in_time = await with_timeout(
+            ctx.broker.timers, entry.partition.when_high_watermark(entry.info.last_offset + 1), request.timeout_ms
+        )
+        if not in_time:
+            entry.error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not all in-sync replicas have it in time")
+    return _respond(ctx, request, entries)
+
+
+def _refuse(entry: _Entry, error: ApiError) -> None:
+    entry.error = error
+    if error.code in _WITHOUT_LOG_START:
+        entry.partition = None
+
+
+def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_Entry]) -> ProduceResponse | None:
+    if request.acks == 0:
+        for entry in entries:
+            if entry.error is not None:
+                # The client asked for no answer; closing is the only way to tell it (KafkaApis).
+                raise CloseConnection(
+                    f"Produce with acks=0 to {entry.topic}-{entry.index} refused: {entry.error.code.name}"
+                )
+        return None
+    responses: list[ProduceResponse.TopicProduceResponse] = []
+    current: ProduceResponse.TopicProduceResponse | None = None
+    nodes: dict[int, ProduceResponse.NodeEndpoint] = {}
+    for entry in entries:
+        if current is None or current.name != entry.topic or current.topic_id != entry.topic_id:
+            current = ProduceResponse.TopicProduceResponse(
+                name=entry.topic, topic_id=entry.topic_id or NO_ID, partition_responses=[]
+            )
+            responses.append(current)
+        if entry.error is None:
+            info = entry.info
+            assert info is not None
+            answer = _PartitionResponse(
+                index=entry.index,
+                error_code=0,
+                base_offset=info.base_offset,
+                log_append_time_ms=info.log_append_time_ms,
+                log_start_offset=info.log_start_offset,
+            )
+        else:
+            answer = _refusal(ctx.broker, entry, entry.error, nodes)
+        current.partition_responses.append(answer)
+    return ProduceResponse(responses=responses, throttle_time_ms=0, node_endpoints=list(nodes.values()))
+
+
+def _refusal(
+    broker: Broker, entry: _Entry, error: ApiError, nodes: dict[int, ProduceResponse.NodeEndpoint]
+) -> ProduceResponse.PartitionProduceResponse:
+    answer = _PartitionResponse(
+        index=entry.index,
+        error_code=error.code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=entry.partition.log.log_start_offset if entry.partition is not None else -1,
+        record_errors=[
+            ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ],
+        error_message=error.message,
+    )
+    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        known = broker.image.partition(entry.topic, entry.index)
+        leader = broker.image.brokers.get(known.leader) if known is not None else None
+        if known is not None and leader is not None:
+            answer.current_leader = ProduceResponse.LeaderIdAndEpoch(
+                leader_id=known.leader, leader_epoch=known.leader_epoch
+            )
+            nodes[leader.node_id] = ProduceResponse.NodeEndpoint(
+                node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
+            )
+    return answer
