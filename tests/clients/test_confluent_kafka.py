@@ -44,7 +44,9 @@ def create(admin: AdminClient, *topics: NewTopic) -> None:
 
 
 def producer(bootstrap: str, **config: Any) -> Producer:
-    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **{k.replace("_", "."): v for k, v in config.items()}})
+    return Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 0, **{k.replace("_", "."): v for k, v in config.items()}}
+    )
 
 
 def transactional(bootstrap: str, transactional_id: str, **config: Any) -> Producer:
@@ -112,7 +114,11 @@ def test_idempotent_produce_keeps_order_and_offsets(bootstrap: str, topic: str) 
 
 def test_commit_and_abort(bootstrap: str, topic: str, unique: Unique) -> None:
     sender = transactional(bootstrap, unique("tx"))
-    for word, end in (("one", sender.commit_transaction), ("two", sender.abort_transaction), ("three", sender.commit_transaction)):
+    for word, end in (
+        ("one", sender.commit_transaction),
+        ("two", sender.abort_transaction),
+        ("three", sender.commit_transaction),
+    ):
         sender.begin_transaction()
         for number in range(3):
             sender.produce(topic, f"{word}-{number}".encode())
@@ -175,7 +181,9 @@ def test_offsets_move_with_the_transaction(bootstrap: str, admin: AdminClient, u
         for offset, end in ((4, sender.commit_transaction), (9, sender.abort_transaction)):
             sender.begin_transaction()
             sender.produce(target, b"%d" % offset)
-            sender.send_offsets_to_transaction([TopicPartition(source, 0, offset)], reader.consumer_group_metadata(), SECONDS)
+            sender.send_offsets_to_transaction(
+                [TopicPartition(source, 0, offset)], reader.consumer_group_metadata(), SECONDS
+            )
             end(SECONDS)
             # What an abort leaves is what the last commit put there.
             assert reader.committed([place], SECONDS)[0].offset == 4

@@ -88,7 +88,10 @@ def real_kafka(extra: str = "", port: int | None = None, heap: str = "768m") -> 
         properties = format_storage(directory, broker_port, controller_port, extra)
         with log.open("wb") as out:
             process = subprocess.Popen(
-                java_command("kafka.Kafka", str(properties), heap=heap), stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                java_command("kafka.Kafka", str(properties), heap=heap),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
             )
         try:
             wait_until_served(process, broker_port, log)
