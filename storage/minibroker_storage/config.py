@@ -1,4 +1,4 @@
-"""The topic configs a partition log obeys (Kafka's ``LogConfig``), under Kafka's names with dots written as underscores."""
+"""The topic configs a partition log obeys (Kafka's ``LogConfig``), named as in Kafka with dots as underscores."""
 
 from __future__ import annotations
 

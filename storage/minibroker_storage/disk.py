@@ -1,7 +1,7 @@
 """The seam between the log and whatever keeps its bytes.
 
-Paths are relative to the disk's root and use ``/`` on every platform. Every failure is a :class:`StorageError`; a call that
-failed may have had any part of its effect, and the caller is told nothing more than a power cut would tell it.
+Paths are relative to the disk's root and use ``/`` on every platform. Every failure is a :class:`StorageError`; a call
+that failed may have had any part of its effect, and the caller is told nothing more than a power cut would tell it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Disk(Protocol):
         ...
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        """Replaces a file's content whole, by way of ``<path>.tmp``; after a crash the old or the new content is there."""
+        """Replaces a file's content whole, by way of ``<path>.tmp``; after a crash the old or the new one is there."""
         ...
 
     def lock(self, path: str, holder: str) -> DirLock:

@@ -1,0 +1,35 @@
+"""What a replica takes over from its leader's answer (UnifiedLog.appendAsFollower)."""
+
+from __future__ import annotations
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import NO_TIMESTAMP, BatchHeader, Buffer, CorruptBatch, crc_ok, iter_batches
+from minibroker_storage.validator import ValidatedBatches
+
+
+def batches_to_append(records: Buffer, log_end_offset: int, leader_epoch: int) -> ValidatedBatches:
+    """The whole batches up to the first one of an epoch above ``leader_epoch`` (KAFKA-18723), as they are.
+
+    Raises ApiError: CORRUPT_MESSAGE for broken bytes, INVALID_RECORD for offsets that do not follow the log's end.
+    """
+    headers: list[BatchHeader] = []
+    end, expected = 0, log_end_offset
+    newest, newest_offset = NO_TIMESTAMP, -1
+    try:
+        for position, header in iter_batches(records):
+            if header.partition_leader_epoch > leader_epoch:
+                break
+            if not crc_ok(records, position, header):
+                raise CorruptBatch(f"the batch at offset {header.base_offset} does not have its CRC")
+            if header.base_offset < expected:
+                raise ApiError(
+                    ErrorCode.INVALID_RECORD, f"batch at offset {header.base_offset}, the log ends at {expected}"
+                )
+            expected = header.next_offset
+            headers.append(header)
+            end = position + header.size
+            if header.max_timestamp > newest:
+                newest, newest_offset = header.max_timestamp, header.last_offset
+    except CorruptBatch as error:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    return ValidatedBatches([memoryview(records)[:end]], headers, newest, newest_offset, -1, False)

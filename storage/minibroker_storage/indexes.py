@@ -1,0 +1,203 @@
+"""Kafka's sparse offset index and time index of one segment, kept in memory and written out when the segment is
+flushed, rolled or closed. Entry layouts: org.apache.kafka.storage.internals.log.OffsetIndex and TimeIndex."""
+
+from __future__ import annotations
+
+import operator
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+
+from minibroker_storage.disk import Disk, NotFound
+
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+NO_TIMESTAMP = -1
+
+_SWAP = sys.byteorder == "little"
+
+
+class IndexCorrupt(ValueError):
+    """An index file breaks a rule of its format; the segment's indexes are to be rebuilt from its log."""
+
+
+class OffsetIndex:
+    """Entries (offset, position): the batch with last offset ``offset`` starts at byte ``position``. Both only rise."""
+
+    __slots__ = ("_arrays", "base_offset", "max_entries", "path", "written")
+
+    def __init__(self, path: str, base_offset: int, max_bytes: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // OFFSET_ENTRY.size
+        self._arrays = (array("i"), array("i"))
+        self.written = -1  # entries in the file; -1: no file yet
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    @property
+    def full(self) -> bool:
+        return len(self._arrays[0]) >= self.max_entries
+
+    @property
+    def last_offset(self) -> int:
+        relative = self._arrays[0]
+        return self.base_offset + relative[-1] if relative else self.base_offset
+
+    def entries(self) -> list[tuple[int, int]]:
+        base = self.base_offset
+        return [(base + offset, position) for offset, position in zip(*self._arrays, strict=True)]
+
+    def append(self, offset: int, position: int) -> None:
+        relative, positions = self._arrays
+        positions.append(position)  # the key last: a reader in another thread looks there first
+        relative.append(offset - self.base_offset)
+
+    def lookup(self, offset: int) -> tuple[int, int]:
+        """The largest entry at or below ``offset``; the segment's start when there is none."""
+        relative, positions = self._arrays
+        i = bisect_right(relative, offset - self.base_offset)
+        return (self.base_offset + relative[i - 1], positions[i - 1]) if i else (self.base_offset, 0)
+
+    def upper_bound(self, position: int) -> int | None:
+        """Offset of the first entry at or after a byte position, None when the index ends before it."""
+        relative, positions = self._arrays
+        lo, hi = 0, len(relative)
+        while lo < hi:
+            mid = (lo + hi) // 2
+            if positions[mid] < position:
+                lo = mid + 1
+            else:
+                hi = mid
+        return self.base_offset + relative[lo] if lo < len(relative) else None
+
+    def truncate_to(self, offset: int) -> None:
+        """Keeps entries below ``offset``."""
+        relative, positions = self._arrays
+        keep = 0
+        while keep < len(relative) and relative[keep] < offset - self.base_offset:
+            keep += 1
+        self._arrays = (relative[:keep], positions[:keep])
+        self.written = min(self.written, keep) if self.written >= 0 else -1
+
+    def encode(self, start: int = 0) -> bytes:
+        return b"".join(map(OFFSET_ENTRY.pack, *(part[start:] for part in self._arrays)))
+
+    def decode(self, data: bytes, log_size: int) -> None:
+        """Takes a file's entries. The file may be allocated ahead with zeros, as a killed Kafka leaves it."""
+        both = array("i", _entries_of(self.path, data, OFFSET_ENTRY.size))
+        if _SWAP:
+            both.byteswap()
+        relative, positions = both[0::2], both[1::2]
+        if relative and (relative[0] < 0 or positions[0] < 0 or positions[-1] >= log_size):
+            raise IndexCorrupt(f"{self.path}: {len(relative)} entries do not fit a log of {log_size} bytes")
+        if not (_rises(relative) and _rises(positions)):
+            raise IndexCorrupt(f"{self.path}: offsets or positions do not rise")
+        self._arrays = (relative, positions)
+        self.written = len(relative) if len(data) == len(relative) * OFFSET_ENTRY.size else 0
+
+
+class TimeIndex:
+    """Entries (timestamp, offset): no batch up to the one with last offset ``offset`` is younger than ``timestamp``.
+    Timestamps rise strictly, offsets do not fall; -1 is never entered."""
+
+    __slots__ = ("_arrays", "base_offset", "max_entries", "path", "written")
+
+    def __init__(self, path: str, base_offset: int, max_bytes: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // TIME_ENTRY.size
+        self._arrays = (array("q"), array("i"))
+        self.written = -1
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    @property
+    def full(self) -> bool:
+        return len(self._arrays[0]) >= self.max_entries - 1  # the last slot is for the roll
+
+    @property
+    def last(self) -> tuple[int, int]:
+        timestamps, relative = self._arrays
+        return (timestamps[-1], self.base_offset + relative[-1]) if timestamps else (NO_TIMESTAMP, self.base_offset)
+
+    def entries(self) -> list[tuple[int, int]]:
+        base = self.base_offset
+        return [(timestamp, base + offset) for timestamp, offset in zip(*self._arrays, strict=True)]
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Enters the pair unless the timestamp is not above the last one."""
+        timestamps, relative = self._arrays
+        if timestamp > (timestamps[-1] if timestamps else NO_TIMESTAMP):
+            relative.append(offset - self.base_offset)
+            timestamps.append(timestamp)
+
+    def lookup(self, timestamp: int) -> tuple[int, int]:
+        """The largest entry with a timestamp at or below the given one, else (-1, base offset)."""
+        timestamps, relative = self._arrays
+        i = bisect_right(timestamps, timestamp)
+        return (timestamps[i - 1], self.base_offset + relative[i - 1]) if i else (NO_TIMESTAMP, self.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        timestamps, relative = self._arrays
+        keep = 0
+        while keep < len(relative) and relative[keep] < offset - self.base_offset:
+            keep += 1
+        self._arrays = (timestamps[:keep], relative[:keep])
+        self.written = min(self.written, keep) if self.written >= 0 else -1
+
+    def encode(self, start: int = 0) -> bytes:
+        return b"".join(map(TIME_ENTRY.pack, *(part[start:] for part in self._arrays)))
+
+    def decode(self, data: bytes, log_size: int) -> None:
+        """Takes a file's entries, like :meth:`OffsetIndex.decode`."""
+        content = _entries_of(self.path, data, TIME_ENTRY.size)
+        count = len(content) // TIME_ENTRY.size
+        values = struct.unpack(">" + "qi" * count, content)
+        timestamps, relative = array("q", values[0::2]), array("i", values[1::2])
+        if count and (not log_size or timestamps[0] < 0 or relative[0] < 0):
+            raise IndexCorrupt(f"{self.path}: {count} entries do not fit a log of {log_size} bytes")
+        if not (_rises(timestamps) and all(map(operator.le, relative, relative[1:]))):
+            raise IndexCorrupt(f"{self.path}: timestamps or offsets fall")
+        self._arrays = (timestamps, relative)
+        self.written = count if len(data) == len(content) else 0
+
+
+def _rises(values: array[int]) -> bool:
+    return all(map(operator.lt, values, values[1:]))
+
+
+def _entries_of(path: str, data: bytes, size: int) -> bytes:
+    """The entries of an index file without the zeros it was allocated ahead with."""
+    if len(data) % size:
+        raise IndexCorrupt(f"{path}: {len(data)} bytes is not a number of {size}-byte entries")
+    used = len(data.rstrip(b"\0"))
+    # One entry may itself be all zeros: timestamp 0 at the base offset. Files allocated ahead are longer than one.
+    return data if len(data) == size else data[: -(-used // size) * size]
+
+
+def save(disk: Disk, index: OffsetIndex | TimeIndex) -> None:
+    """Makes the file hold exactly the index's entries."""
+    entry = OFFSET_ENTRY if isinstance(index, OffsetIndex) else TIME_ENTRY
+    count = len(index)
+    if index.written == count:
+        return
+    file = disk.open(index.path, create=index.written < 0)
+    kept = max(index.written, 0)
+    if file.size != kept * entry.size:
+        file.truncate(kept * entry.size)  # what lies past our entries was allocated ahead, or was cut off
+    if count > kept:
+        file.append([index.encode(kept)])
+    file.close()
+    index.written = count
+
+
+def remove(disk: Disk, path: str) -> None:
+    """Removes a file that may already be gone."""
+    try:
+        disk.remove(path)
+    except NotFound:
+        return

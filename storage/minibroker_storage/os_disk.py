@@ -1,0 +1,379 @@
+"""The disk of the operating system: files opened on first use, and a bounded number of handles kept open."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import IO
+
+from minibroker_storage.disk import Buffer, Locked, StorageError
+
+#: A quarter of the process's handles, and at most this many, may be files; the rest is for connections.
+MAX_HANDLES = 2000
+#: Buffers a single gathering write may take everywhere (POSIX asks for at least 16; Linux and macOS give 1024).
+MAX_GATHER = 512
+
+_OPEN_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
+
+
+def default_max_handles() -> int:
+    """A quarter of the soft limit on open files, at most :data:`MAX_HANDLES`."""
+    try:
+        import resource
+    except ImportError:  # Windows keeps no such limit for handles made by the C runtime's _open beyond 8192
+        return MAX_HANDLES
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_HANDLES if soft == resource.RLIM_INFINITY else max(16, min(MAX_HANDLES, soft // 4))
+
+
+class _Errors:
+    """Turns OSError into StorageError with the path relative to the disk's root."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise StorageError.of(error, self._path) from error
+
+
+class _Handle:
+    """An open file descriptor, closed when the last user lets go of it: a call under way in another thread keeps the
+    handle it began with, though the cache has given it up."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class OsFile:
+    """A file of an :class:`OsDisk`, whose cache its handle comes from."""
+
+    __slots__ = ("_disk", "_size", "handle", "path", "recent")
+
+    def __init__(self, disk: OsDisk, path: str) -> None:
+        self._disk = disk
+        self._size = -1
+        self.path = path
+        self.handle: _Handle | None = None
+        self.recent = False
+
+    @property
+    def size(self) -> int:
+        if self._size < 0:
+            self._size = self._disk.size(self.path)
+        return self._size
+
+    def pread(self, n: int, offset: int) -> bytes:
+        handle = self.handle or self._disk.acquire(self)
+        self.recent = True
+        try:
+            return self._disk.read_at(handle.fd, n, offset)
+        except OSError as error:
+            raise StorageError.of(error, self.path) from error
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        position = self.size
+        handle = self.handle or self._disk.acquire(self)
+        self.recent = True
+        try:
+            if len(buffers) == 1:
+                end = position + self._disk.write_at(handle.fd, buffers[0], position)
+            else:
+                end = self._disk.gather_at(handle.fd, buffers, position)
+        except OSError as error:
+            # The bytes past _size are not part of the file for anyone; take them off now if the disk lets us.
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle.fd, position)
+            raise StorageError.of(error, self.path) from error
+        self._size = end
+        return position
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        size = self.size
+        handle = self.handle or self._disk.acquire(self)
+        with _Errors(self.path):
+            self._size = max(size, offset + self._disk.write_at(handle.fd, data, offset))
+
+    def truncate(self, size: int) -> None:
+        handle = self.handle or self._disk.acquire(self)
+        with _Errors(self.path):
+            os.ftruncate(handle.fd, size)
+        self._size = size
+
+    def sync(self) -> None:
+        if self._disk.durable:
+            handle = self.handle or self._disk.acquire(self)
+            with _Errors(self.path):
+                _sync(handle.fd)
+
+    def close(self) -> None:
+        self._disk.release(self)
+
+
+class OsDisk:
+    """The tree below ``root``. With ``durable=False`` nothing is synced: the data will not outlive the process.
+
+    ``positional`` says whether the platform's pread and pwrite are used; without them (Windows) a lock makes seek and
+    read one step.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        durable: bool = True,
+        max_handles: int | None = None,
+        positional: bool = hasattr(os, "pread"),
+    ) -> None:
+        self.root = os.path.abspath(root)
+        self.durable = durable
+        self.max_handles = max_handles if max_handles is not None else default_max_handles()
+        self._lock = threading.Lock()
+        self._seek_lock = threading.Lock()
+        self._open: dict[str, OsFile] = {}
+        self._gather = positional and hasattr(os, "pwritev")
+        if positional:
+            self.read_at = os.pread  # type: ignore[method-assign]
+        self._positional = positional
+
+    # -- bytes at a position -------------------------------------------------------------------------------------
+
+    def read_at(self, fd: int, n: int, offset: int, /) -> bytes:
+        with self._seek_lock:
+            os.lseek(fd, offset, os.SEEK_SET)
+            return os.read(fd, n)
+
+    def write_at(self, fd: int, data: Buffer, offset: int) -> int:
+        """Writes all of ``data`` and returns its length."""
+        written = self._write_some(fd, data, offset)
+        total = len(data)
+        if written == total:
+            return total
+        view = memoryview(data)
+        while written < total:
+            written += self._write_some(fd, view[written:], offset + written)
+        return total
+
+    def _write_some(self, fd: int, data: Buffer, offset: int) -> int:
+        if self._positional:
+            return os.pwrite(fd, data, offset)
+        with self._seek_lock:
+            os.lseek(fd, offset, os.SEEK_SET)
+            return os.write(fd, data)
+
+    def gather_at(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Writes the buffers one after the other and returns the position after the last."""
+        if self._gather and 1 < len(buffers) <= MAX_GATHER:
+            written = os.pwritev(fd, buffers, offset)
+            for buffer in buffers:
+                if written < len(buffer):
+                    self.write_at(fd, memoryview(buffer)[written:], offset + written)
+                    written = 0
+                else:
+                    written -= len(buffer)
+                offset += len(buffer)
+            return offset
+        for buffer in buffers:
+            offset += self.write_at(fd, buffer, offset)
+        return offset
+
+    # -- handles -------------------------------------------------------------------------------------------------
+
+    @property
+    def open_handles(self) -> int:
+        return len(self._open)
+
+    def acquire(self, file: OsFile) -> _Handle:
+        """The file's handle, opened when it has none."""
+        with self._lock:
+            if file.handle is None:
+                file.handle = _Handle(self._open_fd(file.path))
+                self._open[file.path] = file
+            return file.handle
+
+    def _open_fd(self, path: str) -> int:
+        while len(self._open) >= self.max_handles and self._shed():
+            pass
+        try:
+            return os.open(self._full(path), _OPEN_FLAGS)
+        except OSError as error:
+            # Connections may have taken what the cache counted on, so give one handle back and try again.
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._shed():
+                raise StorageError.of(error, path) from error
+        with _Errors(path):
+            return os.open(self._full(path), _OPEN_FLAGS)
+
+    def _shed(self) -> bool:
+        """Gives up one handle that was not used since the last round (second chance); False when there is none."""
+        for _ in range(2):
+            for path, file in self._open.items():
+                if not file.recent:
+                    del self._open[path]
+                    file.handle = None
+                    return True
+                file.recent = False
+        return False
+
+    def release(self, file: OsFile) -> None:
+        with self._lock:
+            if file.handle is not None:
+                if self._open.get(file.path) is file:
+                    del self._open[file.path]
+                file.handle = None
+
+    def _release_below(self, path: str) -> None:
+        # Windows neither renames nor removes what is open.
+        prefix = path + "/"
+        for name in [name for name in self._open if name == path or name.startswith(prefix)]:
+            self.release(self._open[name])
+
+    # -- the tree ------------------------------------------------------------------------------------------------
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self.root, *path.split("/")) if path else self.root
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        if create:
+            with _Errors(path):
+                os.close(os.open(self._full(path), _OPEN_FLAGS | os.O_CREAT, 0o644))
+        return OsFile(self, path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._full(path))
+
+    def list(self, path: str = "") -> list[str]:
+        with _Errors(path):
+            return sorted(os.listdir(self._full(path)))
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(self._full(path))
+
+    def make_dir(self, path: str) -> None:
+        with _Errors(path):
+            os.makedirs(self._full(path), exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        self._release_below(old)
+        self._release_below(new)
+        with _Errors(old):
+            os.replace(self._full(old), self._full(new))
+
+    def remove(self, path: str) -> None:
+        self._release_below(path)
+        with _Errors(path):
+            os.remove(self._full(path))
+
+    def remove_tree(self, path: str) -> None:
+        self._release_below(path)
+        with _Errors(path):
+            shutil.rmtree(self._full(path))
+
+    def size(self, path: str) -> int:
+        with _Errors(path):
+            return os.path.getsize(self._full(path))
+
+    def modified_ms(self, path: str) -> int:
+        with _Errors(path):
+            return os.stat(self._full(path)).st_mtime_ns // 1_000_000
+
+    def read_bytes(self, path: str) -> bytes:
+        with _Errors(path), open(self._full(path), "rb") as file:
+            return file.read()
+
+    def sync_dir(self, path: str) -> None:
+        if not self.durable or sys.platform == "win32":  # Windows journals directories and cannot open them
+            return
+        with _Errors(path):
+            fd = os.open(self._full(path), os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        with _Errors(path):
+            fd = os.open(self._full(temporary), _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                self.write_at(fd, data, 0)
+                if sync and self.durable:
+                    _sync(fd)
+            finally:
+                os.close(fd)
+            self.rename(temporary, path)
+        if sync:
+            self.sync_dir(path.rpartition("/")[0])
+
+    def lock(self, path: str, holder: str) -> OsLock:
+        return OsLock(self._full(path), path, holder)
+
+    def close(self) -> None:
+        with self._lock:
+            for file in self._open.values():
+                file.handle = None
+            self._open.clear()
+
+
+class OsLock:
+    """An exclusive lock on a file that the system gives up when its process ends, however it ends.
+
+    The holder's text stands after the first byte, which is the only locked one: Windows lets nobody read a locked byte.
+    """
+
+    def __init__(self, full_path: str, path: str, holder: str) -> None:
+        self._file: IO[bytes] | None = None
+        with _Errors(path):
+            file = open(full_path, "a+b")  # noqa: SIM115  held for as long as the lock is
+        try:
+            _lock_first_byte(file)
+        except OSError:
+            file.seek(1)
+            found = file.read(200).decode(errors="replace")
+            file.close()
+            raise Locked(path, found) from None
+        file.seek(0)
+        file.truncate()
+        file.write(b"\n" + holder.encode())
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock_first_byte(file: IO[bytes]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+
+    def _lock_first_byte(file: IO[bytes]) -> None:
+        import fcntl
+
+        # flock, not lockf: the latter is per process and would let one process open the directory twice.
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _sync(fd: int) -> None:
+    # Data and length are what recovery needs; modification times are not.
+    getattr(os, "fdatasync", os.fsync)(fd)

@@ -1,0 +1,168 @@
+"""Reading from a log: slices of batches, aborted transactions, offsets by timestamp (LocalLog and UnifiedLog)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import BatchHeader, decode_records
+from minibroker_storage.disk import Buffer
+from minibroker_storage.segment import BatchPosition, Segment
+from minibroker_storage.segments import Segments
+from minibroker_storage.txn_index import AbortedTxn
+
+EMPTY = b""
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """A slice of one segment's log. It begins with the whole batch that holds ``fetch_offset`` and may end within one.
+
+    ``position`` is the byte of the slice in the log of the segment with ``base_offset``; -1 when nothing was looked up.
+    """
+
+    fetch_offset: int
+    records: Buffer = EMPTY
+    base_offset: int = -1
+    position: int = -1
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+def read(
+    segments: Segments, log_end_offset: int, offset: int, max_bytes: int, *, bound: int, min_one_message: bool
+) -> ReadResult:
+    """At most ``max_bytes`` of the batches in [offset, bound); with ``min_one_message`` at least the first one whole.
+
+    Without it a first batch that would be cut gives nothing. One read does not cross a segment.
+    """
+    if offset >= bound:
+        return ReadResult(offset)
+    for segment in segments.from_offset(offset):
+        found = segment.find(offset)
+        if found is None:
+            continue  # a gap: compaction, or the segment ends before the offset
+        position, first_size = found
+        end = end_position(segments, segment, bound, log_end_offset)
+        limit = max(max_bytes, first_size) if min_one_message else max_bytes
+        n = min(end - position, limit)
+        if n <= 0 or limit < first_size:
+            return ReadResult(offset, EMPTY, segment.base_offset, position)
+        return ReadResult(offset, segment.log.pread(n, position), segment.base_offset, position)
+    return ReadResult(offset)
+
+
+def end_position(segments: Segments, segment: Segment, bound: int, log_end_offset: int) -> int:
+    """The byte in this segment's log at which offsets reach ``bound``."""
+    if bound >= log_end_offset:
+        return segment.size
+    next_base = segments.next_base(segment)
+    if next_base is not None and bound >= next_base:
+        return segment.size
+    if bound <= segment.base_offset:
+        return 0
+    found = segment.find(bound)
+    return segment.size if found is None else found.position
+
+
+def bytes_between(segments: Segments, log_end_offset: int, offset: int, bound: int) -> int:
+    """How many bytes a read from ``offset`` up to ``bound`` would find, over all segments."""
+    if offset >= bound:
+        return 0
+    total = 0
+    for i, segment in enumerate(segments.from_offset(offset)):
+        if segment.base_offset >= bound:
+            break
+        end = end_position(segments, segment, bound, log_end_offset)
+        if i == 0:
+            found = segment.find(offset)
+            total += end - found.position if found is not None and found.position < end else 0
+        else:
+            total += end
+    return total
+
+
+def aborted_transactions(segments: Segments, log_end_offset: int, result: ReadResult) -> list[AbortedTxn]:
+    """The aborted transactions a reader of ``result`` must know of. As in Kafka the upper end is the next offset index
+    entry after the slice, so some that begin after it may be among them."""
+    if result.base_offset < 0:
+        return []
+    upper: int | None = None
+    found: list[AbortedTxn] = []
+    for segment in segments.from_offset(result.base_offset):
+        if upper is None:
+            upper = segment.offset_index.upper_bound(result.position + len(result.records))
+            if upper is None:
+                upper = segments.next_base(segment)
+            if upper is None:
+                upper = log_end_offset
+        some, complete = segment.txn_index.collect(result.fetch_offset, upper)
+        found += some
+        if complete:
+            break
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """An offset found by time; ``timestamp`` in ms, ``leader_epoch`` of the batch."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+    def __iter__(self) -> object:
+        return iter((self.offset, self.timestamp, self.leader_epoch))
+
+
+def offset_for_timestamp(segments: Segments, log_start_offset: int, timestamp: int) -> TimestampOffset | None:
+    """The first record at or after the log start with a timestamp at or above the given one."""
+    for segment in segments.all:
+        if segment.size and segment.largest_timestamp >= timestamp:
+            found = _search(segment, log_start_offset, timestamp)
+            if found is not None:
+                return found
+    return None
+
+
+def _search(segment: Segment, log_start_offset: int, timestamp: int) -> TimestampOffset | None:
+    known = segment.time_index.lookup(timestamp)[1]
+    start = segment.offset_index.lookup(max(known, log_start_offset))[1]
+    for position, header in segment.headers(start):
+        if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
+            continue
+        for record in decode_records(segment.read_batch(position, header), 0, header):
+            if record.timestamp >= timestamp and record.offset >= log_start_offset:
+                return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
+    return None
+
+
+def max_timestamp_offset(segments: Segments) -> TimestampOffset | None:
+    """The first record with the largest timestamp of all; None when no record has one."""
+    best: Segment | None = None
+    for segment in segments.all:
+        if segment.size and (best is None or segment.largest_timestamp > best.largest_timestamp):
+            best = segment
+    if best is None or best.largest_timestamp < 0:
+        return None
+    batch = _batch_with(best, best.offset_of_max_timestamp)
+    if batch is None:
+        return None
+    position, header = batch
+    for record in decode_records(best.read_batch(position, header), 0, header):
+        if record.timestamp == header.max_timestamp:
+            return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
+    # Compaction may have taken the record and left the batch's header.
+    return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
+
+
+def _batch_with(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
+    found: BatchPosition | None = segment.find(offset)
+    return None if found is None else next(segment.headers(found.position), None)
+
+
+def out_of_range(offset: int, log_start_offset: int, log_end_offset: int) -> ApiError:
+    return ApiError(
+        ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between {log_start_offset} and {log_end_offset}"
+    )

@@ -1,0 +1,302 @@
+"""Opening a partition directory: leftovers, segments, the check after a crash, producer state (Kafka's LogLoader)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from minibroker_protocol.records import BatchHeader, ControlRecord, CorruptBatch, decode_records, parse_control
+from minibroker_storage import indexes
+from minibroker_storage.config import LogConfig
+from minibroker_storage.disk import Disk, join
+from minibroker_storage.file_errors import MalformedFile
+from minibroker_storage.leader_epochs import LeaderEpochCache
+from minibroker_storage.producer_state import ProducerRules, ProducerStateManager
+from minibroker_storage.segment import Segment
+from minibroker_storage.segments import Segments
+from minibroker_storage.snapshots import SnapshotFiles
+from minibroker_storage.txn_index import AbortedTxn
+
+LOG_SUFFIX = ".log"
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+Warn = Callable[[str], None]
+
+
+@dataclass
+class Loaded:
+    """What a directory held."""
+
+    segments: Segments
+    producers: ProducerStateManager
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    #: One line for each thing that was found wrong and what was done about it.
+    warnings: list[str] = field(default_factory=list)
+
+
+def control_record(records: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> ControlRecord | None:
+    """The record of the control batch at ``position``; None when compaction took it."""
+    found = decode_records(records, position, header)
+    return parse_control(found[0]) if found else None
+
+
+def load(
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    rules: ProducerRules,
+    epochs: LeaderEpochCache,
+    snapshots: SnapshotFiles,
+    *,
+    now_ms: int,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+) -> Loaded:
+    """Reads the directory as Kafka does; after it the files hold what the returned object says.
+
+    ``clean`` trusts the files. Otherwise every segment that reaches past ``recovery_point`` is checked batch by batch,
+    the log is cut at the first bad one and what comes after is removed. Raises StorageError.
+    """
+    warnings: list[str] = []
+    bases = _tidy(disk, directory, warnings)
+    segments = Segments(Segment.existing(disk, directory, base, config, now_ms=now_ms) for base in bases)
+    if segments:
+        _check_index_files(disk, segments, config, warnings)
+        if clean:
+            recovery_point = 1 << 62
+        _recover(segments, rules, epochs, snapshots, recovery_point, log_start_offset, now_ms, warnings)
+    if not segments:
+        segments.add(Segment.create(disk, directory, log_start_offset, config, now_ms=now_ms))
+    end = _end_of(segments, rules, epochs, snapshots, log_start_offset, now_ms, warnings)
+    if end < log_start_offset:
+        warnings.append(f"{directory}: log ends at {end}, before its start {log_start_offset}; starting anew there")
+        for segment in segments:
+            segment.remove()
+        snapshots.remove_where(lambda _: True)
+        segments.replace([Segment.create(disk, directory, log_start_offset, config, now_ms=now_ms)])
+        end = log_start_offset
+    start = max(log_start_offset, segments.first.base_offset)
+    epochs.truncate_from_end(end)
+    epochs.truncate_from_start(start)
+    producers = ProducerStateManager(rules)
+    snapshots.remove_strays(segment.base_offset for segment in segments)
+    rebuild_producers(producers, segments, snapshots, start, end, now_ms=now_ms, clean=clean, warn=warnings.append)
+    return Loaded(segments, producers, start, end, min(recovery_point, end), warnings)
+
+
+def _tidy(disk: Disk, directory: str, warnings: list[str]) -> list[int]:
+    """Removes what an interrupted deletion or compaction left, finishes a swap, and returns the segments' bases."""
+    names = set(disk.list(directory))
+
+    def drop(name: str) -> None:
+        indexes.remove(disk, join(directory, name))
+        names.discard(name)
+
+    cleaned = [int(name[:20]) for name in names if name.endswith(CLEANED_SUFFIX) and name[:20].isdecimal()]
+    lowest_cleaned = min(cleaned, default=1 << 62)
+    for name in sorted(names):
+        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
+            drop(name)
+        elif name.endswith(SWAP_SUFFIX):
+            # With .cleaned files about, the compaction had not come to the end of this group: the old files are whole.
+            if int(name[:20]) >= lowest_cleaned:
+                drop(name)
+            else:
+                disk.rename(join(directory, name), join(directory, name.removesuffix(SWAP_SUFFIX)))
+                names.discard(name)
+                names.add(name.removesuffix(SWAP_SUFFIX))
+    logs = {name[:20] for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdecimal()}
+    for name in sorted(names):
+        if name.endswith(INDEX_SUFFIXES) and name[:20] not in logs:
+            warnings.append(f"{directory}/{name}: index of no log, removed")
+            drop(name)
+    return sorted(map(int, logs))
+
+
+def _check_index_files(disk: Disk, segments: Segments, config: LogConfig, warnings: list[str]) -> None:
+    """A log without offset index, or with a broken transaction index, gets its indexes rebuilt from its batches."""
+    for segment in segments:
+        try:
+            _ = segment.txn_index
+            if disk.exists(segment.path(".index")):
+                continue
+            reason = "no offset index"
+        except MalformedFile as error:
+            reason = str(error)
+            segment.reset_txn_index()
+        if segment.size:
+            warnings.append(f"{segment.log.path}: {reason}, rebuilding its indexes")
+            segment.needs_recovery = True
+        else:
+            segment.reset_indexes()
+
+
+def _recover(
+    segments: Segments,
+    rules: ProducerRules,
+    epochs: LeaderEpochCache,
+    snapshots: SnapshotFiles,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+    warnings: list[str],
+) -> None:
+    """Checks the segments that hold offsets from the recovery point on; the first bad batch ends the log."""
+    everything = segments.all
+    for i, segment in enumerate(everything):
+        last = i == len(everything) - 1
+        doubted = last or everything[i + 1].base_offset > recovery_point
+        if not (doubted and recovery_point < 1 << 62) and not segment.needs_recovery:
+            continue
+        lost = recover_segment(
+            segment, segments, rules, epochs, snapshots, log_start_offset, now_ms=now_ms, warnings=warnings
+        )
+        if lost:
+            gone = everything[i + 1 :]
+            for later in gone:
+                warnings.append(f"{later.log.path}: removed, as the log now ends before it")
+                later.remove()
+            segments.drop(gone)
+            return
+
+
+def recover_segment(
+    segment: Segment,
+    segments: Segments,
+    rules: ProducerRules,
+    epochs: LeaderEpochCache,
+    snapshots: SnapshotFiles,
+    log_start_offset: int,
+    *,
+    now_ms: int,
+    warnings: list[str],
+) -> int:
+    """Scans one segment with checksums, rebuilds its indexes and cuts it at the first bad batch; bytes cut off."""
+    producers = ProducerStateManager(rules)
+    rebuild_producers(
+        producers,
+        segments,
+        snapshots,
+        log_start_offset,
+        segment.base_offset,
+        now_ms=now_ms,
+        clean=False,
+        warn=warnings.append,
+        take=False,
+    )
+    segment.reset_indexes()
+    segment.reset_txn_index()
+    valid = 0
+    next_offset = segment.base_offset
+    try:
+        for position, header in segment.headers():
+            if header.base_offset < next_offset:
+                raise CorruptBatch(
+                    f"{segment.log.path}: at byte {position}: offset {header.base_offset}, expected {next_offset} or up"
+                )
+            data = segment.read_batch(position, header)
+            control = control_record(data, 0, header) if header.is_control else None
+            completed = producers.replay(header, control, now_ms)
+            if completed is not None and completed.aborted:
+                segment.append_aborted(AbortedTxn.of(completed))
+            if header.partition_leader_epoch > _latest(epochs):
+                epochs.assign(header.partition_leader_epoch, header.base_offset)
+            segment.count(header, position)
+            next_offset = header.next_offset
+            valid = position + header.size
+    except CorruptBatch as error:
+        warnings.append(f"{error}; cut there, {segment.size - valid} bytes lost")
+    lost = segment.size - valid
+    if lost:
+        segment.cut_end(valid)
+    segment.finish_time_index()
+    segment.needs_recovery = False
+    snapshots.take(producers)
+    return lost
+
+
+def _latest(epochs: LeaderEpochCache) -> int:
+    latest = epochs.latest_epoch
+    return -1 if latest is None else latest
+
+
+def _end_of(
+    segments: Segments,
+    rules: ProducerRules,
+    epochs: LeaderEpochCache,
+    snapshots: SnapshotFiles,
+    log_start_offset: int,
+    now_ms: int,
+    warnings: list[str],
+) -> int:
+    """The log end. A directory that was called clean and still holds bytes that are no batch is checked after all."""
+    try:
+        return segments.active.next_offset()
+    except CorruptBatch as error:
+        warnings.append(str(error))
+        recover_segment(
+            segments.active, segments, rules, epochs, snapshots, log_start_offset, now_ms=now_ms, warnings=warnings
+        )
+        return segments.active.next_offset()
+
+
+def rebuild_producers(
+    producers: ProducerStateManager,
+    segments: Segments,
+    snapshots: SnapshotFiles,
+    log_start_offset: int,
+    end_offset: int,
+    *,
+    now_ms: int,
+    clean: bool,
+    warn: Warn,
+    take: bool = True,
+) -> None:
+    """Brings the manager to ``end_offset``: newest snapshot, then the batches after it.
+
+    Kafka's UnifiedLog.rebuildProducerState; with ``take`` it also leaves snapshots for the next time.
+    """
+    if clean and not snapshots.offsets and take:
+        # Written before snapshots existed; a clean stop means there was nothing to remember.
+        for offset in _bases_for_snapshots(segments, end_offset):
+            producers.clear(offset)
+            snapshots.take(producers)
+    snapshots.remove_where(lambda offset: offset > end_offset or offset <= log_start_offset)
+    snapshots.load_latest(producers, log_start_offset, end_offset, now_ms, warn)
+    start = producers.map_end_offset
+    snapshot_at = set(_bases_for_snapshots(segments, end_offset)) if take else set()
+    if start < end_offset:
+        for segment in segments.from_offset(start):
+            if segment.base_offset >= end_offset:
+                break
+            if segment.base_offset in snapshot_at and segment.base_offset >= start:
+                producers.map_end_offset = segment.base_offset
+                snapshots.take(producers)
+            _replay(producers, segment, max(start, segment.base_offset), end_offset, now_ms)
+    producers.map_end_offset = end_offset
+    if take:
+        snapshots.take(producers)
+
+
+def _bases_for_snapshots(segments: Segments, end_offset: int) -> Sequence[int]:
+    bases = [segment.base_offset for segment in segments]
+    return [*bases[-2:], end_offset]
+
+
+def _replay(producers: ProducerStateManager, segment: Segment, start: int, end_offset: int, now_ms: int) -> None:
+    found = segment.find(start)
+    if found is None:
+        return
+    for position, header in segment.headers(found.position):
+        if header.base_offset >= end_offset:
+            return
+        control = None
+        if header.is_control:
+            control = control_record(segment.read_batch(position, header), 0, header)
+        producers.replay(header, control, now_ms)

@@ -1,0 +1,80 @@
+"""The ``<offset>.snapshot`` files of one partition directory (Kafka's ProducerStateManager, its file half)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from minibroker_storage import indexes
+from minibroker_storage.disk import Disk, join
+from minibroker_storage.file_errors import MalformedFile
+from minibroker_storage.producer_snapshot import REMEMBERED_SUFFIX, SNAPSHOT_SUFFIX
+from minibroker_storage.producer_state import ProducerStateManager
+
+Warn = Callable[[str], None]
+
+
+class SnapshotFiles:
+    """Snapshots by the offset they were taken at (exclusive end of what they reflect)."""
+
+    __slots__ = ("_disk", "dir", "offsets")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self.dir = directory
+        names = disk.list(directory)
+        self.offsets = sorted(
+            int(name[:20]) for name in names if name.endswith(SNAPSHOT_SUFFIX) and name[:20].isdecimal()
+        )
+
+    @property
+    def latest(self) -> int:
+        """Offset of the newest snapshot, -1 without one."""
+        return self.offsets[-1] if self.offsets else -1
+
+    def _path(self, offset: int, suffix: str = SNAPSHOT_SUFFIX) -> str:
+        return join(self.dir, f"{offset:020d}{suffix}")
+
+    def take(self, producers: ProducerStateManager, *, sync: bool = False) -> None:
+        """Writes the state down, unless the newest snapshot already has it."""
+        offset = producers.map_end_offset
+        if offset <= max(self.latest, 0):
+            return
+        data = producers.snapshot()
+        remembered = producers.remembered(data)
+        if remembered is not None:
+            self._disk.write_atomic(self._path(offset, REMEMBERED_SUFFIX), remembered, sync=sync)
+        self._disk.write_atomic(self._path(offset), data, sync=sync)
+        self.offsets.append(offset)
+
+    def load_latest(
+        self, producers: ProducerStateManager, log_start_offset: int, end_offset: int, now_ms: int, warn: Warn
+    ) -> None:
+        """Gives the manager the newest readable snapshot in (log start, end]; broken ones are removed with a warning.
+        Without any the manager is empty at the log start."""
+        for offset in reversed([known for known in self.offsets if log_start_offset < known <= end_offset]):
+            path = self._path(offset)
+            try:
+                side = self._path(offset, REMEMBERED_SUFFIX)
+                remembered = self._disk.read_bytes(side) if self._disk.exists(side) else None
+                producers.load_snapshot(self._disk.read_bytes(path), offset, now_ms, remembered=remembered, path=path)
+                return
+            except MalformedFile as error:
+                warn(f"{error}; taking an older snapshot")
+                self.remove(offset)
+        producers.clear(log_start_offset)
+
+    def remove(self, offset: int) -> None:
+        for suffix in (SNAPSHOT_SUFFIX, REMEMBERED_SUFFIX):
+            indexes.remove(self._disk, self._path(offset, suffix))
+        self.offsets.remove(offset)
+
+    def remove_where(self, doomed: Callable[[int], bool]) -> None:
+        for offset in [known for known in self.offsets if doomed(known)]:
+            self.remove(offset)
+
+    def remove_strays(self, segment_bases: Iterable[int]) -> None:
+        """Keeps the snapshots at segment bases, and the newest one when it is past the last base."""
+        bases = set(segment_bases)
+        last_base = max(bases, default=-1)
+        newest = self.latest
+        self.remove_where(lambda offset: offset not in bases and not (offset == newest and newest > last_base))
