@@ -47,6 +47,7 @@ _FIRST_VERSION_WITH_ZSTD = 7
 _SMALLEST_MESSAGE = 14
 """Least a length field may say: a message of magic 0 without key and value."""
 _SIZE_UP_TO_MAGIC = 17
+_AS_PRODUCED = "producer"
 _CODEC_OF_CONFIG = {
     "uncompressed": Compression.NONE,
     "gzip": Compression.GZIP,
@@ -91,22 +92,35 @@ def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
     """
     if records is None or len(records) == 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "no record batch in the request")
+    if len(records) >= HEADER_SIZE and records[_SIZE_UP_TO_MAGIC - 1] == MAGIC:
+        header = _header(records)
+        if header.batch_length + LOG_OVERHEAD == len(records):  # the common case; anything else is looked at below
+            _check_codec_version(header, api_version)
+            return header
     if not _whole_message_at(records, 0):
         raise ApiError(ErrorCode.INVALID_RECORD, f"the {len(records)} bytes of records are not a whole batch")
+    header = _header(records)
+    _check_codec_version(header, api_version)
+    if header.size < len(records) and _whole_message_at(records, header.size):
+        raise ApiError(ErrorCode.INVALID_RECORD, "more than one record batch for the partition")
+    return header
+
+
+def _header(records: Buffer) -> BatchHeader:
     try:
-        header = parse_header(records)
+        return parse_header(records)
     except UnsupportedMagic as exc:
         raise ApiError(ErrorCode.INVALID_RECORD, str(exc)) from None
     except CorruptBatch as exc:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(exc)) from None
-    if header.compression == Compression.ZSTD and api_version < _FIRST_VERSION_WITH_ZSTD:
+
+
+def _check_codec_version(header: BatchHeader, api_version: int) -> None:
+    if api_version < _FIRST_VERSION_WITH_ZSTD and header.compression == Compression.ZSTD:
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce v{_FIRST_VERSION_WITH_ZSTD}, the request is v{api_version}",
         )
-    if header.size < len(records) and _whole_message_at(records, header.size):
-        raise ApiError(ErrorCode.INVALID_RECORD, "more than one record batch for the partition")
-    return header
 
 
 def _whole_message_at(records: Buffer, pos: int) -> bool:
@@ -149,7 +163,7 @@ def validate_and_assign(
     if origin is Origin.CLIENT:
         header = client_batch(records, api_version)
         batch = _Batch(records, 0, header)
-        result = _validate_client(
+        return _validate_client(
             batch,
             base_offset=base_offset,
             now_ms=now_ms,
@@ -159,14 +173,7 @@ def validate_and_assign(
             strict=strict,
             max_decompressed=max_decompressed,
         )
-    else:
-        result = _assign_trusted(records, base_offset, now_ms, leader_epoch, config)
-    if result.size > config.segment_bytes:
-        raise ApiError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{result.size} bytes of records do not fit a segment of {config.segment_bytes} (segment.bytes)",
-        )
-    return result
+    return _assign_trusted(records, base_offset, now_ms, leader_epoch, config)
 
 
 @dataclass(slots=True)
@@ -211,18 +218,22 @@ def _validate_client(
     header = batch.header
     _check_envelope(batch, config)
     _check_header(header)
-    target = _target_codec(header, config)
+    target = (
+        header.compression if config.compression_type == _AS_PRODUCED else _CODEC_OF_CONFIG[config.compression_type]
+    )
     append_time = config.stamps_append_time
     payload: bytes | None = None
     if strict or compacted or target != header.compression:
         payload, walk = _walk(batch, now_ms, config, compacted, max_decompressed)
     else:
         walk = _walk_header_only(header, now_ms, config)
-    _refuse_bad_records(walk, header, now_ms, config)
+    if walk.null_keys or walk.bad_timestamps or header.log_append_time:
+        _refuse_bad_records(walk, header, now_ms, config)
 
     if payload is not None and (target != header.compression or (header.compression and not walk.consecutive)):
         return _rebuild(payload, header, target, walk, base_offset, now_ms, leader_epoch, config)
 
+    _check_fits_segment(header.size, config)  # before the sender's bytes are changed
     header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
     max_timestamp = now_ms if append_time else walk.max_timestamp
     new_crc = header.log_append_time != append_time or header.max_timestamp != max_timestamp
@@ -257,6 +268,14 @@ def _check_size(header: BatchHeader, config: LogConfig) -> None:
         )
 
 
+def _check_fits_segment(size: int, config: LogConfig) -> None:
+    if size > config.segment_bytes:
+        raise ApiError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"{size} bytes of records do not fit a segment of {config.segment_bytes} (segment.bytes)",
+        )
+
+
 def _check_header(header: BatchHeader) -> None:
     count = header.record_count
     if header.compression > Compression.ZSTD:
@@ -273,10 +292,6 @@ def _check_header(header: BatchHeader) -> None:
             ErrorCode.INVALID_RECORD,
             f"batch of producer {header.producer_id} has base sequence {header.base_sequence}",
         )
-
-
-def _target_codec(header: BatchHeader, config: LogConfig) -> int:
-    return _CODEC_OF_CONFIG.get(config.compression_type, header.compression)
 
 
 def _walk(batch: _Batch, now_ms: int, config: LogConfig, compacted: bool, max_decompressed: int) -> tuple[bytes, Walk]:
@@ -382,6 +397,7 @@ def _rebuild(
     )
     rebuilt = parse_header(data)
     _check_size(rebuilt, config)
+    _check_fits_segment(rebuilt.size, config)
     return ValidatedBatches(
         [data],
         [rebuilt],
@@ -403,6 +419,7 @@ def _level(codec: int, config: LogConfig) -> int | None:
 def _assign_trusted(
     records: Buffer, base_offset: int, now_ms: int, leader_epoch: int, config: LogConfig
 ) -> ValidatedBatches:
+    _check_fits_segment(len(records), config)
     append_time = config.stamps_append_time
     buffers: list[Buffer] = []
     headers: list[BatchHeader] = []

@@ -1,0 +1,126 @@
+"""Codecs: round trips, the framings other clients use, bombs, and payloads that cannot be read."""
+
+import contextlib
+import gzip
+import struct
+import tracemalloc
+import zlib
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minibroker_protocol.records import Compression, PayloadTooLarge, UndecodablePayload, compress, decompress
+
+CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@given(data=st.binary(max_size=3000))
+def test_round_trip(codec: Compression, data: bytes) -> None:
+    assert decompress(codec, compress(codec, data), len(data)) == data
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("size", [32 * 1024 - 1, 32 * 1024, 64 * 1024, 64 * 1024 + 1, 300_000])
+def test_round_trip_over_block_borders(codec: Compression, size: int) -> None:
+    for data in (bytes(range(251)) * (size // 251 + 1), zlib.compress(bytes(size), 0)):
+        data = data[:size]
+        assert decompress(codec, memoryview(bytearray(compress(codec, data))), size) == data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_one_byte_more_than_allowed_is_refused(codec: Compression) -> None:
+    data = bytes(100_000)
+    packed = compress(codec, data)
+    assert decompress(codec, packed, 100_000) == data
+    with pytest.raises(PayloadTooLarge, match="99999"):
+        decompress(codec, packed, 99_999)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_bomb_takes_no_memory(codec: Compression) -> None:
+    packed = compress(codec, bytes(200 * MIB))
+    tracemalloc.start()
+    try:
+        with pytest.raises(PayloadTooLarge):
+            decompress(codec, packed, MIB)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_truncation_is_refused(codec: Compression) -> None:
+    packed = compress(codec, b"some text, some more text, and text again " * 5)
+    for n in range(len(packed)):
+        if codec == Compression.SNAPPY and n == 16:
+            continue  # a xerial header with no block is an empty stream
+        with pytest.raises(UndecodablePayload):
+            decompress(codec, packed[:n], MIB)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.binary(max_size=200))
+def test_any_bytes_give_bytes_or_one_error(codec: Compression, data: bytes) -> None:
+    with contextlib.suppress(UndecodablePayload):
+        assert len(decompress(codec, data, 5000)) <= 5000
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(at=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255))
+def test_flipped_byte_gives_bytes_or_one_error(codec: Compression, at: float, byte: int) -> None:
+    packed = bytearray(compress(codec, b"abcdefgh" * 50))
+    packed[int(at * len(packed))] = byte
+    with contextlib.suppress(UndecodablePayload):
+        assert len(decompress(codec, packed, 5000)) <= 5000
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_unassigned_codec(codec: int) -> None:
+    with pytest.raises(UndecodablePayload, match=str(codec)):
+        decompress(codec, b"x", MIB)
+    with pytest.raises(ValueError, match=str(codec)):
+        compress(codec, b"x")
+
+
+def test_snappy_bare_block_as_librdkafka_may_send_it() -> None:
+    assert decompress(2, bytes(cramjam.snappy.compress_raw(b"abc" * 100)), MIB) == b"abc" * 100
+
+
+def test_snappy_concatenated_xerial_streams() -> None:
+    assert decompress(2, compress(2, b"one") + compress(2, b"two"), MIB) == b"onetwo"
+
+
+def test_snappy_block_limit_counts_all_blocks() -> None:
+    with pytest.raises(PayloadTooLarge):
+        decompress(2, compress(2, bytes(40_000)), 39_999)
+
+
+def test_gzip_of_several_members() -> None:
+    assert decompress(1, gzip.compress(b"one") + gzip.compress(b"two"), 6) == b"onetwo"
+    with pytest.raises(PayloadTooLarge):
+        decompress(1, gzip.compress(b"one") + gzip.compress(b"two"), 5)
+
+
+def test_lz4_of_linked_blocks_is_refused_as_kafka_refuses_it() -> None:
+    linked = bytes(cramjam.lz4.compress(b"abc" * 100))
+    assert not linked[4] & 0x20
+    with pytest.raises(UndecodablePayload, match="earlier blocks"):
+        decompress(3, linked, MIB)
+
+
+def test_lz4_is_written_in_independent_blocks() -> None:
+    packed = compress(3, bytes(200_000))
+    assert packed[4] & 0x20
+    assert bytes(cramjam.lz4.decompress(packed)) == bytes(200_000)
+    (first,) = struct.unpack_from("<I", packed, 7)
+    assert first < 64 * 1024
+
+
+def test_level_is_used() -> None:
+    data = b" ".join(b"%d" % (i * i % 9973) for i in range(20_000))
+    for codec, low, high in ((1, 1, 9), (4, 1, 19)):
+        assert compress(codec, data, high) != compress(codec, data, low)
