@@ -79,7 +79,7 @@ class Partition:
         if self._log is None:
             self._log = self._open_log()
             if self.is_leader:
-                self._log.leader_epochs.assign(self.leader_epoch, self._log.log_end_offset)
+                self._log.assign_leader_epoch(self.leader_epoch)
                 self._advance_high_watermark(self._log)
         return self._log
 
