@@ -20,6 +20,7 @@ from minibroker_protocol.messages.topics import (
 )
 
 from minibroker.controller.state import ControllerState
+from minibroker.settings import validate_topic_config
 
 MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -76,17 +77,15 @@ class TopicControl:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         self._check_collision(topic.name)
         configs = {c.name: c.value for c in topic.configs}
-        if any(value is None for value in configs.values()):
-            raise ApiError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs.")
         overrides = {name: value for name, value in configs.items() if value is not None}
-        self._state.settings.validate_topic_configs(overrides)
+        validate_topic_config(configs, self._state.settings)
         assignment = self._assignment(topic)
         topic_id = NO_ID
         if not validate_only:
             topic_id = self._state.add_topic(topic.name, assignment, overrides).topic_id
         described = [
             CreateTopicsResponse.CreatableTopicConfigs(
-                name=c.name, value=c.value, read_only=c.read_only, config_source=c.source, is_sensitive=c.sensitive
+                name=c.name, value=c.value, read_only=c.read_only, config_source=c.source, is_sensitive=False
             )
             for c in self._state.settings.describe_topic(overrides)
         ]

@@ -1,0 +1,62 @@
+"""The controller as a node: Kafka's request objects in, responses out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.cluster import UpdateFeaturesRequest
+from minibroker_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from minibroker_protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+
+from minibroker.controller.configs import ConfigControl
+from minibroker.controller.features import FeatureControl
+from minibroker.controller.state import ControllerState
+from minibroker.controller.topics import TopicControl
+from minibroker.runtime.deferred import Deferred
+
+
+class Controller:
+    """Serves the requests that change metadata; one of them at a time, in the order they come."""
+
+    def __init__(self, state: ControllerState) -> None:
+        self.state = state
+        topics, configs, features = TopicControl(state), ConfigControl(state), FeatureControl(state)
+        self._handlers: dict[type[Request], Callable[[Any], Response]] = {
+            CreateTopicsRequest: topics.create_topics,
+            DeleteTopicsRequest: topics.delete_topics,
+            CreatePartitionsRequest: topics.create_partitions,
+            IncrementalAlterConfigsRequest: configs.incremental_alter,
+            AlterConfigsRequest: configs.alter,
+            UpdateFeaturesRequest: features.update,
+            AllocateProducerIdsRequest: self._allocate_producer_ids,
+        }
+
+    def handle(self, request: Request, api_version: int) -> Deferred[Response]:
+        """Serve one request (`cluster.transport.Node`)."""
+        answer: Deferred[Response] = Deferred()
+        handler = self._handlers.get(type(request))
+        if handler is None:
+            answer.fail(
+                ApiError(ErrorCode.UNSUPPORTED_VERSION, f"the controller does not serve {type(request).__name__}")
+            )
+            return answer
+        try:
+            answer.resolve(handler(request))
+        except Exception as error:
+            answer.fail(error)
+        return answer
+
+    def _allocate_producer_ids(self, _: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+        try:
+            first, count = self.state.allocate_producer_ids()
+        except ApiError as error:
+            return AllocateProducerIdsResponse(
+                throttle_time_ms=0, error_code=error.code, producer_id_start=-1, producer_id_len=0
+            )
+        return AllocateProducerIdsResponse(
+            throttle_time_ms=0, error_code=0, producer_id_start=first, producer_id_len=count
+        )

@@ -1,0 +1,82 @@
+"""Feature levels of the cluster (KIP-584, KIP-1022): what is supported, what is finalized, and UpdateFeatures."""
+
+from __future__ import annotations
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+from minibroker.controller.state import ControllerState
+
+TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
+METADATA_VERSION = "metadata.version"
+
+SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
+    GROUP_VERSION: (0, 1),
+    METADATA_VERSION: (7, 30),
+    TRANSACTION_VERSION: (0, 2),
+}
+"""Name → (lowest, highest) level. share, streams, kraft and eligible.leader.replicas are Kafka's too, not served here."""
+
+
+def default_features(transaction_version: int) -> dict[str, int]:
+    """What a new cluster finalizes."""
+    return {GROUP_VERSION: 1, METADATA_VERSION: 30, TRANSACTION_VERSION: transaction_version}
+
+
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class FeatureControl:
+    """UpdateFeatures v0-2 against one `ControllerState`."""
+
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+
+    def update(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        """All updates or none (v2 reports a top-level error, earlier versions one per feature)."""
+        results = []
+        failed: ApiError | None = None
+        for update in request.feature_updates:
+            try:
+                self._check(update)
+                code, message = ErrorCode.NONE, None
+            except ApiError as error:
+                failed = failed or error
+                code, message = error.code, error.message
+            results.append(
+                UpdateFeaturesResponse.UpdatableFeatureResult(
+                    feature=update.feature, error_code=code, error_message=message
+                )
+            )
+        if failed is None and not request.validate_only:
+            for update in request.feature_updates:
+                self._state.set_feature(update.feature, update.max_version_level)
+        return UpdateFeaturesResponse(
+            throttle_time_ms=0,
+            error_code=failed.code if failed is not None else ErrorCode.NONE,
+            error_message=failed.message if failed is not None else None,
+            results=results,
+        )
+
+    def _check(self, update: UpdateFeaturesRequest.FeatureUpdateKey) -> None:
+        supported = SUPPORTED_FEATURES.get(update.feature)
+        level = update.max_version_level
+        if supported is None:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION, f"The controller does not support the given feature {update.feature}."
+            )
+        if level != 0 and not supported[0] <= level <= supported[1]:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"{update.feature}: expected a level from {supported[0]} to {supported[1]}, got {level}",
+            )
+        now = self._state.image.feature(update.feature)
+        downgrade = update.allow_downgrade or update.upgrade_type in (_SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)
+        if level < now and not downgrade:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Can't downgrade the version of feature {update.feature} without setting the upgrade type.",
+            )
+        if update.feature == METADATA_VERSION and level != now:
+            raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, "metadata.version cannot be changed here.")

@@ -1,0 +1,67 @@
+"""FindCoordinator (key 10): the broker that leads the internal partition owning a group or transactional id.
+
+Versions 0-6. v1 key type (0 group, 1 transaction); v4 several keys; v6 share groups (not served: INVALID_REQUEST).
+Kafka: KafkaApis.handleFindCoordinatorRequest.
+
+Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+
+from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.handlers.context import RequestContext
+
+GROUP = 0
+TRANSACTION = 1
+_TOPICS = {GROUP: CONSUMER_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
+
+_Coordinator = FindCoordinatorResponse.Coordinator
+
+
+async def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
+    found = [await _find(ctx, request.key_type, key) for key in keys]
+    if ctx.api_version >= 4:
+        return FindCoordinatorResponse(throttle_time_ms=0, coordinators=found)
+    only = found[0]
+    return FindCoordinatorResponse(
+        throttle_time_ms=0,
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+async def _find(ctx: RequestContext, key_type: int, key: str) -> FindCoordinatorResponse.Coordinator:
+    try:
+        node_id = await _coordinator(ctx, key_type, key)
+        for broker, host, port in ctx.broker.advertised(ctx.connection):
+            if broker.node_id == node_id:
+                return _Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=0, error_message="")
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} is not available")
+    except ApiError as error:
+        return _Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
+        )
+
+
+async def _coordinator(ctx: RequestContext, key_type: int, key: str) -> int:
+    topic = _TOPICS.get(key_type)
+    if topic is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not served")
+    broker = ctx.broker
+    if topic not in broker.image.topics:
+        refused = await broker.create_topics([topic])
+        if topic in refused:
+            raise ApiError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be created: {refused[topic].name}"
+            )
+    node_id = broker.coordinator_of(topic, key)
+    if node_id is None:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that owns the key has no leader")
+    return node_id

@@ -1,0 +1,221 @@
+"""Metadata (key 3): brokers, topics, leaders. DescribeTopicPartitions (75), DescribeCluster (60).
+
+Metadata versions 0-13. v1 null asks for all topics; v4 auto creation; v8 authorized operations; v10 topic ids; v12
+topics by id; v13 top-level error. Kafka: KafkaApis.handleTopicMetadataRequest.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, LEADER_NOT_AVAILABLE, and whatever the
+controller says when it refuses to create a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+from minibroker.cluster.metadata import NO_LEADER, PartitionImage, TopicImage
+from minibroker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from minibroker.handlers.context import RequestContext
+from minibroker.runtime.deferred import Deferred
+
+_Topic = MetadataResponse.MetadataResponseTopic
+_ENDPOINT_BROKER = 1
+
+
+def handle(
+    ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Coroutine[Deferred[Any], None, MetadataResponse]:
+    wanted = request.topics
+    image = ctx.broker.image
+    if wanted is None or (ctx.api_version == 0 and not wanted):
+        return _answer(ctx, request, [_describe(ctx, request, topic) for topic in image.topics.values()])
+    missing = [t.name for t in wanted if t.name is not None and t.topic_id == NO_ID and t.name not in image.topics]
+    allowed = ctx.api_version < 4 or request.allow_auto_topic_creation
+    if missing and allowed and ctx.broker.settings.bool("auto.create.topics.enable"):
+        return _create_and_answer(ctx, request, wanted, missing)
+    return _answer(ctx, request, [_find(ctx, request, topic, {}) for topic in wanted])
+
+
+async def _create_and_answer(
+    ctx: RequestContext, request: MetadataRequest, wanted: list[MetadataRequest.MetadataRequestTopic], missing: list[str]
+) -> MetadataResponse:
+    refused = await ctx.broker.create_topics(missing)
+    return _answer(ctx, request, [_find(ctx, request, topic, refused) for topic in wanted])
+
+
+def _find(
+    ctx: RequestContext,
+    request: MetadataRequest,
+    wanted: MetadataRequest.MetadataRequestTopic,
+    refused: dict[str, ErrorCode],
+) -> MetadataResponse.MetadataResponseTopic:
+    image = ctx.broker.image
+    if wanted.topic_id != NO_ID:
+        topic = image.topic_by_id(wanted.topic_id)
+        if topic is None:
+            return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id, partitions=[])
+        return _describe(ctx, request, topic)
+    name = wanted.name
+    if name is None:
+        return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=NO_ID, partitions=[])
+    topic = image.topics.get(name)
+    if topic is None:
+        code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _Topic(error_code=code, name=name, topic_id=NO_ID, partitions=[])
+    return _describe(ctx, request, topic)
+
+
+def _describe(ctx: RequestContext, request: MetadataRequest, topic: TopicImage) -> MetadataResponse.MetadataResponseTopic:
+    return _Topic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[_partition(ctx, p) for p in topic.partitions],
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+    )
+
+
+def _partition(ctx: RequestContext, partition: PartitionImage) -> MetadataResponse.MetadataResponsePartition:
+    brokers = ctx.broker.image.brokers
+    return MetadataResponse.MetadataResponsePartition(
+        error_code=0 if partition.leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[n for n in partition.replicas if n not in brokers or brokers[n].fenced],
+    )
+
+
+def _answer(
+    ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponse.MetadataResponseTopic]
+) -> MetadataResponse:
+    image = ctx.broker.image
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(node_id=b.node_id, host=host, port=port, rack=b.rack)
+        for b, host, port in ctx.broker.advertised(ctx.connection)
+    ]
+    return MetadataResponse(
+        throttle_time_ms=0,
+        brokers=brokers,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """DescribeCluster v0-2; only the brokers' endpoint type is served (MISMATCHED_ENDPOINT_TYPE otherwise)."""
+    image = ctx.broker.image
+    if request.endpoint_type != _ENDPOINT_BROKER:
+        known = request.endpoint_type == 2
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of wrong type." if known else "Unsupported endpoint type",
+            endpoint_type=request.endpoint_type,
+            cluster_id="",
+            brokers=[],
+        )
+    return DescribeClusterResponse(
+        error_code=0,
+        error_message=None,
+        endpoint_type=_ENDPOINT_BROKER,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=b.node_id, host=host, port=port, rack=b.rack, is_fenced=b.fenced
+            )
+            for b, host, port in ctx.broker.advertised(ctx.connection)
+            if request.include_fenced_brokers or not b.fenced
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """DescribeTopicPartitions v0 (KIP-966): topics in name order, at most `response_partition_limit` partitions."""
+    image = ctx.broker.image
+    names = sorted({t.name for t in request.topics} or image.topics)
+    limit = max(1, min(request.response_partition_limit, ctx.broker.settings.int("max.request.partition.size.limit")))
+    first_topic, first_partition = "", 0
+    if request.cursor is not None:
+        first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
+        if first_partition < 0:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"cursor partition {first_partition} must not be negative")
+    topics = []
+    cursor = None
+    for name in names:
+        if name < first_topic:
+            continue
+        topic = image.topics.get(name)
+        if topic is None:
+            topics.append(
+                DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    name=name,
+                    topic_id=NO_ID,
+                    is_internal=False,
+                    partitions=[],
+                    topic_authorized_operations=NOT_ASKED,
+                )
+            )
+            continue
+        start = first_partition if name == first_topic else 0
+        partitions = topic.partitions[start : start + limit]
+        limit -= len(partitions)
+        topics.append(_topic_partitions(topic, partitions, ctx))
+        if start + len(partitions) < len(topic.partitions):
+            cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=start + len(partitions))
+            break
+        if limit <= 0:
+            following = [n for n in names if n > name]
+            if following:
+                cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following[0], partition_index=0)
+            break
+    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
+
+
+def _topic_partitions(
+    topic: TopicImage, partitions: tuple[PartitionImage, ...], ctx: RequestContext
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+                error_code=0 if p.leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=p.index,
+                leader_id=p.leader,
+                leader_epoch=p.leader_epoch,
+                replica_nodes=list(p.replicas),
+                isr_nodes=list(p.isr),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=[n for n in p.replicas if n not in ctx.broker.image.brokers],
+            )
+            for p in partitions
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
