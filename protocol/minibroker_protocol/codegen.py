@@ -33,6 +33,10 @@ class Encoder(Protocol):
     def __call__(self, message: Any, out: bytearray, buffers: list[Buffer], /) -> None: ...
 
 
+SHORT_ARRAY = 9
+"""Arrays of fewer numbers have a ``struct.Struct`` kept for each length."""
+
+
 class Broken(ValueError):
     """Raised by generated code; becomes ``Malformed`` or ``EncodeError`` once the field is known."""
 
@@ -73,6 +77,14 @@ class Source:
         if name not in self.names:
             self.names[name] = getattr(struct.Struct(">" + letters), "pack" if what == "pack" else "unpack_from")
         return name
+
+    def array_packer(self, letter: str, what: str) -> str:
+        """An expression for the packer or unpacker of ``n`` values; a short array finds its own ready-made."""
+        name = f"{what}_array_{letter}".replace("?", "z")
+        method = "pack" if what == "pack" else "unpack_from"
+        if name not in self.names:
+            self.names[name] = [getattr(struct.Struct(f">{n}{letter}"), method) for n in range(SHORT_ARRAY)]
+        return f"({name}[n] if n < {SHORT_ARRAY} else Struct(f'>{{n}}{letter}').{method})"
 
     def compile(self, filename: str) -> FunctionType:
         source = "\n".join(self.lines) + "\n"

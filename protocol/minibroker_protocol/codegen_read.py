@@ -40,13 +40,13 @@ def varint(buf: Buffer, pos: int) -> tuple[int, int]:
     return (n, pos + 1) if n < 0x80 else more(buf, n, pos + 1)
 
 
-def bad_length(n: int, left: int) -> Broken:
-    """Why a length (−1 for null) was refused."""
+def bad_length(n: int, left: int, smallest: int = 1) -> Broken:
+    """Why a length (−1 for null) was refused; ``smallest`` is the least bytes an element takes."""
     if n == -1:
         return Broken("is null, which this version does not allow")
     if n < 0:
         return Broken(f"length {n}")
-    if n > left:
+    if n * smallest > left:
         return Broken(f"length {n}, but {left} bytes are left")
     return Broken(f"length {n} is above {MAX_STRING}")
 
@@ -63,7 +63,7 @@ class _Reader:
             "def decode(buf, pos):",
             {
                 "new": object.__new__,
-                "unpack_from": struct.unpack_from,
+                "Struct": struct.Struct,
                 "memoryview": memoryview,
                 "more": more,
                 "varint": varint,
@@ -147,8 +147,7 @@ class _Reader:
             self.flush()
             self.put(f"if pos != {end}: raise Broken('its size says otherwise')", [(name, 0)])
             self.source.indent -= 1
-        self.put("else:" if tagged else "if True:")
-        self.put(f"    pos = {end}")
+        self.put(f"else: pos = {end}" if tagged else f"pos = {end}")
         self.source.indent -= 2
 
     def field(self, field: Field, target: str, path: str) -> None:
@@ -213,14 +212,15 @@ class _Reader:
         self.length("i", path, compact)
         self.null(target, nullable)
         smallest = self.shapes.smallest(kind, compact)
-        self.put(f"if n < 0 or n * {smallest} > end_of_buf - pos: raise bad_length(n, end_of_buf - pos)", [(path, 0)])
+        refuse = f"raise bad_length(n, end_of_buf - pos, {smallest})"
+        self.put(f"if n < 0 or n * {smallest} > end_of_buf - pos: {refuse}", [(path, 0)])
         self.put(f"left -= n * {self.shapes.weight(kind)}")
         self.put("if left < 0: raise Broken(f'{n} elements would make the message too large')", [(path, 0)])
         if kind.code == "16s":
             self.put(f"{target} = [bytes(buf[at : at + 16]) for at in range(pos, pos + n * 16, 16)]")
             self.put("pos += n * 16")
         elif kind.struct is None and kind.code not in ("string", "bytes"):
-            self.put(f"{target} = list(unpack_from(f'>{{n}}{kind.code}', buf, pos))", [(path, 0)])
+            self.put(f"{target} = list({self.source.array_packer(kind.code, 'unpack')}(buf, pos))", [(path, 0)])
             self.put(f"pos += n * {smallest}")
         else:
             self.elements(kind, target, path, compact)

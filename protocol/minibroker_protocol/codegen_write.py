@@ -46,7 +46,7 @@ class _Writer:
         self.source = Source(
             "def encode(m, out, buffers):",
             {
-                "pack": struct.pack,
+                "Struct": struct.Struct,
                 "varint": varint,
                 "string_length": string_length,
                 "Broken": Broken,
@@ -73,7 +73,10 @@ class _Writer:
         return f"{self.source.packer(letters, 'pack')}({values})", fields
 
     def flush(self, *prefix: tuple[str, str, str]) -> None:
-        if self.run or prefix:
+        run = [*self.run, *prefix]
+        if [letter for _, letter, _ in run] == ["x"]:
+            self.put("out.append(0)")
+        elif run:
             expression, fields = self.packed(*prefix)
             self.put(f"out += {expression}", fields)
         self.run = []
@@ -165,8 +168,8 @@ class _Writer:
         letter = "h" if kind.code == "string" and not kind.array else "i"
         self.put(f"{var} = {value}", [(path, 0)])
         if nullable:
-            null, fields = self.packed(("0", "B", path) if compact else ("-1", letter, path))
-            self.put(f"if {var} is None: out += {null}", fields)
+            null, fields = self.packed(("", "x", path) if compact else ("-1", letter, path))
+            self.put(f"if {var} is None: " + (f"out += {null}" if self.run or not compact else "out.append(0)"), fields)
             self.put("else:")
             self.source.indent += 1
         if kind.code == "string" and not kind.array:
@@ -215,7 +218,7 @@ class _Writer:
 
     def elements(self, kind: Kind, var: str, path: str, compact: bool) -> None:
         if kind.struct is None and kind.code not in ("string", "bytes", "16s"):
-            self.put(f"out += pack(f'>{{n}}{kind.code}', *{var})", [(path, 0)])
+            self.put(f"out += {self.source.array_packer(kind.code, 'pack')}(*{var})", [(path, 0)])
             return
         item = self.source.fresh("o")
         self.put(f"for {item} in {var}:")

@@ -55,7 +55,10 @@ class TransactionLogKey(Data, record_type=0, versions="0"):
 
 
 class TransactionLogValue(Data, record_type=0, versions="0-1", flexible="1+"):
-    """The state of a transactional id. Version 0 is written with transaction.version 0."""
+    """The state of a transactional id. Version 0 is written with transaction.version 0.
+
+    ``last_producer_epoch`` is ahead of Kafka 4.3.1 and carries a tag of our own choice, see there.
+    """
 
     class PartitionsSchema(Struct):
         topic: string
@@ -72,6 +75,10 @@ class TransactionLogValue(Data, record_type=0, versions="0-1", flexible="1+"):
     transaction_last_update_timestamp_ms: int64
     transaction_start_timestamp_ms: int64
     client_transaction_version: int16 = f("1+", tag=2, default=0)
+    # The epoch a client may still hold after a bump (KIP-360). apache/kafka#22096 (KAFKA-20357) persists it in a tagged
+    # field of version 1, but no release up to 4.4.0 has it in its schema, so name and tag could not be looked up: the
+    # name is that of TransactionMetadata's field, the tag the first free one. Readers skip tags they do not know.
+    last_producer_epoch: int16 = f("1+", tag=4, default=-1)
 
 
 class LegacyOffsetCommitKey(Data, record_type=0, versions="0"):

@@ -322,7 +322,9 @@ def all_messages() -> Iterator[type[Message]]:
 
 def struct_types(message: type[Message]) -> Mapping[str, type[Struct]]:
     """The struct classes nested in a message, by name."""
-    return {name: value for name, value in vars(message).items() if isinstance(value, _StructMeta)}
+    return {
+        name: value for name, value in vars(message).items() if isinstance(value, type) and issubclass(value, Struct)
+    }
 
 
 def _declare_all() -> None:
