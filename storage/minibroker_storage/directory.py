@@ -1,0 +1,267 @@
+"""A data directory: lock, identity, the mark of a clean end, checkpoints and partition directories (Kafka's LogManager
+and MetaPropertiesEnsemble)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from minibroker_storage import indexes
+from minibroker_storage.checkpoints import (
+    CLEANER_OFFSET,
+    HIGH_WATERMARK,
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    decode_offsets,
+    encode_offsets,
+)
+from minibroker_storage.config import LogConfig
+from minibroker_storage.disk import DirLock, Disk, Locked
+from minibroker_storage.file_errors import MalformedFile
+from minibroker_storage.log import NO_TOPIC_ID, PartitionLog
+from minibroker_storage.producer_state import ProducerRules
+
+LOCK_FILE = ".lock"
+META_FILE = "meta.properties"
+CLEAN_FILE = ".kafka_cleanshutdown"
+VERSION_FILE = "minibroker.version"
+DELETE_SUFFIX = "-delete"
+CLUSTER_METADATA = "__cluster_metadata"
+"""Kafka's own metadata log, a directory like a partition's but kept by other rules."""
+
+#: Longest directory name; a topic's name is shortened to fit when its directory is renamed for deletion.
+MAX_NAME = 255
+_PARTITION_DIR = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+
+Offsets = dict[tuple[str, int], int]
+
+
+class DirectoryLocked(Exception):
+    """Another process uses the directory; ``pid`` is what it wrote into the lock, empty when unreadable."""
+
+    def __init__(self, pid: str) -> None:
+        super().__init__(f"the data directory is in use by process {pid or 'unknown'}")
+        self.pid = pid
+
+
+class WrongDirectory(Exception):
+    """The directory belongs to another cluster or node."""
+
+
+class DataDirectory:
+    """Made by :meth:`open`, which locks it. ``clean``: whoever used it before closed every log.
+
+    Offsets by (topic, partition): ``recovery_points``, ``log_starts`` (only where the log begins inside its first
+    segment), ``high_watermarks``, ``cleaner_offsets`` (first dirty offset). Logs that stay closed keep theirs.
+    """
+
+    def __init__(self, disk: Disk, lock: DirLock, meta: Mapping[str, str], *, clean: bool, previous_epoch: int) -> None:
+        self.disk = disk
+        self.cluster_id = meta["cluster.id"]
+        self.node_id = int(meta["node.id"])
+        self.directory_id = meta["directory.id"]
+        self.clean = clean
+        #: Broker epoch of the process that closed the directory cleanly, -1 when unknown (KIP-966).
+        self.previous_broker_epoch = previous_epoch
+        self.warnings: list[str] = []
+        self.recovery_points = self._read_or_empty(RECOVERY_POINT)
+        self.log_starts = self._read_or_empty(LOG_START_OFFSET)
+        self.cleaner_offsets = self._read_or_empty(CLEANER_OFFSET)
+        self.high_watermarks = _read_offsets(disk, HIGH_WATERMARK)
+        self._lock: DirLock | None = lock
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        *,
+        node_id: int,
+        make_id: Callable[[], str],
+        cluster_id: str | None = None,
+        holder: str = "",
+        version: str = "",
+    ) -> DataDirectory:
+        """Locks the directory, making it when there is none. ``make_id`` gives new ids (22 characters); ``holder`` is
+        this process's id, for whoever finds the lock taken; ``version`` is noted as what wrote the directory.
+
+        Raises DirectoryLocked, WrongDirectory, MalformedFile and StorageError.
+        """
+        disk.make_dir("")
+        try:
+            lock = disk.lock(LOCK_FILE, holder)
+        except Locked as taken:
+            raise DirectoryLocked(taken.holder.strip()) from None
+        try:
+            meta = _identity(disk, node_id, cluster_id, make_id)
+            clean, epoch = _take_clean_mark(disk)
+            if version:
+                disk.write_atomic(VERSION_FILE, f"{version}\n".encode())
+            directory = cls(disk, lock, meta, clean=clean, previous_epoch=epoch)
+            directory.remove_deleted()
+        except BaseException:
+            lock.release()
+            raise
+        return directory
+
+    def _read_or_empty(self, name: str) -> Offsets:
+        """Without its checkpoint a log is checked from its start, which costs time and nothing else."""
+        try:
+            return _read_offsets(self.disk, name)
+        except MalformedFile as error:
+            self.warnings.append(f"{error}; taken as empty")
+            return {}
+
+    @property
+    def written_by(self) -> str:
+        """The version that opened the directory last; empty when only Kafka has."""
+        return self.disk.read_bytes(VERSION_FILE).decode().strip() if self.disk.exists(VERSION_FILE) else ""
+
+    # -- partitions ----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def partition_path(topic: str, partition: int) -> str:
+        return f"{topic}-{partition}"
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """(topic, partition) of every directory that holds a partition, without Kafka's metadata log."""
+        found = []
+        for name in self.disk.list():
+            match = _PARTITION_DIR.fullmatch(name)
+            if match is not None and match["topic"] != CLUSTER_METADATA and self.disk.is_dir(name):
+                found.append((match["topic"], int(match["partition"])))
+        return found
+
+    def open_log(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        config: LogConfig,
+        rules: ProducerRules,
+        now_ms: int,
+        topic_id: bytes = NO_TOPIC_ID,
+    ) -> PartitionLog:
+        """The partition's log, with what the checkpoints say of it. Raises ApiError like :meth:`PartitionLog.open`."""
+        key = (topic, partition)
+        return PartitionLog.open(
+            self.disk,
+            self.partition_path(topic, partition),
+            topic=topic,
+            partition=partition,
+            topic_id=topic_id,
+            config=config,
+            rules=rules,
+            now_ms=now_ms,
+            clean=self.clean,
+            recovery_point=self.recovery_points.get(key, 0),
+            log_start_offset=self.log_starts.get(key, 0),
+            high_watermark=self.high_watermarks.get(key, 0),
+        )
+
+    def delete_log(self, log: PartitionLog, unique: str) -> str:
+        """Moves a partition's directory out of the way and forgets its offsets; returns the new path, which
+        :meth:`remove_deleted` or the caller removes. ``unique`` is 32 hexadecimal digits."""
+        ending = f"-{log.partition}.{unique}{DELETE_SUFFIX}"
+        path = log.topic[: MAX_NAME - len(ending)] + ending
+        log.rename(path)
+        for offsets in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets):
+            offsets.pop((log.topic, log.partition), None)
+        return path
+
+    def remove_deleted(self) -> None:
+        """Removes directories that were renamed for deletion."""
+        for name in self.disk.list():
+            if name.endswith(DELETE_SUFFIX) and "." in name and self.disk.is_dir(name):
+                self.disk.remove_tree(name)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def note(self, logs: Iterable[PartitionLog]) -> None:
+        """Takes over the offsets of open logs, for the next :meth:`write_checkpoints`."""
+        for log in logs:
+            key = (log.topic, log.partition)
+            self.recovery_points[key] = log.recovery_point
+            self.high_watermarks[key] = log.high_watermark
+            if log.log_start_offset > log.segments[0].base_offset:
+                self.log_starts[key] = log.log_start_offset
+            else:
+                self.log_starts.pop(key, None)
+
+    def write_checkpoints(self, *, sync: bool = True) -> None:
+        """Writes recovery points, log starts and high watermarks down; slow when synced."""
+        self.disk.write_atomic(RECOVERY_POINT, encode_offsets(self.recovery_points), sync=sync)
+        self.disk.write_atomic(LOG_START_OFFSET, encode_offsets(self.log_starts), sync=sync)
+        self.write_high_watermarks(sync=sync)
+
+    def write_high_watermarks(self, *, sync: bool = True) -> None:
+        self.disk.write_atomic(HIGH_WATERMARK, encode_offsets(self.high_watermarks), sync=sync)
+
+    def write_cleaner_offsets(self, *, sync: bool = True) -> None:
+        self.disk.write_atomic(CLEANER_OFFSET, encode_offsets(self.cleaner_offsets), sync=sync)
+
+    def close(self, logs: Iterable[PartitionLog] = (), *, broker_epoch: int = -1) -> None:
+        """The clean end, after every log was closed: checkpoints, then the mark that says so, then the lock."""
+        self.note(logs)
+        self.write_checkpoints()
+        mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        self.disk.write_atomic(CLEAN_FILE, mark.encode())
+        self.release()
+
+    def release(self) -> None:
+        """Gives the lock back without calling the directory clean."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        self.disk.close()
+
+
+def _read_offsets(disk: Disk, name: str) -> Offsets:
+    return decode_offsets(disk.read_bytes(name), name) if disk.exists(name) else {}
+
+
+def _take_clean_mark(disk: Disk) -> tuple[bool, int]:
+    """Whether the directory was closed cleanly, and by which broker epoch. The mark goes before anything is written."""
+    if not disk.exists(CLEAN_FILE):
+        return False, -1
+    try:
+        epoch = int(json.loads(disk.read_bytes(CLEAN_FILE))["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        epoch = -1  # an older Kafka leaves the file empty
+    indexes.remove(disk, CLEAN_FILE)
+    disk.sync_dir("")
+    return True, epoch
+
+
+def _identity(disk: Disk, node_id: int, cluster_id: str | None, make_id: Callable[[], str]) -> dict[str, str]:
+    """What meta.properties says, checked against what is expected; written when there is none."""
+    if not disk.exists(META_FILE):
+        meta = {
+            "node.id": str(node_id),
+            "directory.id": make_id(),
+            "version": "1",
+            "cluster.id": cluster_id or make_id(),
+        }
+        text = "#\n" + "".join(f"{key}={value}\n" for key, value in meta.items())
+        disk.write_atomic(META_FILE, text.encode())
+        return meta
+    meta = _properties(disk.read_bytes(META_FILE))
+    for line, key in enumerate(("version", "node.id", "cluster.id"), start=1):
+        if key not in meta:
+            raise MalformedFile(META_FILE, line, f"expected a line {key}=…", unit="line")
+    if meta["version"] != "1" or not meta["node.id"].isdecimal():
+        raise MalformedFile(META_FILE, 1, f"expected version=1 and a numeric node.id, got {meta}", unit="line")
+    if int(meta["node.id"]) != node_id:
+        raise WrongDirectory(f"{META_FILE} is of node {meta['node.id']}, this is node {node_id}")
+    if cluster_id is not None and meta["cluster.id"] != cluster_id:
+        raise WrongDirectory(f"{META_FILE} is of cluster {meta['cluster.id']}, this is cluster {cluster_id}")
+    if "directory.id" not in meta:
+        meta["directory.id"] = make_id()
+    return meta
+
+
+def _properties(data: bytes) -> dict[str, str]:
+    """The keys and values of a Java properties file as simple as Kafka writes it: no escapes, no continued lines."""
+    lines = (line.strip() for line in data.decode("latin-1").splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
+    return {key.strip(): value.strip() for key, _, value in pairs}
