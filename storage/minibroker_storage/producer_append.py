@@ -1,10 +1,10 @@
 """The checks one batch of a producer must pass (Kafka's ProducerAppendInfo), as functions that change nothing."""
 
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import BatchHeader, ControlRecord
+from minibroker_protocol.records import BatchHeader, ControlRecord, ControlType
 from minibroker_protocol.records.sequences import increment_sequence
 from minibroker_storage.origin import Origin
-from minibroker_storage.producer_entry import NO_EPOCH, NO_OFFSET, BatchMetadata, CompletedTxn, ProducerEntry
+from minibroker_storage.producer_entry import NO_EPOCH, NO_OFFSET, BatchMetadata, ProducerEntry
 from minibroker_storage.producer_rules import ProducerRules
 from minibroker_storage.producer_verification import VerificationEntry
 
@@ -14,19 +14,15 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 
 
 class ProducerAppend:
-    """A batch that passed every check and is not yet part of the state.
-
-    `completed` is set when it is the marker of a transaction that has data here; the abort index entry can be written
-    from it before the append is committed.
-    """
+    """A batch that passed every check and is not yet part of the state."""
 
     __slots__ = (
         "batch",
-        "completed",
         "control",
         "coordinator_epoch",
         "epoch",
         "marker",
+        "offset",
         "producer_id",
         "timestamp",
         "transactional",
@@ -38,16 +34,16 @@ class ProducerAppend:
         self.transactional = header.is_transactional
         self.control = header.is_control
         self.timestamp = header.max_timestamp
-        self.marker = False
+        self.offset = offset
+        self.marker: ControlType | None = None
         self.coordinator_epoch = NO_EPOCH
-        self.completed: CompletedTxn | None = None
         self.batch: BatchMetadata | None = None
         if not self.control:
             delta = header.last_offset_delta
             self.batch = BatchMetadata(header.last_sequence, offset + delta, delta, self.timestamp)
 
     def apply_to(self, entry: ProducerEntry, now_ms: int) -> bool:
-        """Change `entry` as this batch does; True when it opens a transaction. An emptied control batch does nothing."""
+        """Change `entry` as this batch does (an emptied control batch does not); True when it opens a transaction."""
         batch = self.batch
         if batch is not None:
             if entry.epoch != self.epoch:
@@ -58,7 +54,7 @@ class ProducerAppend:
             if self.transactional and entry.current_txn_first_offset == NO_OFFSET:
                 entry.current_txn_first_offset = batch.first_offset
                 return True
-        elif self.marker:
+        elif self.marker is not None:
             entry.set_epoch(self.epoch)
             entry.coordinator_epoch = self.coordinator_epoch
             entry.last_timestamp = self.timestamp

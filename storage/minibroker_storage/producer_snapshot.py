@@ -19,7 +19,7 @@ REMEMBERED_VERSION = 1
 _HEAD = struct.Struct(">hIi")  # version, CRC-32C of all bytes from the count on, number of entries
 _COUNT_AT = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
-"""producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, open transaction's start"""
+"""producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, open transaction"""
 
 _SIDE_HEAD = struct.Struct(">hIIi")  # version, CRC-32C of what follows it, CRC of the snapshot, number of entries
 _SIDE_CRC_FROM = 6

@@ -85,9 +85,11 @@ class ProducerStateManager:
         """Check one batch that shall get `offset` (default: the header's) as its base offset.
 
         `control` is the record of a control batch, None when compaction emptied it. `transaction_version` is that of
-        the coordinator which sent the marker. `after` holds what was prepared before in the same append. None: the
-        batch has no producer id and needs no commit. Raises ApiError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED and, by `rules`, UNKNOWN_PRODUCER_ID and
+        the coordinator which sent the marker. `after` holds what was prepared before in the same append.
+        None: nothing to commit, because the batch has no producer id or is no marker (any more).
+
+        Raises ApiError INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED and, by `rules`, UNKNOWN_PRODUCER_ID and
         DUPLICATE_SEQUENCE_NUMBER.
         """
         producer_id = header.producer_id
@@ -100,10 +102,14 @@ class ProducerStateManager:
         verification = self._verifications.get(producer_id) if self._verifications else None
         if append.transactional and origin is not Origin.REPLICATION:
             self._check_transaction(append, entry, verification, guard)
-        if append.control:
-            self._prepare_marker(append, control, entry, origin, transaction_version, header, offset)
-        else:
+        if not append.control:
             check_data(append, header.base_sequence, entry, origin=origin, rules=self.rules, verification=verification)
+            return append
+        if control is None or not control.is_marker:
+            return None
+        check_marker(append, control, entry, origin=origin, transaction_version=transaction_version)
+        append.marker = control.type
+        append.coordinator_epoch = control.coordinator_epoch or 0
         return append
 
     def _check_transaction(
@@ -126,51 +132,29 @@ class ProducerStateManager:
                 f"expected an open one or {verification.guard if verification else 'a verification'}, got {guard}",
             )
 
-    def _prepare_marker(
-        self,
-        append: ProducerAppend,
-        control: ControlRecord | None,
-        entry: ProducerEntry | None,
-        origin: Origin,
-        transaction_version: int,
-        header: BatchHeader,
-        offset: int | None,
-    ) -> None:
-        if control is None or control.type not in (ControlType.ABORT, ControlType.COMMIT):
-            return
-        check_marker(append, control, entry, origin=origin, transaction_version=transaction_version)
-        append.marker = True
-        append.coordinator_epoch = control.coordinator_epoch or 0
-        if entry is not None and entry.current_txn_first_offset != NO_OFFSET:
-            marker_offset = header.base_offset if offset is None else offset
-            append.completed = CompletedTxn(
-                append.producer_id,
-                entry.current_txn_first_offset,
-                marker_offset,
-                control.type is ControlType.ABORT,
-                self._first_open_of_others(append.producer_id, marker_offset + 1),
-            )
-
-    def _first_open_of_others(self, producer_id: int, default: int) -> int:
-        return next((first for first, owner in self._open.items() if owner != producer_id), default)
-
     def commit(self, append: ProducerAppend, now_ms: int) -> CompletedTxn | None:
-        """Make a prepared batch, now written, part of the state; the transaction it ended, if any."""
+        """Make a prepared batch, now written, part of the state; the transaction it ended, if that has data here."""
         producer_id = append.producer_id
         entry = self._producers.get(producer_id)
         if entry is None:
             entry = self._producers[producer_id] = ProducerEntry(producer_id)
+        completed = None
+        if append.marker is not None and entry.current_txn_first_offset != NO_OFFSET:
+            completed = self._complete(producer_id, entry.current_txn_first_offset, append)
         if append.apply_to(entry, now_ms):
             self._open[entry.current_txn_first_offset] = producer_id
         if append.transactional and self._verifications:
             verification = self._verifications.get(producer_id)
             if verification is not None and not verification.outlives(control=append.control, epoch=append.epoch):
                 del self._verifications[producer_id]
-        completed = append.completed
-        if completed is not None:
-            self._open.pop(completed.first_offset, None)
-            self._finished[completed.first_offset] = completed.last_offset
         return completed
+
+    def _complete(self, producer_id: int, first_offset: int, marker: ProducerAppend) -> CompletedTxn:
+        others = (first for first, owner in self._open.items() if owner != producer_id)
+        stable = next(others, marker.offset + 1)
+        self._open.pop(first_offset, None)
+        self._finished[first_offset] = marker.offset
+        return CompletedTxn(producer_id, first_offset, marker.offset, marker.marker is ControlType.ABORT, stable)
 
     def replay(self, header: BatchHeader, control: ControlRecord | None, now_ms: int) -> CompletedTxn | None:
         """Take a batch that is in the log already (recovery, rebuild, truncation)."""
@@ -189,12 +173,12 @@ class ProducerStateManager:
     def start_verification(
         self, producer_id: int, epoch: int, sequence: int, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard | None:
-        """The guard that the append must bring once the coordinator has agreed; None: already in a transaction.
+        """The guard that the append must bring once the coordinator has agreed; None: its transaction is open already.
 
         `sequence` is the first sequence of the batch; `supports_epoch_bump` says the request knows transaction.version
         2 (Produce v12, TxnOffsetCommit v5). Raises INVALID_PRODUCER_EPOCH when the epoch is stale.
         """
-        if self.has_open_transaction(producer_id, epoch):
+        if producer_id < 0 or self.has_open_transaction(producer_id, epoch):
             return None
         entry = self._verifications.get(producer_id)
         if entry is None:
