@@ -1,0 +1,86 @@
+"""The command `minibroker demo`: arguments, the broker it runs on, and the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+EXPECTED_FENCED = 1
+CLIENTS = {"confluent_kafka": "confluent-kafka", "aiokafka": "aiokafka"}
+# A dead member is noticed after one session timeout, its transaction after one transaction timeout and one sweep.
+# Short ones keep the demo short; brokers with Kafka's defaults refuse sessions under 6 s and sweep every 10 s.
+OWN_TIMEOUT_MS = 2500
+FOREIGN_TIMEOUT_MS = 6000
+OWN_CONFIG = {
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "250",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command, on a parser that the command line hands in."""
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="run against this broker instead of one of its own")
+    parser.add_argument("--records", type=int, default=2000, help="records to feed at least (default: %(default)s)")
+    parser.add_argument("--patience", type=float, default=45.0, help="seconds one step may take (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="seed of the random aborts, to repeat a run")
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 when every record came out exactly once, 1 when not, 2 when the demo cannot run here."""
+    missing = [package for module, package in CLIENTS.items() if find_spec(module) is None]
+    if missing:
+        print(
+            f"minibroker demo needs {' and '.join(missing)}, which are not installed: pip install 'minibroker[demo]'",
+            file=sys.stderr,
+        )
+        return 2
+    with _broker(options.bootstrap) as bootstrap:
+        return _tell(bootstrap, options)
+
+
+@contextmanager
+def _broker(bootstrap: str | None) -> Iterator[str]:
+    if bootstrap:
+        yield bootstrap
+        return
+    from minibroker import Minibroker
+
+    with Minibroker(ephemeral=True, config=OWN_CONFIG) as broker:
+        yield broker.bootstrap_servers
+
+
+def _tell(bootstrap: str, options: argparse.Namespace) -> int:
+    from minibroker.demo.progress import Progress
+    from minibroker.demo.story import Story, StoryFailed, StorySettings
+    from minibroker.demo.verdict import judge, read_back
+
+    timeout_ms = FOREIGN_TIMEOUT_MS if options.bootstrap else OWN_TIMEOUT_MS
+    seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
+    settings = StorySettings(
+        bootstrap=bootstrap,
+        minimum=options.records,
+        session_timeout_ms=timeout_ms,
+        transaction_timeout_ms=timeout_ms,
+        patience=options.patience,
+        seed=seed,
+    )
+    progress = Progress(sys.stderr)
+    progress.event(f"broker at {bootstrap}, seed {seed}")
+    story = Story(settings, progress)
+    complete = True
+    try:
+        story.run()
+    except StoryFailed as failed:
+        progress.event(f"broken off: {failed}")
+        complete = False
+    finally:
+        story.close()
+    source, target = read_back(bootstrap, story.source, story.target)
+    progress.event("both topics are read back by aiokafka, read_committed")
+    verdict = judge(source, target, story.fenced_producers, expected_fenced=EXPECTED_FENCED)
+    print("\n".join(verdict.lines()), flush=True)
+    return 0 if verdict.exactly_once and complete else 1

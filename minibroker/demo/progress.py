@@ -1,0 +1,38 @@
+"""What a person sees while the demo runs: events as lines, and on a terminal one line that keeps counting."""
+
+from __future__ import annotations
+
+import time
+from typing import TextIO
+
+
+class Progress:
+    """Writes to one text stream; the time of an event is in seconds since this object was made."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._start = time.monotonic()
+        self._counting = ""
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start
+
+    def event(self, text: str) -> None:
+        """Something that happened once."""
+        self._erase()
+        self._stream.write(f"{self.seconds:6.2f} s  {text}\n")
+        self._stream.flush()
+
+    def count(self, text: str) -> None:
+        """Something that changes all the time; shown on a terminal only."""
+        if self._stream.isatty():
+            self._erase()
+            self._counting = f"{self.seconds:6.2f} s  {text}"
+            self._stream.write(self._counting)
+            self._stream.flush()
+
+    def _erase(self) -> None:
+        if self._counting:
+            self._stream.write("\r" + " " * len(self._counting) + "\r")
+            self._counting = ""
