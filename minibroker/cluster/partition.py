@@ -8,6 +8,7 @@ from collections.abc import Callable
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.log import AppendInfo, PartitionLog
 from minibroker_storage.origin import Origin
+from minibroker_storage.producer_state import VerificationGuard
 
 from minibroker.runtime.clock import Clock
 from minibroker.runtime.deferred import Deferred, resolved
@@ -89,6 +90,10 @@ class Partition:
         return self._written or self._log is not None
 
     @property
+    def is_open(self) -> bool:
+        return self._log is not None
+
+    @property
     def is_leader(self) -> bool:
         return self.leader_id == self.broker_id
 
@@ -98,7 +103,7 @@ class Partition:
         *,
         origin: Origin,
         leader_epoch: int | None = None,
-        guard: object | None = None,
+        guard: VerificationGuard | None = None,
         transaction_version: int = 0,
         api_version: int = -1,
     ) -> AppendInfo:
@@ -175,6 +180,16 @@ class Partition:
                 heapq.heappop(self._hw_waiters)[2].resolve(None)
         if self._watchers:
             self.notify()
+
+    def dropped(self) -> None:
+        """The topic is gone: whoever waits learns that this broker no longer leads it."""
+        self._log = None
+        self._written = False
+        self.leader_id = -1
+        waiters, self._hw_waiters = self._hw_waiters, []
+        for _, _, waiter in waiters:
+            waiter.fail(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} was deleted"))
+        self.notify()
 
     def close(self) -> None:
         """Close the log cleanly."""

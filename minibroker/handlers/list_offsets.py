@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+from minibroker_storage.log import TimestampOffset
 
 from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import RequestContext
@@ -70,22 +71,24 @@ def _offset(
         bound = log.last_stable_offset
     else:
         bound = log.high_watermark
-    found: tuple[int, int, int] | None
+    found: TimestampOffset | None
     if timestamp == LATEST:
-        found = (bound, -1, partition.leader_epoch)
+        found = TimestampOffset(bound, -1, partition.leader_epoch)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        found = (log.log_start_offset, -1, _epoch_at(partition, log.log_start_offset))
+        start = log.log_start_offset
+        found = TimestampOffset(start, -1, log.leader_epochs.epoch_for_offset(start))
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         found = None  # nothing is tiered here
     elif timestamp == MAX_TIMESTAMP:
         found = log.max_timestamp_offset(bound)
     else:
         found = log.offset_for_timestamp(timestamp, bound)
-    offset, at, epoch = found if found is not None else (-1, -1, -1)
+    if found is None:
+        found = TimestampOffset(-1, -1, -1)
     return _Answer(
-        partition_index=partition.index, error_code=0, timestamp=at, offset=offset, leader_epoch=epoch
+        partition_index=partition.index,
+        error_code=0,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
     )
-
-
-def _epoch_at(partition: Partition, offset: int) -> int:
-    return partition.log.leader_epochs.epoch_for_offset(offset)

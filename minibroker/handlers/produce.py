@@ -20,6 +20,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_storage.log import AppendInfo
 from minibroker_storage.origin import Origin
+from minibroker_storage.producer_state import VerificationGuard
 
 from minibroker.cluster.metadata import INTERNAL_TOPICS
 from minibroker.cluster.partition import Partition
@@ -68,7 +69,7 @@ class _Entry:
         self.index = index
         self.records = records
         self.partition: Partition | None = None
-        self.guard: object | None = None
+        self.guard: VerificationGuard | None = None
         self.info: AppendInfo | None = None
         self.error: ApiError | None = None
 

@@ -1,0 +1,297 @@
+"""One broker: its partitions, its coordinators, and what a handler may ask of them (Kafka's BrokerServer)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_storage.directory import DataDirectory
+from minibroker_storage.log import PartitionLog
+from minibroker_storage.producer_rules import ProducerRules
+
+from minibroker.cluster.fetch_sessions import FetchSessionCache
+from minibroker.cluster.internal_topics import creatable
+from minibroker.cluster.log_maintenance import LogMaintenance
+from minibroker.cluster.metadata import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from minibroker.cluster.partition import Partition
+from minibroker.cluster.transport import CONTROLLER, Transport, call
+from minibroker.coordinators.hashing import partition_for
+from minibroker.logs import get_logger
+from minibroker.runtime.clock import BrokerClock, Timers
+from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.runtime.executor import Executor
+from minibroker.settings import Settings
+
+if TYPE_CHECKING:
+    from minibroker.handlers.context import ConnectionInfo
+    from minibroker.semantics import Semantics
+
+log = get_logger(__name__)
+
+_WILDCARDS = frozenset({"", "0.0.0.0", "::"})
+_CREATE_TOPICS_VERSION = 7
+_CREATE_TIMEOUT_MS = 30_000
+
+
+class Broker:
+    """State of one broker; everything slow or random is handed in.
+
+    node_id, settings, semantics, image: what it is and knows. directory: its data directory. clock: the broker clock;
+    timers: real time. transport: the wire to brokers and controller. random: member ids, session ids. log_dir: how the
+    data directory is called in answers; volume_bytes: (total, usable) bytes of its volume, -1 when not known.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        settings: Settings,
+        semantics: Semantics,
+        image: MetadataImage,
+        directory: DataDirectory,
+        clock: BrokerClock,
+        timers: Timers,
+        executor: Executor,
+        transport: Transport,
+        random: Random,
+        log_dir: str,
+        volume_bytes: Callable[[], tuple[int, int]] = lambda: (-1, -1),
+    ) -> None:
+        from minibroker.runtime.group_service import GroupService
+        from minibroker.runtime.transaction_service import TransactionService
+        from minibroker.runtime.transaction_verifier import TransactionVerifier
+
+        self.node_id = node_id
+        self._base_settings = settings
+        self.settings = settings
+        self.semantics = semantics
+        self.image = image
+        self.directory = directory
+        self.clock = clock
+        self.timers = timers
+        self.executor = executor
+        self.transport = transport
+        self.random = random
+        self.log_dir = log_dir
+        self.volume_bytes = volume_bytes
+        self.fetch_sessions = FetchSessionCache(
+            settings.int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
+        )
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._stored: set[tuple[str, int]] = set(directory.partitions())
+        self.verifier = TransactionVerifier(self)
+        self.transactions = TransactionService(self)
+        self.groups = GroupService(self)
+        self.maintenance = LogMaintenance(self)
+
+    # -- life cycle --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take up every partition of the image; after an unclean end each log is recovered now."""
+        for warning in self.directory.warnings:
+            log.warning("%s", warning)
+        image, self.image = self.image, replace(self.image, topics={}, topic_names={})
+        self.on_image(image, tuple(image.topics))
+        if not self.directory.clean:
+            for partition in self._partitions.values():
+                if partition.has_log:
+                    partition.log  # noqa: B018  (opening is recovery)
+        self.transactions.start()
+        self.groups.start()
+        self.maintenance.start()
+
+    def close(self) -> None:
+        """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written."""
+        self.maintenance.stop()
+        self.groups.close()
+        self.transactions.close()
+        open_logs = [p.log for p in self._partitions.values() if p.is_open]
+        for partition in self._partitions.values():
+            try:
+                partition.close()
+            except ApiError as error:
+                log.error("closing %s: %s", partition, error)
+        self.directory.close(open_logs, broker_epoch=self.image.offset)
+
+    # -- metadata ----------------------------------------------------------------------------------------------------
+
+    def on_image(self, image: MetadataImage, changed: Iterable[str]) -> None:
+        """Follow the controller: create, grow, reconfigure and drop partitions of the `changed` topics."""
+        before, self.image = self.image, image
+        if image.broker_configs is not before.broker_configs:
+            self._reconfigure(image)
+        for name in changed:
+            old, new = before.topics.get(name), image.topics.get(name)
+            if old is not None and (new is None or new.topic_id != old.topic_id):
+                self._drop_topic(old)
+                old = None
+            if new is not None:
+                self._take_topic(old, new)
+
+    def _reconfigure(self, image: MetadataImage) -> None:
+        self.settings = self._base_settings.altered(
+            cluster=dict(image.broker_configs.get("", {})), broker=dict(image.broker_configs.get(str(self.node_id), {}))
+        )
+        rules = self.producer_rules()
+        for partition in self._partitions.values():
+            if partition.is_open:
+                partition.log.producers.rules = rules
+                topic = image.topics.get(partition.topic)
+                if topic is not None:
+                    partition.log.update_config(self.settings.log_config(topic.configs))
+
+    def _take_topic(self, old: TopicImage | None, new: TopicImage) -> None:
+        for partition in new.partitions:
+            if self.node_id not in partition.replicas:
+                continue
+            held = self._partitions.get((new.name, partition.index))
+            if held is None:
+                held = self._new_partition(new, partition)
+                self._partitions[(new.name, partition.index)] = held
+                if held.is_leader:
+                    self._elected(held)
+            elif old is not None and old.configs is not new.configs and held.is_open:
+                held.log.update_config(self.settings.log_config(new.configs))
+
+    def _new_partition(self, topic: TopicImage, partition: PartitionImage) -> Partition:
+        key = (topic.name, partition.index)
+        return Partition(
+            topic.name,
+            partition.index,
+            topic.topic_id,
+            broker_id=self.node_id,
+            replicas=partition.replicas,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            open_log=lambda: self._open_log(key, topic.topic_id),
+            clock=self.clock,
+            written=key in self._stored,
+        )
+
+    def _open_log(self, key: tuple[str, int], topic_id: bytes) -> PartitionLog:
+        topic = self.image.topics.get(key[0])
+        opened = self.directory.open_log(
+            *key,
+            config=self.settings.log_config(topic.configs if topic is not None else {}),
+            rules=self.producer_rules(),
+            now_ms=self.clock.now_ms(),
+            topic_id=topic_id,
+        )
+        for warning in opened.warnings:
+            log.warning("%s-%d: %s", key[0], key[1], warning)
+        return opened
+
+    def producer_rules(self) -> ProducerRules:
+        """The semantics' rules for partitions, with what the settings say."""
+        return replace(
+            self.semantics.producer,
+            producer_id_expiration_ms=self.settings.int("producer.id.expiration.ms"),
+            verification_enabled=self.settings.bool("transaction.partition.verification.enable"),
+        )
+
+    def _elected(self, partition: Partition) -> None:
+        if partition.topic == TRANSACTION_STATE_TOPIC:
+            self.transactions.elected(partition, partition.leader_epoch)
+        elif partition.topic == CONSUMER_OFFSETS_TOPIC:
+            self.groups.elected(partition, partition.leader_epoch)
+
+    def _drop_topic(self, topic: TopicImage) -> None:
+        for index in range(len(topic.partitions)):
+            partition = self._partitions.pop((topic.name, index), None)
+            if partition is None:
+                continue
+            if topic.name == TRANSACTION_STATE_TOPIC:
+                self.transactions.resigned(index)
+            elif topic.name == CONSUMER_OFFSETS_TOPIC:
+                self.groups.resigned(index)
+            if partition.has_log:
+                self._stored.discard((topic.name, index))
+                path = self.directory.delete_log(partition.log, f"{self.random.getrandbits(128):032x}")
+                self.executor.submit(lambda path=path: self.directory.disk.remove_tree(path))  # type: ignore[misc]
+            partition.dropped()
+        self.groups.topic_deleted(topic.name)
+
+    # -- what handlers ask -------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The partition, led by this broker.
+
+        Raises ApiError UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER when another broker leads it.
+        """
+        partition = self._partitions.get((topic, index))
+        if partition is not None and partition.leader_id == self.node_id:
+            return partition
+        if self.image.partition(topic, index) is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} does not lead {topic}-{index}")
+
+    def partitions(self) -> Iterator[Partition]:
+        """Every partition this broker holds, led or followed."""
+        return iter(tuple(self._partitions.values()))
+
+    def leader_of(self, topic: str, index: int) -> int | None:
+        return self.image.leader_of(topic, index)
+
+    def coordinator_of(self, internal_topic: str, key: str) -> int | None:
+        """Node that coordinates a group or transactional id; None while the topic or its leader is missing."""
+        topic = self.image.topics.get(internal_topic)
+        if topic is None:
+            return None
+        return self.image.leader_of(internal_topic, partition_for(key, len(topic.partitions)))
+
+    def advertised(self, connection: ConnectionInfo) -> list[tuple[BrokerImage, str, int]]:
+        """(broker, host, port) of all brokers as this client should reach them: a broker that listens on every
+        address is named by the one that the client used."""
+        return [
+            (b, connection.local_host if b.host in _WILDCARDS else b.host, b.port) for b in self.image.brokers.values()
+        ]
+
+    def create_topics(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
+        """Have the controller create topics with the broker's defaults; resolves with those it refused."""
+        return spawn(self._create_topics(names))
+
+    async def _create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
+        response = await call(
+            self.transport,
+            CONTROLLER,
+            CreateTopicsRequest(
+                topics=[creatable(name, self.settings) for name in names],
+                timeout_ms=_CREATE_TIMEOUT_MS,
+                validate_only=False,
+            ),
+            _CREATE_TOPICS_VERSION,
+            CreateTopicsResponse,
+        )
+        return {
+            result.name: ErrorCode(result.error_code)
+            for result in response.topics
+            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        }
+
+    def allocate_producer_ids(self) -> Deferred[tuple[int, int]]:
+        """(first id, count) of a fresh block from the controller."""
+        return spawn(self._allocate_producer_ids())
+
+    async def _allocate_producer_ids(self) -> tuple[int, int]:
+        response = await call(
+            self.transport,
+            CONTROLLER,
+            AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.image.offset),
+            0,
+            AllocateProducerIdsResponse,
+        )
+        if response.error_code != ErrorCode.NONE:
+            raise ApiError(ErrorCode(response.error_code), "the controller gave no block of producer ids")
+        return response.producer_id_start, response.producer_id_len

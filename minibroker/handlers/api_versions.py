@@ -1,0 +1,71 @@
+"""ApiVersions (key 18): what this broker serves, read from the handler table.
+
+Versions 0-4. v3 client software name and features; v4 supported features whose lowest level is 0.
+Errors: UNSUPPORTED_VERSION (answered in the format of v0), INVALID_REQUEST (client software name or version).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+from minibroker.controller.features import SUPPORTED_FEATURES
+from minibroker.handlers.context import Api, RequestContext
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_VERSION = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+API_VERSIONS_KEY = 18
+API_VERSIONS_MAX = 4
+
+
+def unsupported() -> ApiVersionsResponse:
+    """To a version nobody knows: its own row alone, so that the client can ask again (KIP-511)."""
+    own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=0, max_version=API_VERSIONS_MAX)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+
+
+class ApiVersions:
+    """The handler; it is given the table it describes."""
+
+    def __init__(self) -> None:
+        self._rows: list[ApiVersionsResponse.ApiVersion] = []
+
+    def describe(self, apis: Mapping[int, Api], *, unstable: bool, unlisted: bool) -> None:
+        """List `apis`; `unstable`: with versions that are not final, `unlisted`: with those not advertised by default."""
+        self._rows = [
+            ApiVersionsResponse.ApiVersion(
+                api_key=key,
+                min_version=api.min_version if api.advertised_min is None else api.advertised_min,
+                max_version=api.max_version if unstable or api.unstable_from is None else api.unstable_from - 1,
+            )
+            for key, api in sorted(apis.items())
+            if api.advertised or unlisted
+        ]
+
+    def handle(self, ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        if ctx.api_version >= 3:
+            name, version = request.client_software_name, request.client_software_version
+            if _SOFTWARE.fullmatch(name) is None or _VERSION.fullmatch(version) is None:
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+            ctx.connection.software_name = name
+            ctx.connection.software_version = version
+        image = ctx.broker.image
+        return ApiVersionsResponse(
+            error_code=0,
+            api_keys=self._rows,
+            throttle_time_ms=0,
+            supported_features=[
+                ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+                # Clients before v4 choke on a lowest level of 0 (KAFKA-17011), so Kafka leaves those out.
+                if low > 0 or ctx.api_version >= 4
+            ],
+            finalized_features_epoch=image.offset,
+            finalized_features=[
+                ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in sorted(image.features.items())
+            ],
+        )
