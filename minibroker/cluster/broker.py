@@ -7,13 +7,6 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
-from minibroker_storage.directory import DataDirectory
-from minibroker_storage.log import PartitionLog
-from minibroker_storage.producer_rules import ProducerRules
-
 from minibroker.cluster.fetch_sessions import FetchSessionCache
 from minibroker.cluster.internal_topics import creatable
 from minibroker.cluster.log_maintenance import LogMaintenance
@@ -28,11 +21,18 @@ from minibroker.cluster.metadata import (
 from minibroker.cluster.partition import Partition
 from minibroker.cluster.transport import CONTROLLER, Transport, call
 from minibroker.coordinators.hashing import partition_for
+from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import BrokerClock, Timers
 from minibroker.runtime.deferred import Deferred, spawn
 from minibroker.runtime.executor import Executor
 from minibroker.settings import Settings
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_storage.directory import DataDirectory
+from minibroker_storage.log import PartitionLog
+from minibroker_storage.producer_rules import ProducerRules
 
 if TYPE_CHECKING:
     from minibroker.handlers.context import ConnectionInfo
@@ -91,6 +91,7 @@ class Broker:
         )
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._stored: set[tuple[str, int]] = set(directory.partitions())
+        self.producer_ids = ProducerIdBlocks(self.allocate_producer_ids)
         self.verifier = TransactionVerifier(self)
         self.transactions = TransactionService(self)
         self.groups = GroupService(self)
@@ -132,6 +133,8 @@ class Broker:
         before, self.image = self.image, image
         if image.broker_configs is not before.broker_configs:
             self._reconfigure(image)
+        elif image.features is not before.features:
+            self.transactions.reconfigure()
         for name in changed:
             old, new = before.topics.get(name), image.topics.get(name)
             if old is not None and (new is None or new.topic_id != old.topic_id):
@@ -144,6 +147,7 @@ class Broker:
         self.settings = self._base_settings.altered(
             cluster=dict(image.broker_configs.get("", {})), broker=dict(image.broker_configs.get(str(self.node_id), {}))
         )
+        self.transactions.reconfigure()
         rules = self.producer_rules()
         for partition in self._partitions.values():
             if partition.is_open:

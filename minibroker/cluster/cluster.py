@@ -7,13 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.topics import CreateTopicsRequest
-from minibroker_storage.directory import DataDirectory
-from minibroker_storage.disk import Disk, join
-from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
-from minibroker_storage.partition_metadata import decode_partition_metadata
-
 from minibroker.cluster.broker import Broker
 from minibroker.cluster.metadata import BrokerImage
 from minibroker.cluster.transport import CONTROLLER, InProcessTransport
@@ -30,6 +23,12 @@ from minibroker.runtime.executor import Executor
 from minibroker.semantics import Semantics
 from minibroker.settings import Settings
 from minibroker.version import __version__
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.topics import CreateTopicsRequest
+from minibroker_storage.directory import DataDirectory
+from minibroker_storage.disk import Disk, join
+from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
+from minibroker_storage.partition_metadata import decode_partition_metadata
 
 log = get_logger(__name__)
 
@@ -218,9 +217,7 @@ class Cluster:
             everywhere = tuple(d.node_id for d in self._directories)
             replicas = [tuple(partitions.get(i, everywhere[:1])) for i in range(max(partitions) + 1)]
             log.info("taking over topic %s with %d partition(s) found in the data directory", topic, len(replicas))
-            state.add_topic(
-                topic, replicas, {}, topic_id=ids.get(topic), leader_epoch=epochs[topic] + 2
-            )
+            state.add_topic(topic, replicas, {}, topic_id=ids.get(topic), leader_epoch=epochs[topic] + 2)
 
 
 def _latest_epoch(directory: DataDirectory, topic: str, index: int) -> int:

@@ -103,7 +103,7 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """At most `slots` sessions; the one unused for longest, and for at least `eviction_ms`, makes room for a new one."""
+    """At most `slots` sessions; one unused for `eviction_ms` makes room for a new one, the stalest first."""
 
     def __init__(self, slots: int, random: Random, eviction_ms: int = 120_000) -> None:
         self._slots = slots

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from minibroker_protocol.messages.topics import CreateTopicsRequest
-
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.settings import Settings
+from minibroker_protocol.messages.topics import CreateTopicsRequest
 
 
 def creatable(name: str, settings: Settings) -> CreateTopicsRequest.CreatableTopic:

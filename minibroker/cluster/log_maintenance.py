@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minibroker_protocol.errors import ApiError
-
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import TimerHandle
+from minibroker_protocol.errors import ApiError
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
@@ -27,9 +26,7 @@ class LogMaintenance:
         settings = self._broker.settings
         self._repeat("retention", settings.int("log.retention.check.interval.ms"), self.apply_retention)
         self._repeat("producers", settings.int("producer.id.expiration.check.interval.ms"), self.expire_producers)
-        self._repeat(
-            "checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints
-        )
+        self._repeat("checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints)
         self._repeat(
             "watermarks", settings.int("replica.high.watermark.checkpoint.interval.ms"), self.write_high_watermarks
         )

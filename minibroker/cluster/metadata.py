@@ -24,7 +24,7 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """replicas, isr: node ids. leader: node id or NO_LEADER. partition_epoch grows with every change of this partition."""
+    """replicas, isr: node ids. leader: node id or NO_LEADER. partition_epoch grows with every change."""
 
     index: int
     replicas: tuple[int, ...]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
+from minibroker.runtime.clock import Clock
+from minibroker.runtime.deferred import Deferred, resolved
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.log import AppendInfo, PartitionLog
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
-
-from minibroker.runtime.clock import Clock
-from minibroker.runtime.deferred import Deferred, resolved
 
 OpenLog = Callable[[], PartitionLog]
 Watcher = Callable[[], None]
@@ -142,7 +141,7 @@ class Partition:
         )
 
     def check_min_insync_replicas(self) -> None:
-        """Raises NOT_ENOUGH_REPLICAS when acks=all could not be kept (effective minimum: never above the replica count)."""
+        """Raises NOT_ENOUGH_REPLICAS when acks=all could not be kept; the minimum is never above the replica count."""
         in_sync = len(self.isr)
         if in_sync < len(self.replicas) and in_sync < min(self.log.config.min_insync_replicas, len(self.replicas)):
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self} has {in_sync} in-sync replicas")

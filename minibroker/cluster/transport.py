@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
-
-from minibroker.runtime.deferred import Deferred
 
 CONTROLLER = -1
 """Where requests to the active controller are sent."""
@@ -25,7 +24,7 @@ R = TypeVar("R", bound=Response)
 
 class Transport(Protocol):
     def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
-        """Send to broker `node_id` or to CONTROLLER; fails with ApiError(NETWORK_EXCEPTION) when it cannot be reached."""
+        """Send to broker `node_id` or to CONTROLLER; fails with ApiError(NETWORK_EXCEPTION) when it is out of reach."""
         ...
 
 

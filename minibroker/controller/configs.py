@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 
+from minibroker.config_keys import TOPIC_KEYS
+from minibroker.config_types import ConfigType
+from minibroker.controller.state import ControllerState
+from minibroker.settings import ConfigError, validate_topic_config
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.configs import (
     AlterConfigsRequest,
@@ -12,11 +16,6 @@ from minibroker_protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-
-from minibroker.config_keys import TOPIC_KEYS
-from minibroker.config_types import ConfigType
-from minibroker.controller.state import ControllerState
-from minibroker.settings import ConfigError, validate_topic_config
 
 
 class ResourceType(IntEnum):
@@ -150,7 +149,8 @@ def _list_changed(name: str, current: Mapping[str, str], value: str, *, append: 
     key = TOPIC_KEYS.get(name)
     if key is None or key.type is not ConfigType.LIST:
         raise ApiError(
-            ErrorCode.INVALID_CONFIG, f"Can't {'APPEND to' if append else 'SUBTRACT from'} key {name} because its type is not LIST."
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {'APPEND to' if append else 'SUBTRACT from'} key {name} because its type is not LIST.",
         )
     text = current[name] if name in current else key.format(key.default) or ""
     items = [item for item in text.split(",") if item]

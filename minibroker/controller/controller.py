@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from minibroker.controller.configs import ConfigControl
+from minibroker.controller.features import FeatureControl
+from minibroker.controller.state import ControllerState
+from minibroker.controller.topics import TopicControl
+from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UpdateFeaturesRequest
 from minibroker_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from minibroker_protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
-
-from minibroker.controller.configs import ConfigControl
-from minibroker.controller.features import FeatureControl
-from minibroker.controller.state import ControllerState
-from minibroker.controller.topics import TopicControl
-from minibroker.runtime.deferred import Deferred
 
 
 class Controller:

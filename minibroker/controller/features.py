@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from minibroker.controller.state import ControllerState
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
-
-from minibroker.controller.state import ControllerState
 
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
@@ -16,7 +15,7 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 30),
     TRANSACTION_VERSION: (0, 2),
 }
-"""Name → (lowest, highest) level. share, streams, kraft and eligible.leader.replicas are Kafka's too, not served here."""
+"""Name → (lowest, highest) level. Kafka also has share, streams, kraft and eligible.leader.replicas; not served here."""
 
 
 def default_features(transaction_version: int) -> dict[str, int]:

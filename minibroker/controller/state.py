@@ -12,11 +12,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from minibroker_protocol.errors import ApiError, ErrorCode
-
 from minibroker.cluster.metadata import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.controller.journal import Entry, MetadataJournal
 from minibroker.settings import Settings
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 """Kafka's ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from minibroker.controller.state import ControllerState
+from minibroker.settings import validate_topic_config
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import (
@@ -18,9 +20,6 @@ from minibroker_protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-
-from minibroker.controller.state import ControllerState
-from minibroker.settings import validate_topic_config
 
 MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -139,7 +138,7 @@ class TopicControl:
         if count > MAX_PARTITIONS_PER_REQUEST:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
-                f"Unable to perform excessively large batch operation: more than {MAX_PARTITIONS_PER_REQUEST} partitions",
+                f"Unable to perform excessively large batch operation: over {MAX_PARTITIONS_PER_REQUEST} partitions",
             )
         factor = topic.replication_factor
         if factor == -1:
@@ -153,7 +152,8 @@ class TopicControl:
         for replicas in assignment:
             if not replicas:
                 raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    "The manual partition assignment includes an empty replica list.",
                 )
             if len(set(replicas)) != len(replicas):
                 raise ApiError(
@@ -168,7 +168,8 @@ class TopicControl:
                     )
         if len(sizes) > 1:
             raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment has replica lists of two lengths."
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "The manual partition assignment has replica lists of two lengths.",
             )
         return assignment
 
@@ -181,9 +182,7 @@ class TopicControl:
                 f"Unable to replicate the partition {factor} time(s): only {len(nodes)} broker(s) are registered.",
             )
         start, self._next_broker = self._next_broker, self._next_broker + 1
-        return [
-            tuple(nodes[(start + index + copy) % len(nodes)] for copy in range(factor)) for index in range(count)
-        ]
+        return [tuple(nodes[(start + index + copy) % len(nodes)] for copy in range(factor)) for index in range(count)]
 
     # -- delete and grow ---------------------------------------------------------------------------------------------
 
@@ -259,4 +258,3 @@ class TopicControl:
                 )
             return self._check_manual([tuple(a.broker_ids) for a in topic.assignments])
         return self._place(topic.count - have, len(image.partitions[0].replicas))
-

@@ -6,6 +6,7 @@ ListPartitionReassignments (46).
 
 from __future__ import annotations
 
+from minibroker.handlers.context import RequestContext
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.acls import (
     CreateAclsRequest,
@@ -25,8 +26,6 @@ from minibroker_protocol.messages.topics import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-
-from minibroker.handlers.context import RequestContext
 
 _NO_AUTHORIZER = "No Authorizer is configured."
 UNKNOWN_BYTES = -1
@@ -84,9 +83,7 @@ def describe_acls(_: RequestContext, __: DescribeAclsRequest) -> DescribeAclsRes
 
 def create_acls(_: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """CreateAcls v1-3: SECURITY_DISABLED for each."""
-    refusal = CreateAclsResponse.AclCreationResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER
-    )
+    refusal = CreateAclsResponse.AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
     return CreateAclsResponse(throttle_time_ms=0, results=[refusal] * len(request.creations))
 
 
@@ -98,8 +95,6 @@ def delete_acls(_: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResp
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=[refusal] * len(request.filters))
 
 
-def list_reassignments(
-    _: RequestContext, __: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+def list_reassignments(_: RequestContext, __: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
     """ListPartitionReassignments v0: partitions are never moved by one broker, so none is under way."""
     return ListPartitionReassignmentsResponse(throttle_time_ms=0, error_code=0, error_message=None, topics=[])

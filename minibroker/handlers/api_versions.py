@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-
 from minibroker.controller.features import SUPPORTED_FEATURES
 from minibroker.handlers.context import Api, RequestContext
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _VERSION = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -34,7 +33,7 @@ class ApiVersions:
         self._rows: list[ApiVersionsResponse.ApiVersion] = []
 
     def describe(self, apis: Mapping[int, Api], *, unstable: bool, unlisted: bool) -> None:
-        """List `apis`; `unstable`: with versions that are not final, `unlisted`: with those not advertised by default."""
+        """List `apis`; `unstable`: also versions that are not final, `unlisted`: also those not advertised by default."""
         self._rows = [
             ApiVersionsResponse.ApiVersion(
                 api_key=key,

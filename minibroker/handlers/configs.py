@@ -6,6 +6,10 @@ Kafka: ConfigHelper. Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 
 from __future__ import annotations
 
+from minibroker.controller.configs import ResourceType
+from minibroker.controller.topics import check_topic_name
+from minibroker.handlers.context import RequestContext
+from minibroker.settings import ConfigEntry, ConfigSource
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -13,11 +17,6 @@ from minibroker_protocol.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-
-from minibroker.controller.configs import ResourceType
-from minibroker.controller.topics import check_topic_name
-from minibroker.handlers.context import RequestContext
-from minibroker.settings import ConfigEntry, ConfigSource
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -63,7 +62,8 @@ def _entries(ctx: RequestContext, resource: DescribeConfigsRequest.DescribeConfi
             ]
         if name != str(broker.node_id):
             raise ApiError(
-                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
             )
         return broker.settings.describe(names)
     if resource.resource_type == ResourceType.BROKER_LOGGER:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from minibroker_protocol.dsl import Request, Response
-
 from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.dsl import Request, Response
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
-from minibroker_protocol.dsl import Buffer, Request, Response
-from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.headers import encode_response_header, parse_request_header
-
 from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred, resolved, spawn
+from minibroker_protocol.dsl import Buffer, Request, Response
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.headers import encode_response_header, parse_request_header
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker

@@ -14,10 +14,6 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from minibroker_protocol.dsl import NO_ID
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
-
 from minibroker.cluster.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -30,6 +26,9 @@ from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import RequestContext
 from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.waiting import with_timeout
+from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED = 1
 TOPIC_IDS_VERSION = 13
@@ -70,9 +69,7 @@ class _Read:
         self.failed = False
 
 
-def handle(
-    ctx: RequestContext, request: FetchRequest
-) -> FetchResponse | Coroutine[Deferred[Any], None, FetchResponse]:
+def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Coroutine[Deferred[Any], None, FetchResponse]:
     fetch = _Fetch(ctx, request)
     try:
         _open_session(ctx, request, fetch)
@@ -169,9 +166,7 @@ def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
     return reads
 
 
-def _read_one(
-    ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes: int, min_one_message: bool
-) -> _Read:
+def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes: int, min_one_message: bool) -> _Read:
     broker = ctx.broker
     if ctx.api_version >= TOPIC_IDS_VERSION:
         known = broker.image.topic_by_id(target.topic_id)
@@ -188,9 +183,7 @@ def _read_one(
         return _failed(target, error, routed=True)
 
 
-def _read_log(
-    fetch: _Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool
-) -> _Read:
+def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool) -> _Read:
     partition.check_leader_epoch(target.current_leader_epoch)
     log = partition.log
     data = _PartitionData(
@@ -233,7 +226,7 @@ def _diverges(partition: Partition, target: FetchTarget, data: FetchResponse.Par
     if epoch < 0 or end_offset < 0:
         raise ApiError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{partition}: last fetched epoch {target.last_fetched_epoch} is not known, the latest is {log.leader_epochs.latest_epoch}",
+            f"{partition}: last fetched epoch {target.last_fetched_epoch}, but the latest is {log.leader_epochs.latest_epoch}",
         )
     if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
         data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
@@ -319,9 +312,7 @@ def _respond(ctx: RequestContext, fetch: _Fetch, reads: list[_Read]) -> FetchRes
             continue
         target = read.target
         if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
-            current = FetchResponse.FetchableTopicResponse(
-                topic=target.topic, topic_id=target.topic_id, partitions=[]
-            )
+            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
             responses.append(current)
         if read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             _tell_leader(ctx, read, nodes)
@@ -364,9 +355,7 @@ def _tell_leader(ctx: RequestContext, read: _Read, nodes: dict[int, FetchRespons
     leader = image.brokers.get(known.leader) if known is not None else None
     if known is None or leader is None:
         return
-    read.data.current_leader = FetchResponse.LeaderIdAndEpoch(
-        leader_id=known.leader, leader_epoch=known.leader_epoch
-    )
+    read.data.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
     nodes[leader.node_id] = FetchResponse.NodeEndpoint(
         node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
     )

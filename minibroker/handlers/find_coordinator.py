@@ -8,11 +8,10 @@ Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST.
 
 from __future__ import annotations
 
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.handlers.context import RequestContext
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0
 TRANSACTION = 1
@@ -45,9 +44,7 @@ async def _find(ctx: RequestContext, key_type: int, key: str) -> FindCoordinator
                 return _Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=0, error_message="")
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} is not available")
     except ApiError as error:
-        return _Coordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
-        )
+        return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
 
 
 async def _coordinator(ctx: RequestContext, key_type: int, key: str) -> int:
@@ -58,9 +55,7 @@ async def _coordinator(ctx: RequestContext, key_type: int, key: str) -> int:
     if topic not in broker.image.topics:
         refused = await broker.create_topics([topic])
         if topic in refused:
-            raise ApiError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be created: {refused[topic].name}"
-            )
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be created: {refused[topic].name}")
     node_id = broker.coordinator_of(topic, key)
     if node_id is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that owns the key has no leader")

@@ -6,11 +6,10 @@ UpdateFeatures (57).
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import Request, Response
-
 from minibroker.cluster.transport import CONTROLLER
 from minibroker.handlers.context import RequestContext
 from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.dsl import Request, Response
 
 
 def handle(ctx: RequestContext, request: Request) -> Deferred[Response]:

@@ -9,12 +9,11 @@ UNSUPPORTED_VERSION (a meaning that the request version does not know), INVALID_
 
 from __future__ import annotations
 
+from minibroker.cluster.partition import Partition
+from minibroker.handlers.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from minibroker_storage.log import TimestampOffset
-
-from minibroker.cluster.partition import Partition
-from minibroker.handlers.context import RequestContext
 
 LATEST = -1
 EARLIEST = -2

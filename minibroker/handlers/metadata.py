@@ -12,6 +12,10 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
+from minibroker.cluster.metadata import NO_LEADER, PartitionImage, TopicImage
+from minibroker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from minibroker.handlers.context import RequestContext
+from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.metadata import (
@@ -22,11 +26,6 @@ from minibroker_protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
-
-from minibroker.cluster.metadata import NO_LEADER, PartitionImage, TopicImage
-from minibroker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from minibroker.handlers.context import RequestContext
-from minibroker.runtime.deferred import Deferred
 
 _Topic = MetadataResponse.MetadataResponseTopic
 _ENDPOINT_BROKER = 1
@@ -47,7 +46,10 @@ def handle(
 
 
 async def _create_and_answer(
-    ctx: RequestContext, request: MetadataRequest, wanted: list[MetadataRequest.MetadataRequestTopic], missing: list[str]
+    ctx: RequestContext,
+    request: MetadataRequest,
+    wanted: list[MetadataRequest.MetadataRequestTopic],
+    missing: list[str],
 ) -> MetadataResponse:
     refused = await ctx.broker.create_topics(missing)
     return _answer(ctx, request, [_find(ctx, request, topic, refused) for topic in wanted])
@@ -75,7 +77,9 @@ def _find(
     return _describe(ctx, request, topic)
 
 
-def _describe(ctx: RequestContext, request: MetadataRequest, topic: TopicImage) -> MetadataResponse.MetadataResponseTopic:
+def _describe(
+    ctx: RequestContext, request: MetadataRequest, topic: TopicImage
+) -> MetadataResponse.MetadataResponseTopic:
     return _Topic(
         error_code=0,
         name=topic.name,
@@ -126,7 +130,9 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
         known = request.endpoint_type == 2
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="The request was sent to an endpoint of wrong type." if known else "Unsupported endpoint type",
+            error_message="The request was sent to an endpoint of wrong type."
+            if known
+            else "Unsupported endpoint type",
             endpoint_type=request.endpoint_type,
             cluster_id="",
             brokers=[],

@@ -5,6 +5,8 @@ Kafka: ReplicaManager.deleteRecords, lastOffsetForLeaderEpoch, activeProducerSta
 
 from __future__ import annotations
 
+from minibroker.cluster.metadata import INTERNAL_TOPICS
+from minibroker.handlers.context import RequestContext
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import (
     DeleteRecordsRequest,
@@ -13,9 +15,6 @@ from minibroker_protocol.messages.offsets import (
     OffsetForLeaderEpochResponse,
 )
 from minibroker_protocol.messages.transactions import DescribeProducersRequest, DescribeProducersResponse
-
-from minibroker.cluster.metadata import INTERNAL_TOPICS
-from minibroker.handlers.context import RequestContext
 
 HIGH_WATERMARK = -1
 """DeleteRecords offset that stands for the high watermark."""
@@ -75,9 +74,7 @@ def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRe
             except ApiError as error:
                 result.error_code = error.code
             results.append(result)
-        topics.append(
-            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=results)
-        )
+        topics.append(OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 

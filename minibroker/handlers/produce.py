@@ -6,7 +6,7 @@ ids. Kafka: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
 
 Errors per partition: those of `PartitionLog.append_as_leader`, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
 NOT_LEADER_OR_FOLLOWER, INVALID_TOPIC_EXCEPTION (internal topic), INVALID_REQUIRED_ACKS, NOT_ENOUGH_REPLICAS,
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_PRODUCER_ID_MAPPING, those of the transaction verifier, REQUEST_TIMED_OUT.
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_PRODUCER_ID_MAPPING, REQUEST_TIMED_OUT, those of the verifier.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import struct
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from minibroker_protocol.dsl import NO_ID
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
-from minibroker_storage.log import AppendInfo
-from minibroker_storage.origin import Origin
-from minibroker_storage.producer_state import VerificationGuard
-
 from minibroker.cluster.metadata import INTERNAL_TOPICS
 from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.waiting import with_timeout
+from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
+from minibroker_storage.log import AppendInfo
+from minibroker_storage.origin import Origin
+from minibroker_storage.producer_state import VerificationGuard
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
@@ -222,7 +221,8 @@ def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Ent
 
 
 def _replicated(entry: _Entry) -> bool:
-    assert entry.info is not None and entry.partition is not None
+    assert entry.info is not None
+    assert entry.partition is not None
     return entry.partition.log.high_watermark > entry.info.last_offset
 
 
@@ -231,12 +231,16 @@ async def _when_replicated(
 ) -> ProduceResponse | None:
     """Hold the answer until all in-sync replicas have the batches, or the request's timeout has passed."""
     for entry in waiting:
-        assert entry.info is not None and entry.partition is not None
-        in_time = await with_timeout(
-            ctx.broker.timers, entry.partition.when_high_watermark(entry.info.last_offset + 1), request.timeout_ms
-        )
-        if not in_time:
+        assert entry.info is not None
+        assert entry.partition is not None
+        replicated = entry.partition.when_high_watermark(entry.info.last_offset + 1)
+        if not await with_timeout(ctx.broker.timers, replicated, request.timeout_ms):
             entry.error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not all in-sync replicas have it in time")
+            continue
+        try:
+            replicated.result()
+        except ApiError as error:
+            _refuse(entry, error)
     return _respond(ctx, request, entries)
 
 
