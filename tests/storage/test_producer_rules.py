@@ -40,6 +40,7 @@ SEQUENCES = [
     ("588-5 lower epoch, exact duplicate of the past", [(0, 1, 2), (0, 1, 3)], (0, 1, 2), STALE_EPOCH, STALE_EPOCH),
     ("epoch -1 of a known producer", [(0, 1, 0)], (1, 1, -1), STALE_EPOCH, STALE_EPOCH),
     ("epoch -1 of an unknown producer", [], (0, 1, -1), "@0", "@0"),
+    ("epoch -1 knows no order", [(7, 1, -1)], (3, 1, -1), "@1", "@1"),
     ("epoch -2 of an unknown producer", [], (0, 1, -2), STALE_EPOCH, STALE_EPOCH),
     ("epoch 32767", [(0, 1, 32767)], (1, 1, 32767), "@1", "@1"),
     ("epoch 32766 after 32767", [(0, 1, 32767)], (0, 1, 32766), STALE_EPOCH, STALE_EPOCH),
@@ -170,6 +171,23 @@ def test_transaction_needs_verification() -> None:
     assert partition.producers.active() == []
     assert open_txn(partition) == "@0"
     assert partition.append(1, txn=True) == "@1", "inside the open transaction no guard is needed"
+
+
+def test_guard_of_an_earlier_verification() -> None:
+    partition = Partition()
+    old = partition.producers.start_verification(PID, 0, 0, False, NOW)
+    partition.mark(commit=False)
+    new = partition.producers.start_verification(PID, 0, 0, False, NOW)
+    assert partition.append(0, txn=True, guard=old) == TXN
+    assert partition.append(0, txn=True, guard=new) == "@1"
+
+
+def test_open_transaction_of_the_old_epoch_verifies_nothing_for_the_new_one() -> None:
+    partition = Partition()
+    open_txn(partition)
+    assert partition.append(0, epoch=1, txn=True) == TXN
+    assert open_txn(partition, 0, epoch=1) == "@1"
+    assert partition.producers.open_transactions() == {0: PID}, "it is the same transaction to readers"
 
 
 def test_verification_can_be_switched_off() -> None:
@@ -406,6 +424,18 @@ def test_log_start_lets_ended_transactions_go_and_keeps_producers() -> None:
     partition.producers.on_log_start(2)
     assert partition.producers.first_unstable_offset is None
     assert partition.append(1) == "@2", "360-9: state outlives its records"
+
+
+def test_starting_anew_forgets_the_log() -> None:
+    partition = Partition()
+    open_txn(partition, pid=1)
+    open_txn(partition, pid=2)
+    partition.mark(pid=1)
+    assert not partition.producers.is_empty
+    partition.producers.truncate_fully_and_start_at(50)
+    assert partition.producers.is_empty
+    assert partition.producers.first_unstable_offset is None
+    assert partition.producers.map_end_offset == 50
 
 
 # Expiry
