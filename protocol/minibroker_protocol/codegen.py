@@ -122,8 +122,8 @@ def compile_init(cls: type[Struct]) -> Any:
         if field.required:
             parameters.append(field.name)
         elif field.default == [] and isinstance(field.default, list):
-            parameters.append(f"{field.name}=None" if not field.nullable else f"{field.name}=_new")
-            value = f"{field.name} if {field.name} is not {'None' if not field.nullable else '_new'} else []"
+            parameters.append(f"{field.name}=_new")
+            value = f"[] if {field.name} is _new else {field.name}"
         else:
             parameters.append(f"{field.name}={field.default!r}")
         body.append(f"self.{field.name} = {value}")

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, dataclass_transform
 
@@ -56,6 +57,8 @@ NO_ID: Final = bytes(16)
 NEVER: Final = 1 << 15
 """``__flexible__`` of a message that has no flexible version; above every version."""
 _REQUIRED: Final = object()
+HAS_ANNOTATIONLIB = sys.version_info >= (3, 14)
+"""Whether class bodies keep their annotations as a function (PEP 749)."""
 
 
 class Field:
@@ -125,11 +128,10 @@ def parse_versions(text: str) -> tuple[int, int]:
 
 def _annotations(namespace: dict[str, Any]) -> dict[str, str]:
     """The annotations of a class body as text: Python 3.14 keeps them as a function (PEP 649), older ones as a dict."""
-    if "__annotations__" in namespace or sys.version_info < (3, 14):
+    if "__annotations__" in namespace or not HAS_ANNOTATIONLIB:
         found: dict[str, object] = namespace.get("__annotations__", {})
     else:
-        import annotationlib
-
+        annotationlib = import_module("annotationlib")
         annotate = annotationlib.get_annotate_from_class_namespace(namespace)
         if annotate is None:
             return {}

@@ -24,8 +24,8 @@ class FrameSplitter:
         return len(self._pending)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytearray]:
-        """The frames that ``data`` completes. Raises ``Malformed`` for a size below 0 or above ``max_size``;
-        frames before it in the same piece are then lost, as the connection is to be closed."""
+        """The frames that ``data`` completes. Raises ``Malformed`` for a size below 0 or above ``max_size``; if there
+        are whole frames before it, they are given first and the next call raises."""
         pending = self._pending
         pending += data
         frames = []
@@ -33,6 +33,8 @@ class FrameSplitter:
         while len(pending) - pos >= 4:
             size = int.from_bytes(pending[pos : pos + 4], "big", signed=True)
             if not 0 <= size <= self.max_size:
+                if frames:
+                    break
                 raise Malformed(f"frame: size {size} is not between 0 and {self.max_size}")
             end = pos + 4 + size
             if end > len(pending):

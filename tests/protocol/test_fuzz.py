@@ -1,0 +1,202 @@
+"""Any bytes give a message or one clear error, at a bounded price."""
+
+from __future__ import annotations
+
+import os
+import re
+import tracemalloc
+from collections.abc import Iterator
+from random import Random
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import message_versions, sample
+
+from minibroker_protocol import codegen_read
+from minibroker_protocol.dsl import Message, Struct, registry
+from minibroker_protocol.errors import Malformed
+from minibroker_protocol.frames import FrameSplitter
+from minibroker_protocol.headers import RequestHeader, parse_request_header
+from minibroker_protocol.messages import FetchRequest, MetadataRequest, ProduceRequest
+from minibroker_protocol.shapes import Shapes
+
+VERSIONS = list(message_versions())
+ROUNDS = int(os.environ.get("MINIBROKER_FUZZ_ROUNDS", "12"))
+"""Mutants per message and version."""
+
+LENGTHS = [bytes.fromhex(b) for b in ("7fffffff", "ffffffff", "80000000", "fffffffe", "ffffffff07", "8080808008", "7f")]
+
+
+def mutant(wire: bytes, rng: Random) -> bytes:
+    """One to three random changes."""
+    data = bytearray(wire)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(data) + 1)
+        match rng.randrange(6):
+            case 0:
+                del data[at:]
+            case 1:
+                del data[at : at + rng.randint(1, 4)]
+            case 2:
+                data[at:at] = rng.randbytes(rng.randint(1, 4))
+            case 3:
+                data[at : at + 1] = rng.randbytes(1)
+            case 4:
+                length = rng.choice(LENGTHS)
+                data[at : at + len(length)] = length
+            case 5:
+                other = rng.randrange(len(data) + 1)
+                data[at:at] = data[other : other + 20]
+    return bytes(data)
+
+
+def check(message: type[Message], version: int, wire: bytes) -> Message | None:
+    """Decode; whatever was accepted must survive another round."""
+    try:
+        decoded, end = message.decode_from(wire, version)
+    except Malformed as error:
+        text = str(error)
+        assert_names_the_field(message, version, text)
+        return None
+    assert end <= len(wire)
+    again = decoded.encode(version)
+    assert message.decode_from(again, version)[0].encode(version) == again
+    return decoded
+
+
+def assert_names_the_field(message: type[Message], version: int, text: str) -> None:
+    known = {field.name for cls in structs(message) for field in cls.__fields__} | {"tagged fields"}
+    match = re.match(rf"{message.__name__} v{version}: ([\w. ]+): .", text)
+    assert match, text
+    assert known.issuperset(match[1].split(".")), text
+
+
+def structs(message: type[Message]) -> Iterator[type[Struct]]:
+    yield message
+    yield from (value for value in vars(message).values() if isinstance(value, type) and issubclass(value, Struct))
+
+
+@pytest.mark.parametrize("message", sorted({m for m, _ in VERSIONS}, key=lambda m: m.__name__))
+def test_mutants_give_a_message_or_an_error_that_names_the_field(message: type[Message]) -> None:
+    rng = Random(crc32(message.__name__.encode()))
+    outcomes = set()
+    for version in range(message.__versions__[0], message.__versions__[1] + 1):
+        wire = sample(message, version, rng).encode(version)
+        for _ in range(ROUNDS):
+            outcomes.add(check(message, version, mutant(wire, rng)) is None)
+        for end in rng.sample(range(len(wire)), min(ROUNDS, len(wire))):
+            outcomes.add(check(message, version, wire[:end]) is None)
+    assert True in outcomes
+
+
+def frame(message: type[Message], version: int, rng: Random) -> bytes:
+    key, flexible = message.__api_key__, message.__flexible__  # type: ignore[attr-defined]
+    header = RequestHeader(request_api_key=key, request_api_version=version, correlation_id=1, client_id="fuzz")
+    body = header.encode(2 if version >= flexible else 1) + sample(message, version, rng).encode(version)
+    body = mutant(body, rng)
+    return len(body).to_bytes(4, "big") + body
+
+
+def read(stream: bytes, step: int) -> list[str]:
+    """What a connection would make of a stream that arrives in pieces of ``step`` bytes."""
+    splitter = FrameSplitter(1 << 20)
+    found = []
+    try:
+        for pos in range(0, len(stream) + step, step):
+            for body in splitter.feed(stream[pos : pos + step]):
+                key, version, _, _, start = parse_request_header(body)
+                if key not in registry():
+                    raise Malformed(f"API {key}")
+                found.append(repr(registry()[key][0].decode(bytes(body), version, start).encode(version)))
+    except Malformed as error:
+        found.append(str(error))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whole_and_byte_by_byte_are_the_same(seed: int) -> None:
+    rng = Random(seed)
+    requests = [request for request, _ in registry().values()]
+    chosen = [rng.choice(requests) for _ in range(3)]
+    stream = b"".join(frame(m, rng.randint(*m.__versions__), rng) for m in chosen)
+    stream = mutant(stream, rng) if seed % 2 else stream
+    assert read(stream, len(stream)) == read(stream, 1) == read(stream, 7)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(VERSIONS), st.binary(max_size=200))
+def test_arbitrary_bytes(case: tuple[type[Message], int], wire: bytes) -> None:
+    check(*case, wire)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(VERSIONS), st.randoms(use_true_random=False))
+def test_round_trip(case: tuple[type[Message], int], rng: Random) -> None:
+    message, version = case
+    made = sample(message, version, rng)
+    wire = made.encode(version)
+    assert message.decode_from(wire, version) == (made, len(wire))
+    assert b"".join(made.encode_buffers(version, b"head")) == b"head" + wire
+    assert message.decode_from(memoryview(bytearray(b"ab" + wire + b"c")), version, 2) == (made, 2 + len(wire))
+
+
+def peak_of(message: type[Message], version: int, wire: bytes) -> int:
+    """The most bytes allocated at once while decoding, whether it succeeds or not."""
+    message.decoder(version)
+    tracemalloc.start()
+    try:
+        message.decode(wire, version)
+    except Malformed:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize("message", sorted({m for m, _ in VERSIONS}, key=lambda m: m.__name__))
+def test_objects_are_not_larger_than_their_estimate(message: type[Message]) -> None:
+    """``BUDGET`` is worth what ``Shapes.weight`` is: check it with many elements that are as small as they can be."""
+    version = message.__versions__[1]
+    shapes = Shapes(message, version)
+    values = {field.name: shapes.default(field) for field in message.__fields__}
+    expected = 0
+    for field in [*shapes.present(message), *shapes.tagged(message)]:
+        kind = shapes.kind(field)
+        if kind.array:
+            element = {"string": "", "bytes": b"", "16s": bytes(range(16))}.get(kind.code, 10**9 % 2**7)
+            values[field.name] = [shapes.default_struct(kind.struct) if kind.struct else element] * 2000
+            expected += 2000 * shapes.weight(kind)
+    wire = message(**values).encode(version)
+    assert peak_of(message, version, wire) <= 1.25 * expected + 5 * len(wire) + 20_000
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "wire"),
+    [
+        # Two million topics of three bytes each, and a length that no bytes are behind.
+        (FetchRequest, 12, b"\xff\xff\xff\xff" + bytes(21) + b"\x81\x89\x7a" + b"\x01\x01\x00" * 2_000_000),
+        (MetadataRequest, 9, b"\x81\x89\x7a" + b"\x01\x00" * 2_000_000 + bytes(4)),
+        (ProduceRequest, 9, bytes.fromhex("00 ffff 00007530 ffffffff07") + bytes(100)),
+        (ProduceRequest, 3, bytes.fromhex("ffff ffff 00007530 7fffffff") + bytes(100)),
+    ],
+)
+def test_a_hostile_frame_is_refused_before_it_costs_memory(message: type[Message], version: int, wire: bytes) -> None:
+    with pytest.raises(Malformed, match=rf"{message.__name__} v{version}: (topics|topic_data): "):
+        message.decode(wire, version)
+    assert peak_of(message, version, wire) < 1_000_000
+
+
+def test_the_budget_counts_nested_arrays_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codegen_read, "BUDGET", 1_000_000)
+    monkeypatch.setattr(ProduceRequest, "__decoders__", {})
+    partition = ProduceRequest.PartitionProduceData(index=0, records=None)
+    topics = [ProduceRequest.TopicProduceData(name="t", partition_data=[partition] * 100)] * 100
+    wire = ProduceRequest(acks=1, timeout_ms=1, topic_data=topics).encode(9)
+    with pytest.raises(Malformed, match=r"ProduceRequest v9: topic_data\.partition_data: 100 elements would make"):
+        ProduceRequest.decode(wire, 9)
+    assert peak_of(ProduceRequest, 9, wire) < 1_300_000
+    few = ProduceRequest(acks=1, timeout_ms=1, topic_data=topics[:10])
+    assert ProduceRequest.decode(few.encode(9), 9) == few
