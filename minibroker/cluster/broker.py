@@ -117,6 +117,7 @@ class Broker:
         """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written."""
         self.maintenance.stop()
         self.groups.close()
+        self.verifier.close()
         self.transactions.close()
         open_logs = [p.log for p in self._partitions.values() if p.is_open]
         for partition in self._partitions.values():

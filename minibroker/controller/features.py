@@ -15,7 +15,7 @@ SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
     METADATA_VERSION: (7, 30),
     TRANSACTION_VERSION: (0, 2),
 }
-"""Name → (lowest, highest) level. Kafka also has share, streams, kraft and eligible.leader.replicas; not served here."""
+"""Name → (lowest, highest) level. Kafka has more (share, streams, kraft …); they are not served here."""
 
 
 def default_features(transaction_version: int) -> dict[str, int]:

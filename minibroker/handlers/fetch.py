@@ -226,7 +226,7 @@ def _diverges(partition: Partition, target: FetchTarget, data: FetchResponse.Par
     if epoch < 0 or end_offset < 0:
         raise ApiError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{partition}: last fetched epoch {target.last_fetched_epoch}, but the latest is {log.leader_epochs.latest_epoch}",
+            f"{partition}: last fetched epoch {target.last_fetched_epoch}, latest {log.leader_epochs.latest_epoch}",
         )
     if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
         data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
