@@ -1,0 +1,235 @@
+"""One contract for every disk: memory, the operating system's, and the latter without pread (as on Windows)."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from minibroker_storage import os_disk
+from minibroker_storage.disk import Disk, DiskFull, Locked, NotFound, StorageError, join
+from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.os_disk import OsDisk
+
+
+@pytest.fixture(params=["memory", "os", "os without pread", "os not durable"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    made: dict[str, Callable[[], Disk]] = {
+        "memory": MemoryDisk,
+        "os": lambda: OsDisk(str(tmp_path)),
+        "os without pread": lambda: OsDisk(str(tmp_path), positional=False),
+        "os not durable": lambda: OsDisk(str(tmp_path), durable=False),
+    }
+    found = made[request.param]()
+    yield found
+    found.close()
+
+
+def test_append_read_and_cut(disk: Disk) -> None:
+    file = disk.open("a", create=True)
+    assert file.append([b"one"]) == 0
+    assert file.append([bytearray(b"two"), memoryview(b"three"), b""]) == 3
+    assert file.size == 11
+    assert file.pread(100, 0) == b"onetwothree"
+    assert file.pread(3, 3) == b"two"
+    assert file.pread(3, 11) == b""
+    file.truncate(4)
+    assert file.append([b"X"]) == 4
+    assert file.pread(100, 0) == b"onetX"
+    file.pwrite(b"N", 0)
+    file.pwrite(b"end", 4)
+    file.sync()
+    assert disk.read_bytes("a") == b"Nnetend"
+    assert disk.size("a") == file.size == 7
+    file.close()
+    assert file.pread(1, 0) == b"N"  # opened again
+    assert disk.open("a").size == 7
+
+
+def test_many_buffers_in_one_append(disk: Disk) -> None:
+    file = disk.open("a", create=True)
+    parts = [b"%d," % i for i in range(2000)]
+    file.append(parts)
+    assert disk.read_bytes("a") == b"".join(parts)
+
+
+def test_opening_touches_nothing_until_it_is_used(disk: Disk) -> None:
+    file = disk.open("missing")
+    assert not disk.exists("missing")
+    with pytest.raises(NotFound):
+        file.pread(1, 0)
+    with pytest.raises(NotFound):
+        _ = file.size
+    disk.open("made", create=True).append([b"x"])
+    disk.open("made", create=True)
+    assert disk.read_bytes("made") == b"x"
+
+
+def test_the_tree(disk: Disk) -> None:
+    disk.make_dir("d/e")
+    disk.make_dir("d/e")
+    disk.open("d/e/f", create=True).append([b"1"])
+    disk.write_atomic("d/g", b"2")
+    disk.write_atomic("d/g", b"22")
+    assert disk.list("d") == ["e", "g"]
+    assert disk.is_dir("d/e")
+    assert not disk.is_dir("d/g")
+    assert not disk.is_dir("nothing")
+    disk.sync_dir("d")
+    disk.rename("d/e", "d/h")
+    assert disk.read_bytes("d/h/f") == b"1"
+    disk.rename("d/h/f", "d/g")
+    assert disk.read_bytes("d/g") == b"1"
+    assert disk.list("d/h") == []
+    assert disk.modified_ms("d/g") >= 0
+    disk.remove("d/g")
+    disk.remove_tree("d")
+    assert not disk.exists("d")
+    for call in (disk.list, disk.remove, disk.size, disk.read_bytes, disk.remove_tree, disk.modified_ms):
+        with pytest.raises(NotFound):
+            call("d")
+    with pytest.raises(NotFound):
+        disk.rename("d", "e")
+    with pytest.raises(NotFound):
+        disk.write_atomic("no/file", b"")
+
+
+def test_a_file_renamed_under_an_open_handle(disk: Disk) -> None:
+    file = disk.open("a", create=True)
+    file.append([b"old"])
+    disk.open("b", create=True).append([b"new content"])
+    disk.rename("a", "c")
+    assert disk.open("c").pread(9, 0) == b"old"
+    disk.rename("b", "c")
+    assert disk.open("c").pread(99, 0) == b"new content"
+
+
+def test_the_lock(disk: Disk) -> None:
+    lock = disk.lock(".lock", "4711")
+    with pytest.raises(Locked) as taken:
+        disk.lock(".lock", "4712")
+    assert taken.value.holder == "4711"
+    lock.release()
+    lock.release()
+    disk.lock(".lock", "4712").release()
+
+
+def test_paths_are_joined_with_slashes() -> None:
+    assert join("", "a") == "a"
+    assert join("a", "b") == "a/b"
+
+
+def test_memory_is_bounded() -> None:
+    disk = MemoryDisk(max_bytes=10)
+    file = disk.open("a", create=True)
+    file.append([b"12345678"])
+    for write in (
+        lambda: file.append([b"9", b"01"]),
+        lambda: file.pwrite(b"abc", 8),
+        lambda: disk.write_atomic("b", b"abc"),
+        lambda: file.truncate(11),
+    ):
+        with pytest.raises(DiskFull):
+            write()
+    assert disk.read_bytes("a") == b"12345678"
+    assert disk.used_bytes == 8
+    file.truncate(2)
+    disk.write_atomic("b", b"abcdefgh")
+    assert disk.used_bytes == 10
+    disk.write_atomic("b", b"")
+    disk.remove("a")
+    assert disk.used_bytes == 0
+
+
+def test_handles_are_bounded_and_the_least_used_go_first(tmp_path: Path) -> None:
+    disk = OsDisk(str(tmp_path), max_handles=3)
+    files = [disk.open(f"f{i}", create=True) for i in range(10)]
+    for turn in range(3):
+        for i, file in enumerate(files):
+            file.append([b"%d" % i])
+            assert disk.open_handles <= 3, turn
+    assert all(file.pread(9, 0) == b"%d%d%d" % (i, i, i) for i, file in enumerate(files))
+    for file in files:
+        file.close()
+    assert disk.open_handles == 0
+
+
+def test_a_quarter_of_the_soft_limit_is_for_files() -> None:
+    assert 16 <= os_disk.default_max_handles() <= os_disk.MAX_HANDLES
+
+
+def test_out_of_handles_gives_one_back_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk(str(tmp_path))
+    disk.open("a", create=True).append([b"1"])
+    disk.open("b", create=True)
+    real, refusals = os.open, [1]
+
+    def refuse_once(*args: object) -> int:
+        if refusals and refusals.pop():
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refuse_once)
+    file = disk.open("b")
+    file.append([b"2"])
+    assert disk.open_handles == 1
+    assert disk.read_bytes("b") == b"2"
+
+
+def test_out_of_handles_with_none_to_give_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+
+    def refuse(*args: object) -> int:
+        raise OSError(errno.ENFILE, "Too many open files in system")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StorageError) as error:
+        file.pread(1, 0)
+    assert error.value.filename == "a"
+
+
+@pytest.mark.skipif(not hasattr(os, "pwrite"), reason="the platform writes by seeking")
+def test_a_write_that_breaks_off_leaves_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    file.append([b"whole"])
+    real = os.pwrite
+    calls = []
+
+    def break_off(fd: int, data: bytes, offset: int) -> int:
+        calls.append(offset)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, bytes(data)[:3], offset)
+
+    monkeypatch.setattr(os, "pwrite", break_off)
+    with pytest.raises(DiskFull):
+        file.append([b"half-written"])
+    monkeypatch.undo()
+    assert file.size == 5
+    assert disk.read_bytes("a") == b"whole"
+    file.append([b"!"])
+    assert disk.read_bytes("a") == b"whole!"
+
+
+@pytest.mark.skipif(not hasattr(os, "pwritev"), reason="the platform has no gathering write")
+def test_short_gathering_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, offset: os.pwrite(fd, b"".join(buffers)[:7], offset))
+    file.append([b"first", b"second", b"third"])
+    assert disk.read_bytes("a") == b"firstsecondthird"
+
+
+def test_nothing_is_synced_on_a_disk_that_does_not_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os_disk, "_sync", synced.append)
+    for durable in (False, True):
+        disk = OsDisk(str(tmp_path), durable=durable)
+        file = disk.open("a", create=True)
+        file.append([b"x"])
+        file.sync()
+        disk.write_atomic("b", b"y")
+        assert len(synced) == 2 * durable
