@@ -1,1 +1,165 @@
-"""The named behaviours in which the `kafka` and `kip` semantics differ, and nothing else."""
+"""The named behaviours in which the `kafka` and `kip` semantics differ, and nothing else.
+
+`kafka` answers as Apache Kafka 4.3.1 does; `kip` as the texts of KIP-360, KIP-447, KIP-588 and KAFKA-5793 say. Every
+difference is one field of one frozen object; presets are combinations. No other module asks which preset is in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from minibroker_protocol.errors import ErrorCode
+from minibroker_storage.producer_rules import ProducerRules
+
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+
+Ending = Literal["commit", "abort"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOutCode:
+    """From version `since` of API `api_key` on, and for that ending of EndTxn (None: both), answer `code`."""
+
+    api_key: int
+    since: int
+    ending: Ending | None
+    code: int
+
+
+RECOVERABLE_TIMED_OUT_CODES: Final = (
+    # INVALID_PRODUCER_ID_MAPPING and UNKNOWN_PRODUCER_ID are what released clients abort and re-initialise on.
+    TimedOutCode(ADD_PARTITIONS_TO_TXN, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    TimedOutCode(ADD_OFFSETS_TO_TXN, 0, None, ErrorCode.UNKNOWN_PRODUCER_ID),
+    TimedOutCode(END_TXN, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+)
+"""Codes that make an unmodified client abort and call InitProducerId at its old epoch, which is KIP-588's recovery."""
+
+DRAFT_TIMED_OUT_CODE: Final = 90
+DRAFT_FENCED_CODE: Final = 91
+DRAFT_TIMED_OUT_CODES: Final = tuple(
+    TimedOutCode(api_key, since, None, code)
+    for api_key in (ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN)
+    for since, code in ((0, int(ErrorCode.INVALID_PRODUCER_EPOCH)), (2, DRAFT_TIMED_OUT_CODE))
+)
+"""KIP-588's literal numbers: TRANSACTION_TIMED_OUT 90 from version 2 of each API on."""
+
+
+def _f(default: Any, seeds: str, doc: str) -> Any:
+    return field(default=default, metadata={"seeds": seeds, "doc": doc})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Semantics:
+    """How the broker behaves where the texts and Kafka differ. The defaults are Apache Kafka 4.3.1's."""
+
+    name: str = "kafka"
+
+    producer: ProducerRules = field(default_factory=ProducerRules)
+
+    transaction_version: int = _f(2, "", "transaction.version of a new cluster.")
+    persist_last_epoch: bool = _f(
+        True,
+        "360-5 360-7 360-15",
+        "The last epoch goes into version 1 of the transaction state message, so a retried InitProducerId survives a"
+        " coordinator failover (apache/kafka#22096, after 4.3.1).",
+    )
+    timeout_keeps_last_epoch: Literal["transaction.version 2", "always"] = _f(
+        "transaction.version 2", "588-1 588-3", "When a timeout bumps the epoch, the old one stays known as last epoch."
+    )
+    timed_out_codes: tuple[TimedOutCode, ...] = _f(
+        (), "588-2 588-7 588-9", "What the old epoch is told after a timeout; empty: fenced like any stale epoch."
+    )
+    fenced_code: int = _f(int(ErrorCode.PRODUCER_FENCED), "588-7", "The number of PRODUCER_FENCED on the wire.")
+    init_compares_epoch_while_ongoing: bool = _f(
+        False, "360-4", "InitProducerId with a wrong epoch is refused at once, without aborting a running transaction."
+    )
+    remember_offered_producer_id: bool = _f(
+        False,
+        "360-6",
+        "A producer id and epoch offered for an unknown transactional id are stored as the last ones, so the same"
+        " request again gets the same answer.",
+    )
+    check_unknown_producer: bool = _f(
+        False, "360-14", "A first batch with sequence 0 from an unknown producer is checked with the coordinator."
+    )
+    log_start_with_unknown_producer: bool = _f(
+        False, "oos-2", "UNKNOWN_PRODUCER_ID in a Produce response always comes with the current log start offset."
+    )
+    advertise_describe_transaction_state: bool = _f(
+        False, "360-8", "ApiVersions lists DescribeTransactionState (it is served in any case)."
+    )
+
+    def timed_out_code(self, api_key: int, version: int, ending: Ending | None = None) -> int | None:
+        """The code for the old epoch after a timeout, None when the table has no row for it."""
+        best: TimedOutCode | None = None
+        for row in self.timed_out_codes:
+            if row.api_key != api_key or row.since > version or row.ending not in (None, ending):
+                continue
+            if best is None or (row.since, row.ending is not None) > (best.since, best.ending is not None):
+                best = row
+        return None if best is None else best.code
+
+    def problems(self, transaction_version: int) -> list[str]:
+        """Why this combination cannot hold, one line each; empty when it can."""
+        found = []
+        if self.timed_out_codes and self.timeout_keeps_last_epoch != "always" and transaction_version < 2:
+            found.append(
+                "timed_out_codes name an epoch that timeout_keeps_last_epoch='transaction.version 2' forgets"
+                f" with transaction.version {transaction_version}"
+            )
+        if self.remember_offered_producer_id and transaction_version < 1:
+            found.append(
+                "remember_offered_producer_id needs transaction.version 1: version 0 of the transaction state message"
+                " has no previous producer id"
+            )
+        if self.fenced_code == DRAFT_TIMED_OUT_CODE and any(
+            row.code == DRAFT_TIMED_OUT_CODE for row in self.timed_out_codes
+        ):
+            found.append("fenced_code and timed_out_codes both use 90: a client could not tell them apart")
+        return found
+
+
+KAFKA: Final = Semantics()
+
+KIP: Final = Semantics(
+    name="kip",
+    producer=ProducerRules(
+        unknown_producer_sequence="unknown_producer_id",
+        stale_sequence_error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        waiting_sequence_check="unless_in_sequence",
+        expire_by="arrival",
+        producer_id_expiration_ms=604_800_000,
+    ),
+    transaction_version=1,
+    timeout_keeps_last_epoch="always",
+    timed_out_codes=RECOVERABLE_TIMED_OUT_CODES,
+    init_compares_epoch_while_ongoing=True,
+    remember_offered_producer_id=True,
+    log_start_with_unknown_producer=True,
+    advertise_describe_transaction_state=True,
+)
+
+PRESETS: Final[Mapping[str, Semantics]] = MappingProxyType({"kafka": KAFKA, "kip": KIP})
+
+
+def difference_table() -> list[tuple[str, str, str, str, str]]:
+    """Rows (field, value under kafka, value under kip, seed ids, meaning) of every field."""
+    rows = []
+    for spec in fields(Semantics):
+        if "doc" in spec.metadata:
+            values = [getattr(preset, spec.name) for preset in (KAFKA, KIP)]
+            rows.append(
+                (spec.name, _text(values[0]), _text(values[1]), str(spec.metadata["seeds"]), str(spec.metadata["doc"]))
+            )
+    return rows
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"API {row.api_key} v{row.since}+: {row.code}" for row in value) or "none"
+    return str(value)

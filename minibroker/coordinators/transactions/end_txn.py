@@ -1,0 +1,215 @@
+"""EndTxn (key 26), aborts by the coordinator, and the completion that follows both.
+
+Versions up to 4, and the coordinator below transaction.version 2, keep the epoch; version 5 bumps it with every end
+(KIP-890). Kafka's TransactionCoordinator.endTransaction and endTransactionWithTV1.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.transactions import transitions
+from minibroker.coordinators.transactions.metadata import (
+    LAST_USABLE_EPOCH,
+    NO_PRODUCER,
+    NO_PRODUCER_ID,
+    Entry,
+    ProducerIdAndEpoch,
+    TopicPartition,
+)
+from minibroker.coordinators.transactions.refusals import fenced
+from minibroker.coordinators.transactions.shard import ProducerIdSource, TransactionShard
+from minibroker.coordinators.transactions.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    COMPLETED,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
+    TransactionState,
+)
+from minibroker.coordinators.transactions.transitions import EPOCH_BUMP_VERSION
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+R = TypeVar("R")
+
+OK: Final = ErrorCode.NONE
+_CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS
+_INVALID: Final = ErrorCode.INVALID_TXN_STATE
+
+REPEATED_END: Final[dict[tuple[TransactionState, bool], ErrorCode]] = {
+    # (state, commit) → what an end gets when there is nothing left to end
+    (COMPLETE_COMMIT, True): OK,
+    (COMPLETE_COMMIT, False): _INVALID,
+    (COMPLETE_ABORT, True): _INVALID,
+    (COMPLETE_ABORT, False): OK,
+    (PREPARE_COMMIT, True): _CONCURRENT,
+    (PREPARE_COMMIT, False): _INVALID,
+    (PREPARE_ABORT, True): _INVALID,
+    (PREPARE_ABORT, False): _CONCURRENT,
+    (EMPTY, True): _INVALID,
+    (EMPTY, False): _INVALID,
+}
+
+
+def end_txn(
+    shard: TransactionShard,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    *,
+    commit: bool,
+    transaction_version: int,
+    producer_ids: ProducerIdSource,
+    now_ms: int,
+) -> Outcome[ProducerIdAndEpoch]:
+    """A client ends its transaction. The answer leaves when the decision is durable, before any marker is written.
+
+    The response is the producer id and epoch to go on with, (-1, -1) below transaction.version 2.
+    Raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE,
+    COORDINATOR_LOAD_IN_PROGRESS (epochs used up and no producer id at hand).
+    """
+    entry = shard.entry(transactional_id)
+    if transaction_version >= EPOCH_BUMP_VERSION:
+        return _end_and_bump(shard, entry, producer, commit, transaction_version, producer_ids, now_ms)
+    _require_producer_id(entry, producer)
+    if producer.producer_epoch != entry.epoch:
+        raise fenced(shard, entry, producer, "does not have the current epoch")
+    _require_nothing_pending(entry)
+    if entry.metadata.state is not ONGOING:
+        _repeat_or_refuse(entry, commit)
+        return Outcome(NO_PRODUCER)
+    metadata = transitions.prepared(
+        entry,
+        PREPARE_COMMIT if commit else PREPARE_ABORT,
+        transaction_version=transaction_version,
+        next_producer_id=NO_PRODUCER_ID,
+        now_ms=now_ms,
+    )
+    return shard.write(entry, metadata, NO_PRODUCER)
+
+
+def _end_and_bump(
+    shard: TransactionShard,
+    entry: Entry,
+    producer: ProducerIdAndEpoch,
+    commit: bool,
+    transaction_version: int,
+    producer_ids: ProducerIdSource,
+    now_ms: int,
+) -> Outcome[ProducerIdAndEpoch]:
+    metadata = entry.metadata
+    state = metadata.state
+    _require_nothing_pending(entry)
+    retry = entry.epoch == producer.producer_epoch + 1
+    overflow_retry = (
+        metadata.previous_producer_id == producer.producer_id
+        and producer.producer_epoch == LAST_USABLE_EPOCH
+        and entry.epoch == 0
+    )
+    if not overflow_retry:
+        _require_producer_id(entry, producer)
+    current = producer.producer_epoch == entry.epoch
+    if state in PREPARED:
+        valid = retry
+    elif state in COMPLETED:
+        valid = retry or overflow_retry or current
+    else:
+        valid = current
+    if not valid:
+        raise fenced(shard, entry, producer, "has neither the current epoch nor that of a retry")
+    if state is not ONGOING and (retry or overflow_retry or commit or state in PREPARED):
+        if not (retry or overflow_retry) and state in COMPLETED:
+            # The epoch moved on with the last end: this is a commit of a transaction that never began.
+            raise _nothing_to_end(entry, commit)
+        _repeat_or_refuse(entry, commit)
+        return Outcome(metadata.producer)
+    prepared = transitions.prepared(
+        entry,
+        PREPARE_COMMIT if commit else PREPARE_ABORT,
+        transaction_version=transaction_version,
+        next_producer_id=producer_ids.take() if entry.epoch_exhausted else NO_PRODUCER_ID,
+        now_ms=now_ms,
+    )
+    return shard.write(entry, prepared, ProducerIdAndEpoch(*transitions.after_completion(prepared)))
+
+
+def abort_with_fence(
+    shard: TransactionShard,
+    entry: Entry,
+    response: R,
+    *,
+    producer_ids: ProducerIdSource,
+    now_ms: int,
+    timed_out: bool,
+) -> Outcome[R]:
+    """The coordinator aborts the running transaction and shuts its producer out (a new instance, or a timeout).
+
+    Raises ApiError(UNKNOWN_SERVER_ERROR) when there is no epoch left to fence with.
+    """
+    epoch = transitions.fence_epoch(entry)
+    version = shard.config.transaction_version
+    if version >= EPOCH_BUMP_VERSION:
+        metadata = transitions.prepared(
+            entry,
+            PREPARE_ABORT,
+            transaction_version=version,
+            next_producer_id=producer_ids.take() if entry.epoch_exhausted else NO_PRODUCER_ID,
+            now_ms=now_ms,
+        )
+        return shard.write(entry, metadata, response)
+    metadata = transitions.fenced(
+        entry,
+        PREPARE_ABORT,
+        epoch=epoch,
+        keep_last_epoch=timed_out and shard.config.semantics.timeout_keeps_last_epoch == "always",
+        transaction_version=version,
+        now_ms=now_ms,
+    )
+    return shard.write(entry, metadata, response, fence_epoch=epoch)
+
+
+def marker_written(shard: TransactionShard, transactional_id: str, partition: TopicPartition) -> bool:
+    """`partition` has its marker, or needs none any more; True when it was the last one missing."""
+    entry = shard.entries.get(transactional_id)
+    if entry is None:
+        return False
+    missing = entry.volatile.missing_markers
+    missing.discard(partition)
+    return not missing
+
+
+def complete(shard: TransactionShard, transactional_id: str, *, now_ms: int) -> Outcome[None]:
+    """Every marker is written: the transaction is over. A refused append leaves it as it is, to be tried again."""
+    entry = shard.entry(transactional_id)
+    metadata = transitions.completed(entry, now_ms=now_ms)
+    return Outcome(None, records=(shard.record_of(metadata),))
+
+
+def _require_producer_id(entry: Entry, producer: ProducerIdAndEpoch) -> None:
+    if producer.producer_id != entry.metadata.producer_id:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"{producer} does not hold {entry.metadata.transactional_id}, which is {entry}",
+        )
+
+
+def _require_nothing_pending(entry: Entry) -> None:
+    if entry.volatile.pending_state is not None:
+        raise ApiError(_CONCURRENT, f"{entry.metadata.transactional_id} is in {entry}")
+
+
+def _repeat_or_refuse(entry: Entry, commit: bool) -> None:
+    """Let the repetition of an end that already happened pass; raise for every other end of nothing."""
+    code = REPEATED_END[entry.metadata.state, commit]
+    if code is OK:
+        return
+    if code is _CONCURRENT:
+        raise ApiError(_CONCURRENT, f"{entry.metadata.transactional_id} is in {entry}")
+    raise _nothing_to_end(entry, commit)
+
+
+def _nothing_to_end(entry: Entry, commit: bool) -> ApiError:
+    return ApiError(_INVALID, f"{entry.metadata.transactional_id} cannot {'commit' if commit else 'abort'} in {entry}")

@@ -1,0 +1,72 @@
+"""What time does to transactional ids: running transactions are aborted, idle ids forgotten.
+
+Kafka's TransactionCoordinator.abortTimedOutTransactions and TransactionStateManager.removeExpiredTransactionalIds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.transactions import records
+from minibroker.coordinators.transactions.end_txn import abort_with_fence
+from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS
+from minibroker.coordinators.transactions.shard import ProducerIdSource, TransactionShard
+from minibroker.coordinators.transactions.states import DEAD, EXPIRABLE, ONGOING, require_legal
+
+TOMBSTONE_BATCH_BYTES = 16 * 1024
+
+
+def timed_out(shard: TransactionShard, now_ms: int) -> list[str]:
+    """Ids whose running transaction is past its timeout."""
+    return [
+        transactional_id
+        for transactional_id, entry in shard.entries.items()
+        if entry.metadata.state is ONGOING
+        and entry.volatile.pending_state is None
+        and entry.metadata.timeout_ms != NEVER_TIMES_OUT_MS
+        and entry.metadata.start_ms + entry.metadata.timeout_ms < now_ms
+    ]
+
+
+def abort_timed_out(
+    shard: TransactionShard, transactional_id: str, *, producer_ids: ProducerIdSource, now_ms: int
+) -> Outcome[None]:
+    """Abort one of them; raises ApiError when it cannot be fenced, or no producer id is at hand."""
+    return abort_with_fence(
+        shard, shard.entry(transactional_id), None, producer_ids=producer_ids, now_ms=now_ms, timed_out=True
+    )
+
+
+def expired(shard: TransactionShard, now_ms: int) -> list[str]:
+    """Ids that nothing happened to for transactional.id.expiration.ms."""
+    oldest_ms = now_ms - shard.config.id_expiration_ms
+    return [
+        transactional_id
+        for transactional_id, entry in shard.entries.items()
+        if entry.metadata.state in EXPIRABLE
+        and entry.volatile.pending_state is None
+        and entry.metadata.last_update_ms <= oldest_ms
+    ]
+
+
+def forget(shard: TransactionShard, transactional_ids: Iterable[str]) -> Outcome[None]:
+    """Tombstones for ids that `expired` named; they are Dead until those are durable."""
+    entries = [(transactional_id, shard.entry(transactional_id)) for transactional_id in transactional_ids]
+    for transactional_id, entry in entries:
+        require_legal(transactional_id, entry.metadata.state, DEAD)
+
+    def before_append() -> None:
+        for _, entry in entries:
+            entry.volatile.pending_state = DEAD
+
+    def on_abandon() -> None:
+        for _, entry in entries:
+            entry.volatile.pending_state = None
+
+    return Outcome(
+        None,
+        records=tuple(records.tombstone_of(transactional_id) for transactional_id, _ in entries),
+        before_append=before_append,
+        on_abandon=on_abandon,
+    )

@@ -1,0 +1,82 @@
+"""DescribeTransactions, ListTransactions and DescribeTransactionState (keys 65, 66, 10001): reading, no writing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from minibroker.coordinators.transactions.metadata import NO_TIMESTAMP, Entry
+from minibroker.coordinators.transactions.shard import TransactionShard
+from minibroker.coordinators.transactions.states import DEAD, PREPARED
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFilter:
+    """Which transactional ids ListTransactions names; an empty collection and None let everything pass."""
+
+    states: Collection[str] = ()
+    producer_ids: Collection[int] = ()
+    longer_than_ms: int = -1
+    pattern: re.Pattern[str] | None = None
+
+    def passes(self, transactional_id: str, entry: Entry, now_ms: int) -> bool:
+        metadata = entry.metadata
+        if metadata.state is DEAD or entry.volatile.pending_state is DEAD:
+            return False
+        if self.states and metadata.state.label not in self.states:
+            return False
+        if self.producer_ids and metadata.producer_id not in self.producer_ids:
+            return False
+        # An id that never began a transaction has start -1, and so counts as old (TransactionStateManager).
+        if self.longer_than_ms >= 0 and now_ms - metadata.start_ms <= self.longer_than_ms:
+            return False
+        return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
+
+
+def compile_pattern(text: str | None) -> re.Pattern[str] | None:
+    """A ListTransactions pattern; None and "" match everything. Raises ApiError(INVALID_REGULAR_EXPRESSION).
+
+    Kafka uses RE2/J. What Python's `re` adds to it (look-around, back references, atomic groups) is refused here as
+    there; what it lacks is unlikely in a transactional id's pattern.
+    """
+    if not text:
+        return None
+    try:
+        if _NOT_RE2.search(text):
+            raise re.error("look-around, back references and possessive repetition are not supported")
+        return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {text!r}: {error}") from None
+
+
+_NOT_RE2 = re.compile(r"\(\?(?:[=!>#(]|<[=!]|P[=>])|(?<!\\)(?:\\\\)*\\[1-9]|(?<!\\)[*+?}]\+")
+
+
+def describe(shard: TransactionShard, transactional_id: str) -> Entry:
+    """The entry to describe; raises ApiError(TRANSACTIONAL_ID_NOT_FOUND)."""
+    entry = shard.entries.get(transactional_id)
+    if entry is None or entry.metadata.state is DEAD or entry.volatile.pending_state is DEAD:
+        raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id} is not known")
+    return entry
+
+
+def partitions_of(entry: Entry) -> list[tuple[str, list[int]]]:
+    """(topic, partitions) of the transaction; while it ends, only those that lack their marker."""
+    partitions = entry.volatile.missing_markers if entry.metadata.state in PREPARED else entry.metadata.partitions
+    grouped: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        grouped.setdefault(topic, []).append(index)
+    return list(grouped.items())
+
+
+def start_of(entry: Entry) -> int:
+    """Milliseconds, -1 when no transaction ever began."""
+    return entry.metadata.start_ms if entry.metadata.start_ms >= 0 else NO_TIMESTAMP
+
+
+def listed(shard: TransactionShard, wanted: TransactionFilter, now_ms: int) -> Iterator[tuple[str, Entry]]:
+    for transactional_id, entry in shard.entries.items():
+        if wanted.passes(transactional_id, entry, now_ms):
+            yield transactional_id, entry

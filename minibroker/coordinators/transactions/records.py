@@ -1,0 +1,124 @@
+"""``__transaction_state`` records: TransactionMetadata ↔ TransactionLogKey and TransactionLogValue.
+
+Value version 0 below transaction.version 1, else 1 (flexible). Version 0 has no previous and next producer id, no
+client version and no last epoch.
+
+The last epoch: apache/kafka#22096 (KAFKA-20357) persists it in a tagged field of version 1; see
+`minibroker_protocol.coordinator_records.TransactionLogValue` for what is known of that field.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.coordinators.transactions.metadata import TopicPartition, TransactionMetadata
+from minibroker.coordinators.transactions.states import EMPTY, TransactionState
+from minibroker_protocol.coordinator_records import TransactionLogKey, TransactionLogValue
+from minibroker_protocol.errors import Malformed
+
+KEY_TYPE = 0
+KNOWN_VALUE_VERSIONS = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRecord(CoordinatorRecord):
+    """A record with the state it stands for; `metadata` None is a tombstone.
+
+    Live, `metadata` is the state that was encoded; after a reload it is what decoding the bytes gives back.
+    """
+
+    transactional_id: str = ""
+    metadata: TransactionMetadata | None = None
+
+
+def record_of(metadata: TransactionMetadata, *, value_version: int, with_last_epoch: bool) -> TransactionRecord:
+    """The record that makes `metadata` durable."""
+    value = TransactionLogValue(
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_status=int(metadata.state),
+        # Kafka writes null for Empty and an empty array for Complete*.
+        transaction_partitions=None if metadata.state is EMPTY else _grouped(metadata.partitions),
+        transaction_last_update_timestamp_ms=metadata.last_update_ms,
+        transaction_start_timestamp_ms=metadata.start_ms,
+    )
+    if value_version >= 1:
+        value.previous_producer_id = metadata.previous_producer_id
+        value.next_producer_id = metadata.next_producer_id
+        value.client_transaction_version = metadata.client_transaction_version
+        if with_last_epoch:
+            value.last_producer_epoch = metadata.last_producer_epoch
+    return TransactionRecord(
+        KEY_TYPE,
+        TransactionLogKey(transactional_id=metadata.transactional_id),
+        value,
+        value_version,
+        transactional_id=metadata.transactional_id,
+        metadata=metadata,
+    )
+
+
+def tombstone_of(transactional_id: str) -> TransactionRecord:
+    """The record that makes the log forget the id."""
+    key = TransactionLogKey(transactional_id=transactional_id)
+    return TransactionRecord(KEY_TYPE, key, None, transactional_id=transactional_id)
+
+
+def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """Bytes as they lie in the log; None for a key or value version this code does not know.
+
+    Raises Malformed when a known version does not parse.
+    """
+    if int.from_bytes(key[:2], "big", signed=True) != KEY_TYPE:
+        return None
+    transactional_id = TransactionLogKey.decode(key, 0, 2).transactional_id
+    if value is None:
+        return tombstone_of(transactional_id)
+    version = int.from_bytes(value[:2], "big", signed=True)
+    if version not in KNOWN_VALUE_VERSIONS:
+        return None
+    fields = TransactionLogValue.decode(value, version, 2)
+    try:
+        state = TransactionState(fields.transaction_status)
+    except ValueError:
+        raise Malformed(f"TransactionLogValue v{version}: unknown status {fields.transaction_status}") from None
+    metadata = TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=fields.producer_id,
+        producer_epoch=fields.producer_epoch,
+        previous_producer_id=fields.previous_producer_id,
+        next_producer_id=fields.next_producer_id,
+        last_producer_epoch=fields.last_producer_epoch,
+        timeout_ms=fields.transaction_timeout_ms,
+        state=state,
+        partitions=frozenset(
+            (topic.topic, index) for topic in fields.transaction_partitions or () for index in topic.partition_ids
+        ),
+        start_ms=fields.transaction_start_timestamp_ms,
+        last_update_ms=fields.transaction_last_update_timestamp_ms,
+        client_transaction_version=fields.client_transaction_version,
+    )
+    key = TransactionLogKey(transactional_id=metadata.transactional_id)
+    return TransactionRecord(
+        KEY_TYPE, key, fields, version, transactional_id=metadata.transactional_id, metadata=metadata
+    )
+
+
+def as_reloaded(metadata: TransactionMetadata, *, value_version: int, with_last_epoch: bool) -> TransactionMetadata:
+    """What is left of `metadata` after it went through the log: without what the record does not carry."""
+    record = record_of(metadata, value_version=value_version, with_last_epoch=with_last_epoch)
+    value = record.value_bytes()
+    decoded = decode(record.key_bytes(), value)
+    assert decoded is not None
+    assert decoded.metadata is not None
+    return decoded.metadata
+
+
+def _grouped(partitions: frozenset[TopicPartition]) -> list[TransactionLogValue.PartitionsSchema]:
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, index in sorted(partitions):
+        by_topic[topic].append(index)
+    return [TransactionLogValue.PartitionsSchema(topic=t, partition_ids=ids) for t, ids in by_topic.items()]

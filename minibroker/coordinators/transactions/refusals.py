@@ -1,0 +1,48 @@
+"""Refusals that look different on the wire depending on API, version and semantics."""
+
+from __future__ import annotations
+
+from minibroker.coordinators.transactions.metadata import NO_PRODUCER_EPOCH, Entry, ProducerIdAndEpoch
+from minibroker.coordinators.transactions.shard import TransactionShard
+from minibroker.coordinators.transactions.states import COMPLETE_ABORT, PREPARE_ABORT
+from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, Ending, Semantics
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+INIT_PRODUCER_ID = 22
+
+FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
+"""First version of each API that knows PRODUCER_FENCED; below it the code is INVALID_PRODUCER_EPOCH (KIP-588)."""
+
+
+class Fenced(ApiError):
+    """PRODUCER_FENCED. timed_out: the epoch is the one that a timeout of the transaction bumped away, and nobody has
+    claimed the new one yet."""
+
+    def __init__(self, message: str, *, timed_out: bool) -> None:
+        super().__init__(ErrorCode.PRODUCER_FENCED, message)
+        self.timed_out = timed_out
+
+
+def fenced(shard: TransactionShard, entry: Entry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
+    """`offered` is shut out of `entry`; the text says what was expected and what came."""
+    metadata = entry.metadata
+    timed_out = (
+        metadata.state in (PREPARE_ABORT, COMPLETE_ABORT)
+        and offered.producer_id == metadata.producer_id
+        and entry.last_epoch != NO_PRODUCER_EPOCH
+        and offered.producer_epoch == entry.last_epoch == entry.epoch - 1
+    )
+    return Fenced(f"{offered} {why}: {metadata.transactional_id} is {entry}", timed_out=timed_out)
+
+
+def wire_code(error: ApiError, semantics: Semantics, api_key: int, version: int, ending: Ending | None = None) -> int:
+    """The code of `error` in a response of `api_key` in `version`; `ending` is EndTxn's."""
+    if error.code is not ErrorCode.PRODUCER_FENCED:
+        return error.code
+    if isinstance(error, Fenced) and error.timed_out:
+        code = semantics.timed_out_code(api_key, version, ending)
+        if code is not None:
+            return code
+    if version < FENCED_SINCE.get(api_key, 0):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return semantics.fenced_code

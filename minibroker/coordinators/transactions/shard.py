@@ -1,0 +1,172 @@
+"""The transactional ids of one partition of ``__transaction_state``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.coordinators.transactions import records
+from minibroker.coordinators.transactions.metadata import Entry, TransactionMetadata
+from minibroker.coordinators.transactions.records import TransactionRecord
+from minibroker.coordinators.transactions.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    PREPARE_COMMIT,
+    PREPARED,
+)
+from minibroker.semantics import KAFKA, Semantics
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionConfig:
+    """What the coordinator is told from outside. transaction_version: the finalized feature level."""
+
+    semantics: Semantics = KAFKA
+    transaction_version: int = 2
+    max_timeout_ms: int = 900_000
+    id_expiration_ms: int = 604_800_000
+    two_phase_commit_enabled: bool = False
+
+    @property
+    def value_version(self) -> int:
+        """Version of the transaction state message to write (TransactionVersion.transactionLogValueVersion)."""
+        return 1 if self.transaction_version >= 1 else 0
+
+
+class ProducerIdSource(Protocol):
+    def take(self) -> int:
+        """A producer id never given out before; raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while there is none."""
+        ...
+
+
+class TransactionShard:
+    """State of one partition, and the bookkeeping every decision shares.
+
+    on_prepared(transactional id) is called whenever markers are due: after a Prepare* record became durable, and after
+    loading one.
+    """
+
+    __slots__ = ("config", "coordinator_epoch", "entries", "index", "on_prepared")
+
+    def __init__(
+        self,
+        index: int,
+        coordinator_epoch: int,
+        config: TransactionConfig,
+        on_prepared: Callable[[TransactionShard, str], None] | None = None,
+    ) -> None:
+        self.index = index
+        self.coordinator_epoch = coordinator_epoch
+        self.config = config
+        self.on_prepared = on_prepared
+        self.entries: dict[str, Entry] = {}
+
+    # -- what the host calls ---------------------------------------------------------------------------------------
+
+    def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
+        return records.decode(key, value)
+
+    def replay(
+        self,
+        record: CoordinatorRecord,
+        *,
+        offset: int = -1,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        transactional: bool = False,
+    ) -> None:
+        """Apply one durable record; the only writer of durable state."""
+        assert isinstance(record, TransactionRecord)
+        metadata = record.metadata
+        if metadata is None:
+            self.entries.pop(record.transactional_id, None)
+            return
+        entry = self.entries.get(record.transactional_id)
+        if entry is None:
+            self.entries[record.transactional_id] = Entry(metadata)
+            return
+        entry.metadata = metadata
+        entry.nascent = False
+        volatile = entry.volatile
+        volatile.pending_state = None
+        volatile.fence_epoch = None
+        volatile.failed_epoch_fence = False
+
+    def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """``__transaction_state`` never takes part in a transaction: nothing to apply."""
+
+    def loaded(self) -> None:
+        """Resume what was prepared when the log was last written to: the same markers, from this leader's epoch."""
+        for transactional_id, entry in list(self.entries.items()):
+            if entry.metadata.state in PREPARED:
+                self._begin_markers(transactional_id, entry)
+
+    def resigned(self) -> None:
+        self.entries.clear()
+
+    # -- what decisions share --------------------------------------------------------------------------------------
+
+    def entry(self, transactional_id: str) -> Entry:
+        """Raises ApiError(INVALID_PRODUCER_ID_MAPPING) for an id this coordinator does not know."""
+        entry = self.entries.get(transactional_id)
+        if entry is None:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"transactional id {transactional_id} has no producer id"
+            )
+        return entry
+
+    def record_of(self, metadata: TransactionMetadata) -> TransactionRecord:
+        config = self.config
+        return records.record_of(
+            metadata, value_version=config.value_version, with_last_epoch=config.semantics.persist_last_epoch
+        )
+
+    def write(
+        self, entry: Entry, metadata: TransactionMetadata, response: R, *, fence_epoch: int | None = None
+    ) -> Outcome[R]:
+        """Move `entry` to `metadata` once it is durable; until then its state is pending.
+
+        fence_epoch: the epoch to fence with from now on, even if the append fails (below transaction.version 2).
+        """
+        volatile = entry.volatile
+
+        def before_append() -> None:
+            volatile.pending_state = metadata.state
+            if fence_epoch is not None:
+                volatile.fence_epoch = fence_epoch
+
+        def on_abandon() -> None:
+            volatile.pending_state = None
+            if fence_epoch is not None:
+                volatile.failed_epoch_fence = True
+
+        def after_commit() -> None:
+            if metadata.state in PREPARED:
+                self._begin_markers(metadata.transactional_id, entry)
+
+        return Outcome(
+            response=response,
+            records=(self.record_of(metadata),),
+            before_append=before_append,
+            on_abandon=on_abandon,
+            after_commit=after_commit,
+        )
+
+    def _begin_markers(self, transactional_id: str, entry: Entry) -> None:
+        # Kafka prepares the completion in the very callback that caches Prepare*: requests see a pending transition for
+        # the whole marker phase.
+        volatile = entry.volatile
+        volatile.pending_state = COMPLETE_COMMIT if entry.metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
+        volatile.missing_markers = set(entry.metadata.partitions)
+        if self.on_prepared is not None:
+            self.on_prepared(self, transactional_id)
+
+
+def durable_state(entries: Iterable[Entry]) -> dict[str, TransactionMetadata]:
+    """What a reload must give back, before what the record format leaves out."""
+    return {entry.metadata.transactional_id: entry.metadata for entry in entries if not entry.nascent}

@@ -1,0 +1,175 @@
+"""The next durable state of a transactional id, one function per way (Kafka's TransactionMetadata.prepare…).
+
+Each takes the id as it is and returns new metadata; nothing is changed. The previous producer id is set on every way to
+the one held before it, so it differs from the producer id only right after a rotation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minibroker.coordinators.transactions.metadata import (
+    MAX_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Entry,
+    TopicPartition,
+    TransactionMetadata,
+)
+from minibroker.coordinators.transactions.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_COMMIT,
+    TransactionState,
+    require_legal,
+)
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+EPOCH_BUMP_VERSION = 2
+"""First transaction.version in which every end of a transaction bumps the epoch (KIP-890)."""
+
+
+def _from(entry: Entry, to: TransactionState) -> TransactionMetadata:
+    metadata = entry.metadata
+    require_legal(metadata.transactional_id, metadata.state, to)
+    return metadata
+
+
+def bumped(
+    entry: Entry, *, producer_epoch: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
+) -> TransactionMetadata:
+    """InitProducerId that keeps the producer id."""
+    metadata = _from(entry, EMPTY)
+    return replace(
+        metadata,
+        producer_epoch=producer_epoch,
+        last_producer_epoch=last_producer_epoch,
+        previous_producer_id=metadata.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        timeout_ms=timeout_ms,
+        state=EMPTY,
+        partitions=frozenset(),
+        start_ms=NO_TIMESTAMP,
+        last_update_ms=now_ms,
+    )
+
+
+def rotated(
+    entry: Entry, *, producer_id: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
+) -> TransactionMetadata:
+    """InitProducerId that gives a new producer id, because the epochs of the old one are used up."""
+    metadata = _from(entry, EMPTY)
+    return replace(
+        metadata,
+        producer_id=producer_id,
+        producer_epoch=0,
+        last_producer_epoch=last_producer_epoch,
+        previous_producer_id=metadata.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        timeout_ms=timeout_ms,
+        state=EMPTY,
+        partitions=frozenset(),
+        start_ms=NO_TIMESTAMP,
+        last_update_ms=now_ms,
+    )
+
+
+def with_partitions(
+    entry: Entry, added: frozenset[TopicPartition], *, transaction_version: int, now_ms: int
+) -> TransactionMetadata:
+    """Partitions join the transaction; the first ones begin it."""
+    metadata = _from(entry, ONGOING)
+    return replace(
+        metadata,
+        producer_epoch=entry.epoch,
+        last_producer_epoch=entry.last_epoch,
+        previous_producer_id=metadata.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        state=ONGOING,
+        partitions=metadata.partitions | added,
+        start_ms=metadata.start_ms if metadata.state is ONGOING else now_ms,
+        last_update_ms=now_ms,
+        client_transaction_version=transaction_version,
+    )
+
+
+def prepared(
+    entry: Entry, to: TransactionState, *, transaction_version: int, next_producer_id: int, now_ms: int
+) -> TransactionMetadata:
+    """The end of a transaction is decided; below transaction.version 2 the epoch stays."""
+    metadata = _from(entry, to)
+    epoch, last_epoch = entry.epoch, entry.last_epoch
+    if transaction_version >= EPOCH_BUMP_VERSION:
+        epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
+    return replace(
+        metadata,
+        producer_epoch=epoch,
+        last_producer_epoch=last_epoch,
+        previous_producer_id=metadata.producer_id,
+        next_producer_id=next_producer_id,
+        state=to,
+        # An abort with nothing open has no start of its own.
+        start_ms=metadata.start_ms if metadata.state is ONGOING else now_ms,
+        last_update_ms=now_ms,
+        client_transaction_version=transaction_version,
+    )
+
+
+def fence_epoch(entry: Entry) -> int:
+    """The epoch that shuts the running producer out.
+
+    Raises ApiError(UNKNOWN_SERVER_ERROR) at 32767. After a fence whose append failed it is not raised again: nobody
+    ever got the epoch (KAFKA-9666).
+    """
+    if entry.epoch == MAX_EPOCH:
+        raise ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"cannot fence {entry.metadata.transactional_id}: epoch {MAX_EPOCH} is the last there is",
+        )
+    return entry.epoch if entry.volatile.failed_epoch_fence else entry.epoch + 1
+
+
+def fenced(
+    entry: Entry, to: TransactionState, *, epoch: int, keep_last_epoch: bool, transaction_version: int, now_ms: int
+) -> TransactionMetadata:
+    """The coordinator aborts below transaction.version 2: the epoch is `epoch`, and the old one forgotten or kept."""
+    metadata = _from(entry, to)
+    return replace(
+        metadata,
+        producer_epoch=epoch,
+        last_producer_epoch=metadata.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH,
+        previous_producer_id=metadata.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        state=to,
+        last_update_ms=now_ms,
+        client_transaction_version=transaction_version,
+    )
+
+
+def completed(entry: Entry, *, now_ms: int) -> TransactionMetadata:
+    """Every marker is written. A producer id allocated while preparing takes over at epoch 0; the last epoch stays what
+    the client saw."""
+    metadata = entry.metadata
+    to = COMPLETE_COMMIT if metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
+    require_legal(metadata.transactional_id, metadata.state, to)
+    producer = after_completion(metadata)
+    return replace(
+        metadata,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        previous_producer_id=metadata.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+        state=to,
+        partitions=frozenset(),
+        last_update_ms=now_ms,
+    )
+
+
+def after_completion(metadata: TransactionMetadata) -> tuple[int, int]:
+    """(producer id, epoch) that Complete* will hold, which is what EndTxn v5+ answers already while preparing."""
+    if metadata.client_transaction_version >= EPOCH_BUMP_VERSION and metadata.next_producer_id != NO_PRODUCER_ID:
+        return metadata.next_producer_id, 0
+    return metadata.producer_id, metadata.producer_epoch

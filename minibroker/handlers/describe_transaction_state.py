@@ -1,0 +1,44 @@
+"""DescribeTransactionState (key 10001, v0): KIP-360's call for a leader that meets an unknown producer.
+
+Kafka never shipped it; the key lies outside Kafka's range. One result per transactional id, with one error: NONE,
+COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND, TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from minibroker.coordinators.transactions import queries
+from minibroker.handlers.context import RequestContext
+from minibroker.logs import get_logger
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.transactions import (
+    DescribeTransactionStateRequest,
+    DescribeTransactionStateResponse,
+)
+
+log = get_logger(__name__)
+
+_State = DescribeTransactionStateResponse.TransactionState
+_Topic = DescribeTransactionStateResponse.TopicData
+
+
+def handle(ctx: RequestContext, request: DescribeTransactionStateRequest) -> DescribeTransactionStateResponse:
+    return DescribeTransactionStateResponse(
+        transaction_states=[_describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
+    )
+
+
+def _describe(ctx: RequestContext, transactional_id: str) -> _State:
+    try:
+        entry = ctx.broker.transactions.describe(transactional_id)
+    except ApiError as error:
+        log.debug("DescribeTransactionState of %s refused: %s", transactional_id, error)
+        # KIP-360 has no code for an empty id; nobody can own one.
+        code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if error.code is ErrorCode.INVALID_REQUEST else error.code
+        return _State(error_code=code, transactional_id=transactional_id)
+    return _State(
+        transactional_id=transactional_id,
+        transaction_state=entry.metadata.state.label,
+        producer_id=entry.metadata.producer_id,
+        producer_epoch=entry.epoch,
+        topics=[_Topic(topic=topic, partitions=indexes) for topic, indexes in queries.partitions_of(entry)],
+    )

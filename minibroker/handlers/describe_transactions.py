@@ -1,0 +1,87 @@
+"""DescribeTransactions and ListTransactions (keys 65, 66): what the coordinator knows (KIP-664, KIP-994, KIP-1152).
+
+ListTransactions v1 filters by duration, v2 by a pattern of the whole transactional id. Errors: INVALID_REQUEST,
+COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND, INVALID_REGULAR_EXPRESSION.
+"""
+
+from __future__ import annotations
+
+from minibroker.coordinators.transactions import queries
+from minibroker.coordinators.transactions.states import BY_LABEL
+from minibroker.handlers.context import RequestContext
+from minibroker.logs import get_logger
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+log = get_logger(__name__)
+
+_Described = DescribeTransactionsResponse.TransactionState
+_Topic = DescribeTransactionsResponse.TopicData
+_Listed = ListTransactionsResponse.TransactionState
+
+
+def handle_describe(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
+    )
+
+
+def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
+    try:
+        entry = ctx.broker.transactions.describe(transactional_id)
+    except ApiError as error:
+        log.debug("DescribeTransactions of %s refused: %s", transactional_id, error)
+        return _Described(
+            error_code=error.code,
+            transactional_id=transactional_id,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=[],
+        )
+    metadata = entry.metadata
+    return _Described(
+        transactional_id=transactional_id,
+        transaction_state=metadata.state.label,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=queries.start_of(entry),
+        producer_id=metadata.producer_id,
+        producer_epoch=entry.epoch,
+        topics=[_Topic(topic=topic, partitions=indexes) for topic, indexes in queries.partitions_of(entry)],
+    )
+
+
+def handle_list(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    """Unknown state names are given back and match nothing."""
+    unknown: list[str] = []
+    try:
+        wanted = queries.TransactionFilter(
+            states=frozenset(request.state_filters),
+            producer_ids=frozenset(request.producer_id_filters),
+            longer_than_ms=request.duration_filter,
+            pattern=queries.compile_pattern(request.transactional_id_pattern),
+        )
+        found = ctx.broker.transactions.list(wanted)
+        unknown = [name for name in request.state_filters if name not in BY_LABEL]
+    except ApiError as error:
+        log.debug("ListTransactions refused: %s", error)
+        return ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
+    return ListTransactionsResponse(
+        error_code=ErrorCode.NONE,
+        unknown_state_filters=unknown,
+        transaction_states=[
+            _Listed(
+                transactional_id=transactional_id,
+                producer_id=entry.metadata.producer_id,
+                transaction_state=entry.metadata.state.label,
+            )
+            for transactional_id, entry in found
+        ],
+    )

@@ -1,0 +1,48 @@
+"""InitProducerId (key 22): a producer id and epoch, for an idempotent producer or for a transactional id.
+
+Versions 0-5 stable; v6 (two-phase commit, KIP-939) behind unstable.api.versions.enable. v3 takes the producer's own id
+and epoch (KIP-360), v4 knows PRODUCER_FENCED (below: INVALID_PRODUCER_EPOCH). Errors: see
+`coordinators.transactions.init_producer_id`; INVALID_REQUEST for an empty id or only one of producer id and epoch.
+"""
+
+from __future__ import annotations
+
+from minibroker.coordinators.transactions.metadata import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerIdAndEpoch,
+)
+from minibroker.coordinators.transactions.refusals import INIT_PRODUCER_ID, wire_code
+from minibroker.handlers.context import RequestContext
+from minibroker.logs import get_logger
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+
+log = get_logger(__name__)
+
+
+async def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    try:
+        producer = await ctx.broker.transactions.init_producer_id(
+            request.transactional_id,
+            request.transaction_timeout_ms,
+            _expected(request),
+            enable_two_phase_commit=request.enable2_pc,
+            keep_prepared_transaction=request.keep_prepared_txn,
+        )
+    except ApiError as error:
+        log.debug("InitProducerId v%d of %s refused: %s", ctx.api_version, request.transactional_id, error)
+        code = wire_code(error, ctx.broker.semantics, INIT_PRODUCER_ID, ctx.api_version)
+        return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+
+def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
+    if request.producer_id == NO_PRODUCER_ID and request.producer_epoch == NO_PRODUCER_EPOCH:
+        return None
+    if request.producer_id == NO_PRODUCER_ID or request.producer_epoch == NO_PRODUCER_EPOCH:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {request.producer_id} and epoch {request.producer_epoch} go together or not at all",
+        )
+    return ProducerIdAndEpoch(request.producer_id, request.producer_epoch)

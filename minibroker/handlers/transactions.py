@@ -1,0 +1,238 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn and EndTxn (keys 24, 25, 26).
+
+AddPartitionsToTxn v0-3 is what clients send; v4-5 carries several transactions and comes from partition leaders
+(KIP-890). PRODUCER_FENCED from v2 of each on, INVALID_PRODUCER_EPOCH below; EndTxn v5 bumps the epoch and answers it.
+Kafka: KafkaApis.handleAddPartitionsToTxnRequest, handleAddOffsetsToTxnRequest, handleEndTxnRequest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC
+from minibroker.coordinators.hashing import partition_for
+from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
+from minibroker.coordinators.transactions.refusals import wire_code
+from minibroker.handlers.context import Answer, RequestContext
+from minibroker.logs import get_logger
+from minibroker.runtime.deferred import Deferred, gather
+from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, Ending
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+)
+
+log = get_logger(__name__)
+
+BATCHED_SINCE: Final = 4
+EPOCH_BUMP_SINCE: Final = 5
+
+_Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+_Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+_Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+_TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+
+_NONE: Final = int(ErrorCode.NONE)
+
+
+# -- AddPartitionsToTxn ------------------------------------------------------------------------------------------------
+
+
+def handle_add_partitions(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Answer:
+    """Every partition of a transaction gets the same code, except where one does not exist: then nothing is added."""
+    if ctx.api_version < BATCHED_SINCE:
+        return _add_for_client(ctx, request)
+    results = [_add_for_leader(ctx, transaction) for transaction in request.transactions]
+    if all(result.done for result in results):
+        return AddPartitionsToTxnResponse(results_by_transaction=[result.result() for result in results])
+    answer: Deferred[AddPartitionsToTxnResponse] = Deferred()
+    gather(results).then(lambda done: answer.resolve(AddPartitionsToTxnResponse(results_by_transaction=done.result())))
+    return answer
+
+
+def _add_for_client(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Answer:
+    topics = request.v3_and_below_topics
+    added = _add(
+        ctx,
+        request.v3_and_below_transactional_id,
+        ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        topics,
+        transaction_version=0,
+    )
+    if added.done:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=added.result())
+    answer: Deferred[AddPartitionsToTxnResponse] = Deferred()
+    added.then(lambda done: answer.resolve(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=done.result())))
+    return answer
+
+
+def _add_for_leader(ctx: RequestContext, transaction: _Transaction) -> Deferred[_Result]:
+    producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
+    topic_results: Deferred[list[_TopicResult]]
+    if transaction.verify_only:
+        topic_results = Deferred()
+        topic_results.resolve(_verify(ctx, transaction.transactional_id, producer, transaction.topics))
+    else:
+        topic_results = _add(ctx, transaction.transactional_id, producer, transaction.topics, transaction_version=2)
+    result: Deferred[_Result] = Deferred()
+    topic_results.then(
+        lambda done: result.resolve(_Result(transactional_id=transaction.transactional_id, topic_results=done.result()))
+    )
+    return result
+
+
+def _add(
+    ctx: RequestContext,
+    transactional_id: str,
+    producer: ProducerIdAndEpoch,
+    topics: Sequence[_Topic],
+    *,
+    transaction_version: int,
+) -> Deferred[list[_TopicResult]]:
+    answer: Deferred[list[_TopicResult]] = Deferred()
+    missing = _missing(ctx, topics)
+    if missing:
+        answer.resolve(_refused_for_missing(topics, missing))
+        return answer
+    partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
+    try:
+        added = ctx.broker.transactions.add_partitions(
+            transactional_id, producer, partitions, transaction_version=transaction_version
+        )
+    except ApiError as error:
+        answer.resolve(_same(topics, _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)))
+        return answer
+
+    def done(result: Deferred[None]) -> None:
+        try:
+            result.result()
+        except ApiError as error:
+            answer.resolve(_same(topics, _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)))
+        else:
+            answer.resolve(_same(topics, _NONE))
+
+    added.then(done)
+    return answer
+
+
+def _verify(
+    ctx: RequestContext, transactional_id: str, producer: ProducerIdAndEpoch, topics: Sequence[_Topic]
+) -> list[_TopicResult]:
+    missing = _missing(ctx, topics)
+    if missing:
+        return _refused_for_missing(topics, missing)
+    partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
+    try:
+        codes = ctx.broker.transactions.verify_partitions(transactional_id, producer, partitions)
+    except ApiError as error:
+        return _same(topics, _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error))
+    return [
+        _TopicResult(
+            name=topic.name,
+            results_by_partition=[
+                _PartitionResult(partition_index=index, partition_error_code=codes[topic.name, index])
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _missing(ctx: RequestContext, topics: Sequence[_Topic]) -> set[TopicPartition]:
+    known = ctx.broker.image.topics
+    missing = set()
+    for topic in topics:
+        image = known.get(topic.name)
+        count = 0 if image is None else len(image.partitions)
+        for index in topic.partitions:
+            if not 0 <= index < count:
+                missing.add((topic.name, index))
+    return missing
+
+
+def _refused_for_missing(topics: Sequence[_Topic], missing: set[TopicPartition]) -> list[_TopicResult]:
+    return [
+        _TopicResult(
+            name=topic.name,
+            results_by_partition=[
+                _PartitionResult(
+                    partition_index=index,
+                    partition_error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if (topic.name, index) in missing
+                    else ErrorCode.OPERATION_NOT_ATTEMPTED,
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _same(topics: Sequence[_Topic], code: int) -> list[_TopicResult]:
+    return [
+        _TopicResult(
+            name=topic.name,
+            results_by_partition=[
+                _PartitionResult(partition_index=index, partition_error_code=code) for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+# -- AddOffsetsToTxn ---------------------------------------------------------------------------------------------------
+
+
+async def handle_add_offsets(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    """The group's partition of ``__consumer_offsets`` joins the transaction."""
+    partition = (CONSUMER_OFFSETS_TOPIC, partition_for(request.group_id, _offsets_partition_count(ctx)))
+    try:
+        await ctx.broker.transactions.add_partitions(
+            request.transactional_id,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            [partition],
+            transaction_version=0,
+        )
+    except ApiError as error:
+        code = _refusal(ctx, ADD_OFFSETS_TO_TXN, request.transactional_id, error)
+        return AddOffsetsToTxnResponse(error_code=code)
+    return AddOffsetsToTxnResponse()
+
+
+def _offsets_partition_count(ctx: RequestContext) -> int:
+    image = ctx.broker.image.topics.get(CONSUMER_OFFSETS_TOPIC)
+    return ctx.broker.settings.int("offsets.topic.num.partitions") if image is None else len(image.partitions)
+
+
+# -- EndTxn ------------------------------------------------------------------------------------------------------------
+
+
+async def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    """Answered when the decision is durable; the markers follow on their own."""
+    try:
+        producer = await ctx.broker.transactions.end_txn(
+            request.transactional_id,
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            commit=request.committed,
+            transaction_version=2 if ctx.api_version >= EPOCH_BUMP_SINCE else 0,
+        )
+    except ApiError as error:
+        ending: Ending = "commit" if request.committed else "abort"
+        return EndTxnResponse(error_code=_refusal(ctx, END_TXN, request.transactional_id, error, ending))
+    return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+
+def _refusal(
+    ctx: RequestContext, api_key: int, transactional_id: str, error: ApiError, ending: Ending | None = None
+) -> int:
+    log.debug("API %d v%d of %s refused: %s", api_key, ctx.api_version, transactional_id, error)
+    if ctx.inter_broker:
+        return error.code  # leaders translate for their clients
+    return wire_code(error, ctx.broker.semantics, api_key, ctx.api_version, ending)

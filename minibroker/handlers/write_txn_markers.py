@@ -1,0 +1,112 @@
+"""WriteTxnMarkers (key 27, v1-2): end a transaction on partitions this broker leads.
+
+Sent by transaction coordinators, and by admin clients to abort a hanging transaction. v2 carries the transaction
+version that decides how the epoch is checked (KIP-1228). Errors per partition: UNKNOWN_TOPIC_OR_PARTITION,
+NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR,
+UNKNOWN_SERVER_ERROR (epoch or transaction version -1). Kafka: KafkaApis.handleWriteTxnMarkersRequest.
+"""
+
+from __future__ import annotations
+
+from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC
+from minibroker.coordinators.transactions.metadata import TopicPartition
+from minibroker.handlers.context import Answer, RequestContext
+from minibroker.logs import get_logger
+from minibroker.runtime.deferred import Deferred, spawn
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from minibroker_protocol.records import end_txn_marker
+from minibroker_storage.origin import Origin
+
+log = get_logger(__name__)
+
+_Marker = WriteTxnMarkersRequest.WritableTxnMarker
+_MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
+_TopicResult = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+_PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+
+_COORDINATOR_ERRORS = frozenset(
+    {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+)
+
+# Codes per producer id: Kafka merges markers of one producer in a request.
+_Codes = dict[int, dict[TopicPartition, int]]
+
+
+def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
+    """Answered when every marker is below its partition's high watermark."""
+    codes: _Codes = {}
+    waiting: list[tuple[dict[TopicPartition, int], TopicPartition, Deferred[None]]] = []
+    for marker in request.markers:
+        of_producer = codes.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                partition = (topic.name, index)
+                try:
+                    written = _write(ctx, marker, partition)
+                except ApiError as error:
+                    of_producer[partition] = _refusal(marker, partition, error)
+                    continue
+                of_producer[partition] = ErrorCode.NONE
+                if not written.done:
+                    waiting.append((of_producer, partition, written))
+    if not waiting:
+        return _response(codes)
+    return spawn(_when_replicated(codes, waiting))
+
+
+async def _when_replicated(
+    codes: _Codes, waiting: list[tuple[dict[TopicPartition, int], TopicPartition, Deferred[None]]]
+) -> WriteTxnMarkersResponse:
+    for of_producer, partition, written in waiting:
+        try:
+            await written
+        except ApiError as error:
+            of_producer[partition] = error.code
+    return _response(codes)
+
+
+def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Deferred[None]:
+    topic, index = target
+    partition = ctx.broker.partition(topic, index)
+    if marker.producer_epoch < 0 or marker.transaction_version < 0:
+        # Kafka fails on them while it builds or checks the batch.
+        raise ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"a marker needs an epoch and a transaction version: {marker.producer_epoch}, {marker.transaction_version}",
+        )
+    batch = end_txn_marker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        commit=marker.transaction_result,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp_ms=ctx.broker.clock.now_ms(),
+    )
+    info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=marker.transaction_version)
+    if topic == CONSUMER_OFFSETS_TOPIC:
+        ctx.broker.groups.complete_transaction(
+            index, marker.producer_id, marker.producer_epoch, marker.transaction_result
+        )
+    return partition.when_high_watermark(info.last_offset + 1)
+
+
+def _refusal(marker: _Marker, target: TopicPartition, error: ApiError) -> int:
+    log.debug("marker of producer id %d for %s-%d refused: %s", marker.producer_id, *target, error)
+    if target[0] == CONSUMER_OFFSETS_TOPIC and error.code in _COORDINATOR_ERRORS:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return error.code
+
+
+def _response(codes: _Codes) -> WriteTxnMarkersResponse:
+    markers = []
+    for producer_id, of_producer in codes.items():
+        topics: dict[str, list[_PartitionResult]] = {}
+        for (topic, index), code in of_producer.items():
+            topics.setdefault(topic, []).append(_PartitionResult(partition_index=index, error_code=code))
+        markers.append(
+            _MarkerResult(
+                producer_id=producer_id,
+                topics=[_TopicResult(name=name, partitions=results) for name, results in topics.items()],
+            )
+        )
+    return WriteTxnMarkersResponse(markers=markers)
