@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import (
     BatchHeader,
     ControlType,
@@ -124,3 +128,12 @@ def _bytes(value: bytes | bytearray | memoryview | None) -> bytes | None:
 def tree(disk: Disk, path: str) -> dict[str, bytes]:
     """Every file of a directory."""
     return {name: disk.read_bytes(join(path, name)) for name in disk.list(path)}
+
+
+@contextmanager
+def refused(code: ErrorCode) -> Iterator[None]:
+    """Expects an ApiError with this code and a reason."""
+    with pytest.raises(ApiError) as found:
+        yield
+    assert found.value.code is code, found.value
+    assert found.value.message

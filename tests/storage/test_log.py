@@ -1,0 +1,491 @@
+"""Appending to, reading from and shortening one partition's log."""
+
+import struct
+
+import pytest
+from logs import NOW, RULES, TOPIC_ID, append, batch, batches, end_transaction, open_log, refused, tree, values
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import Record, build_batch, iter_batches, parse_header
+from minibroker_storage.config import LogConfig
+from minibroker_storage.log import PartitionLog
+from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.origin import Origin
+
+SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, segment_index_bytes=1024)
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+# -- append and read
+
+
+def test_offsets_are_given_in_order_and_read_back(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    first = append(log, batch(b"a", b"b"))
+    second = append(log, batch(b"c"))
+    assert (first.base_offset, first.last_offset, second.base_offset) == (0, 1, 2)
+    assert (first.log_append_time_ms, first.max_timestamp, first.duplicate) == (-1, NOW, False)
+    assert [value for _, value in values(log)] == [b"a", b"b", b"c"]
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (3, 3, 3)
+
+
+def test_a_read_only_buffer_is_appended_and_left_alone(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"x"))
+    data = bytes(batch(b"a"))
+    kept = bytes(data)
+    append(log, data, leader_epoch=7)
+    stored = parse_header(next(batches(log, 1))[0])
+    assert (stored.base_offset, stored.partition_leader_epoch) == (1, 7)
+    assert data == kept
+
+
+def test_reads_are_slices_that_may_end_within_a_batch(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    sizes = [len(batch(b"v" * 10)), len(batch(b"w" * 10))]
+    append(log, batch(b"v" * 10))
+    append(log, batch(b"w" * 10))
+    assert len(log.read(0, 1, bound=2)) == sizes[0]
+    assert len(log.read(0, 1, bound=2, min_one_message=False)) == 0
+    assert len(log.read(0, sizes[0] + 30, bound=2, min_one_message=False)) == sizes[0] + 30
+    assert len(log.read(0, 10**6, bound=1)) == sizes[0]
+    assert len(log.read(0, 10**6, bound=2)) == sum(sizes)
+    assert len(log.read(0, 10**6, bound=0)) == 0
+    assert len(log.read(2, 10**6, bound=2)) == 0
+
+
+def test_reading_inside_a_batch_gives_the_whole_batch(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", b"b", b"c"))
+    assert parse_header(log.read(2, 100, bound=3).records).base_offset == 0
+
+
+@pytest.mark.parametrize("offset", [-1, 4])
+def test_reading_outside_the_log_is_refused(disk: MemoryDisk, offset: int) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", b"b", b"c"))
+    with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
+        log.read(offset, 100, bound=3)
+
+
+def test_bytes_between_counts_what_a_reader_could_have(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    sizes = [len(batch(b"x" * (i * 20))) for i in range(12)]
+    for i in range(12):
+        append(log, batch(b"x" * (i * 20)))
+    assert len(log.segments) > 3
+    for start in range(13):
+        for end in range(13):
+            assert log.bytes_between(start, end) == sum(sizes[start:end])
+
+
+def test_log_append_time_is_the_broker_s(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=LogConfig(message_timestamp_type="LogAppendTime"))
+    info = append(log, batch(b"a", timestamp=5), now_ms=NOW + 9)
+    assert info.log_append_time_ms == NOW + 9
+    assert log.offset_for_timestamp(NOW, 10) is not None
+    found = log.max_timestamp_offset(10)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (0, NOW + 9)
+
+
+def test_a_refused_batch_leaves_no_trace(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", pid=1))
+    before = tree(disk, "t-0"), log.log_end_offset, log.producers.active()
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        append(log, batch(b"b", pid=1, seq=7))
+    with refused(ErrorCode.CORRUPT_MESSAGE):
+        append(log, batch(b"b")[:-1] + b"\xff")
+    assert before == (tree(disk, "t-0"), log.log_end_offset, log.producers.active())
+
+
+def test_a_duplicate_is_answered_with_its_old_offsets(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"x"))
+    append(log, batch(b"a", b"b", pid=1))
+    append(log, batch(b"c", pid=1, seq=2))
+    again = append(log, batch(b"a", b"b", pid=1))
+    assert (again.base_offset, again.last_offset, again.duplicate) == (1, 2, True)
+    assert again.log_append_time_ms == NOW  # the original's largest timestamp, also on a CreateTime topic
+    assert log.log_end_offset == 4
+
+
+# -- transactions
+
+
+def test_an_open_transaction_holds_the_last_stable_offset(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"plain"))
+    append(log, batch(b"a", pid=1, txn=True))
+    append(log, batch(b"b", pid=2, txn=True))
+    append(log, batch(b"plain"))
+    assert (log.high_watermark, log.last_stable_offset) == (4, 1)
+    end_transaction(log, 1, commit=False)
+    assert log.last_stable_offset == 2
+    marker = end_transaction(log, 2, commit=True, replicated=False)
+    assert log.last_stable_offset == 2  # the marker is not below the high watermark yet
+    assert [txn.producer_id for txn in marker.completed_transactions] == [2]
+    assert log.update_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == log.log_end_offset == 6
+    assert [value for _, value in values(log, committed=True)] == [b"plain", b"b", b"plain"]
+    assert len(values(log)) == 4
+
+
+def test_high_watermark_says_whether_anything_moved(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    log.append_as_leader(batch(b"a"), origin=Origin.CLIENT, leader_epoch=0, now_ms=NOW, api_version=9)
+    assert log.high_watermark == 0
+    assert log.update_high_watermark(1)
+    assert not log.update_high_watermark(1)
+    assert not log.update_high_watermark(500)
+    assert log.high_watermark == 1
+
+
+def test_aborted_transactions_of_a_read(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    for pid in range(1, 7):
+        append(log, batch(b"x" * 50, pid=pid, txn=True))  # 2n
+        end_transaction(log, pid, commit=pid % 2 == 0)  # 2n + 1
+    assert len(log.segments) > 2
+    result = log.read(0, 1 << 20, bound=log.last_stable_offset)
+    listed = log.aborted_transactions(0, result)
+    # A read stays in one segment, and so do the aborted transactions it is told of, by the next index entry or base.
+    assert [txn.producer_id for txn in listed] == [1]
+    later = log.read(3, 1 << 20, bound=log.last_stable_offset)
+    assert 1 not in {txn.producer_id for txn in log.aborted_transactions(3, later)}
+    at_marker = log.read(1, 1 << 20, bound=log.last_stable_offset)
+    assert [txn.producer_id for txn in log.aborted_transactions(1, at_marker)][:1] == [1]
+    assert len(values(log, committed=True)) == 3
+
+
+def test_a_transaction_over_segments_is_found_at_its_end(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    append(log, batch(b"x" * 200, pid=1, txn=True))
+    append(log, batch(b"x" * 200, pid=1, seq=1, txn=True))
+    append(log, batch(b"x" * 200, pid=1, seq=2, txn=True))
+    end_transaction(log, 1, commit=False)
+    assert len(log.segments) > 1
+    result = log.read(0, 10, bound=log.last_stable_offset)
+    assert [txn.first_offset for txn in log.aborted_transactions(0, result)] == [0]
+
+
+# -- rolling
+
+
+def test_segments_roll_by_size(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    for _ in range(10):
+        append(log, batch(b"x" * 100))
+    assert all(segment.size <= 400 for segment in log.segments)
+    assert len(log.segments) == 5
+    assert [value for _, value in values(log)] == [b"x" * 100] * 10
+    # Each roll leaves a producer snapshot at the new base.
+    bases = {segment.base_offset for segment in log.segments[1:]}
+    assert {int(name[:20]) for name in disk.list("t-0") if name.endswith(".snapshot")} == bases
+
+
+def test_segments_roll_by_the_time_of_the_messages(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=LogConfig(segment_ms=1000))
+    append(log, batch(timestamp=NOW))
+    append(log, batch(timestamp=NOW + 1000), now_ms=NOW + 5000)
+    assert len(log.segments) == 1
+    append(log, batch(timestamp=NOW + 1001))
+    assert len(log.segments) == 2
+
+
+def test_segments_of_batches_without_time_roll_by_age(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=LogConfig(segment_ms=1000))
+    append(log, batch(timestamp=-1), now_ms=NOW)
+    append(log, batch(timestamp=-1), now_ms=NOW + 1000)
+    assert len(log.segments) == 1
+    append(log, batch(timestamp=-1), now_ms=NOW + 1001)
+    assert len(log.segments) == 2
+
+
+def test_segments_roll_when_an_index_is_full(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=LogConfig(index_interval_bytes=0, segment_index_bytes=24))
+    for i in range(5):
+        append(log, batch(timestamp=NOW + i))
+    assert len(log.segments) > 1
+    assert all(len(segment.offset_index) <= 3 for segment in log.segments)
+    assert len(values(log)) == 5
+
+
+def test_segments_roll_when_offsets_get_too_far_from_the_base(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    far = build_batch([Record(0, NOW, b"k", b"v")], base_offset=1 << 32, leader_epoch=0)
+    log.append_as_follower(batch(b"near", leader_epoch=0), 0, now_ms=NOW)
+    log.append_as_follower(far, 0, now_ms=NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 1 << 32]
+    assert log.read(1, 100, bound=log.log_end_offset).base_offset == 1 << 32  # the gap is stepped over
+
+
+def test_rolling_an_empty_segment_is_no_new_segment(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    log.roll(NOW)
+    assert len(log.segments) == 1
+    append(log, batch())
+    log.roll(NOW)
+    log.roll(NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+
+
+# -- time
+
+
+def test_offsets_by_timestamp_are_exact(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    stamps = [5, 3, 9, 9, 4, 20, 1, 15, 30, 2]
+    for i in range(0, 10, 2):
+        records = [Record(0, NOW + stamps[i], b"k", b"v" * 60), Record(1, NOW + stamps[i + 1], b"k", b"v" * 60)]
+        append(log, build_batch(records, compression=1))
+    assert len(log.segments) > 1
+    for wanted in range(33):
+        expected = next((i for i, stamp in enumerate(stamps) if stamp >= wanted), None)
+        found = log.offset_for_timestamp(NOW + wanted, 10)
+        assert (found.offset if found else None) == expected
+        if found is not None:
+            assert (found.timestamp, found.leader_epoch) == (NOW + stamps[found.offset], 0)
+    newest = log.max_timestamp_offset(10)
+    assert newest is not None
+    assert (newest.offset, newest.timestamp) == (8, NOW + 30)
+    assert log.max_timestamp_offset(8) is None
+    assert log.offset_for_timestamp(NOW + 30, 8) is None
+
+
+def test_no_timestamps_no_offsets(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    assert log.max_timestamp_offset(100) is None
+    append(log, batch(timestamp=-1))
+    assert log.max_timestamp_offset(100) is None
+    assert log.offset_for_timestamp(0, 100) is None
+
+
+# -- shortening
+
+
+def test_delete_records_moves_the_start_into_a_batch(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", b"b", b"c"))
+    append(log, batch(b"d"))
+    assert log.delete_records(2) == 2
+    assert log.delete_records(1) == 2  # never back
+    with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
+        log.read(1, 100, bound=4)
+    assert parse_header(log.read(2, 100, bound=4).records).base_offset == 0
+    assert [value for _, value in values(log)] == [b"c", b"d"]
+    assert log.delete_records(-1) == 4
+    for bad in (5, -2):
+        with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
+            log.delete_records(bad)
+
+
+def test_delete_records_keeps_producers_and_lets_a_transaction_go_on(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", pid=1))
+    append(log, batch(b"b", pid=2, txn=True))
+    append(log, batch(b"c"))
+    log.delete_records(3)
+    assert log.last_stable_offset == 3  # clamped to the start
+    assert append(log, batch(b"a", pid=1)).duplicate
+    assert append(log, batch(b"d", pid=1, seq=1)).base_offset == 3
+    end_transaction(log, 2, commit=True)
+    assert log.last_stable_offset == log.log_end_offset
+
+
+def test_records_of_a_compacted_topic_are_not_deleted(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=LogConfig(cleanup_policy=frozenset({"compact"})))
+    with refused(ErrorCode.POLICY_VIOLATION):
+        log.delete_records(0)
+
+
+def test_truncation_drops_batches_state_and_epochs(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    for i in range(8):
+        append(log, batch(b"x" * 100, pid=1, seq=i), leader_epoch=i // 4)
+    assert not log.truncate_to(8, now_ms=NOW)
+    assert log.truncate_to(5, now_ms=NOW)
+    assert (log.log_end_offset, log.high_watermark) == (5, 5)
+    entry = log.producers.entry(1)
+    assert entry is not None
+    assert entry.last_sequence == 4
+    assert log.leader_epochs.entries == [(0, 0), (1, 4)]
+    assert append(log, batch(b"new", pid=1, seq=5), leader_epoch=1).base_offset == 5
+    assert log.truncate_to(3, now_ms=NOW)
+    assert log.leader_epochs.entries == [(0, 0)]
+    assert len(values(log)) == 3
+    log.close()
+    again = open_log(disk, config=SMALL)
+    assert (again.log_end_offset, again.warnings) == (3, [])
+
+
+def test_truncation_below_an_abort_takes_its_index_entry(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", pid=1, txn=True))
+    end_transaction(log, 1, commit=False)
+    assert len(log.segments[0].txn_index) == 1
+    log.truncate_to(1, now_ms=NOW)
+    assert len(log.segments[0].txn_index) == 0
+    assert disk.size("t-0/00000000000000000000.txnindex") == 0
+    assert log.last_stable_offset == 0  # open again
+    end_transaction(log, 1, commit=False)
+    assert disk.size("t-0/00000000000000000000.txnindex") == 34
+
+
+def test_starting_over_elsewhere(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    for i in range(6):
+        append(log, batch(b"x" * 100, pid=1, seq=i))
+    log.truncate_fully_and_start_at(1000, now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (1000, 1000, 1000)
+    assert log.producers.active() == []
+    assert log.leader_epochs.entries == []
+    assert append(log, batch(b"a")).base_offset == 1000
+    log.close()
+    assert open_log(disk, config=SMALL).log_start_offset == 1000
+
+
+# -- followers
+
+
+def test_a_follower_takes_batches_as_they_are(disk: MemoryDisk) -> None:
+    leader, follower = open_log(disk), open_log(disk, "f-0", topic="f", topic_id=bytes(16))
+    append(leader, batch(b"a", pid=1, txn=True))
+    append(leader, batch(b"b", compression=2))
+    end_transaction(leader, 1, commit=False)
+    data = leader.read(0, 1 << 20, bound=3).records
+    info = follower.append_as_follower(data + data[:40], 3, now_ms=NOW)
+    assert (info.base_offset, info.last_offset) == (0, 2)
+    follower.update_high_watermark(3)
+    assert disk.read_bytes("t-0/00000000000000000000.log") == disk.read_bytes("f-0/00000000000000000000.log")
+    assert follower.producers.active() == leader.producers.active()
+    assert list(follower.segments[0].txn_index) == list(leader.segments[0].txn_index)
+    assert follower.leader_epochs.entries == leader.leader_epochs.entries
+    with refused(ErrorCode.INVALID_RECORD):
+        follower.append_as_follower(data, 3, now_ms=NOW)
+
+
+def test_a_follower_leaves_out_what_a_newer_leader_wrote(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    data = batch(b"a", leader_epoch=1) + batch(b"b", base_offset=1, leader_epoch=2)
+    assert log.append_as_follower(data, 1, now_ms=NOW).last_offset == 0
+    assert log.append_as_follower(b"", 1, now_ms=NOW).last_offset == 0
+    data = batch(b"b", base_offset=1, leader_epoch=1)
+    data[-1] ^= 1
+    with refused(ErrorCode.CORRUPT_MESSAGE):
+        log.append_as_follower(data, 1, now_ms=NOW)
+    assert log.log_end_offset == 1
+
+
+# -- the directory
+
+
+def test_files_are_named_and_laid_out_as_kafka_s(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    assert disk.list("t-0") == ["00000000000000000000.log", "partition.metadata"]
+    append(log, batch(pid=1))
+    log.close()
+    names = ["index", "log", "timeindex"]
+    assert disk.list("t-0") == [
+        *[f"00000000000000000000.{name}" for name in names],
+        "00000000000000000001.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    assert disk.read_bytes("t-0/00000000000000000000.timeindex") == struct.pack(">qi", NOW, 0)
+    assert disk.read_bytes("t-0/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
+
+
+def test_a_directory_of_another_topic_is_refused(disk: MemoryDisk) -> None:
+    open_log(disk).close()
+    with refused(ErrorCode.INCONSISTENT_TOPIC_ID):
+        open_log(disk, topic_id=b"x" * 16)
+    assert open_log(disk, topic_id=bytes(16)).topic_id == TOPIC_ID
+
+
+def test_renaming_and_deleting(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", pid=1, txn=True))
+    log.rename("t-0.gone-delete")
+    assert disk.list() == ["t-0.gone-delete"]
+    assert len(values(log)) == 1
+    end_transaction(log, 1, commit=False)
+    log.close()
+    log.delete()
+    assert disk.list() == []
+
+
+def test_a_broken_epoch_file_names_itself(disk: MemoryDisk) -> None:
+    open_log(disk).close()
+    disk.write_atomic("t-0/leader-epoch-checkpoint", b"0\n1\nnonsense\n")
+    with pytest.raises(ApiError, match="t-0/leader-epoch-checkpoint, line 3"):
+        open_log(disk)
+
+
+# -- a disk that refuses
+
+
+def test_a_full_disk_refuses_writes_and_serves_reads(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", pid=1))
+    disk.max_bytes = disk.used_bytes + 50
+    for _ in range(3):
+        with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+            append(log, batch(b"b", pid=1, seq=1))
+        assert [value for _, value in values(log)] == [b"a"]
+    disk.max_bytes = 1 << 30
+    assert append(log, batch(b"b", pid=1, seq=1)).base_offset == 1
+    log.close()
+    again = open_log(disk)
+    assert [value for _, value in batched_values(again)] == [b"a", b"b"]
+
+
+def batched_values(log: PartitionLog) -> list[tuple[bytes | None, bytes | None]]:
+    log.update_high_watermark(log.log_end_offset)
+    return values(log)
+
+
+def test_a_marker_that_fits_without_its_index_entry_counts(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", pid=1, txn=True))
+    disk.max_bytes = disk.used_bytes + 78
+    end_transaction(log, 1, commit=False)
+    assert values(log, committed=True) == []
+    disk.max_bytes = 1 << 30
+    log.flush()
+    assert disk.size("t-0/00000000000000000000.txnindex") == 34
+
+
+def test_flushing_moves_the_recovery_point(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    for _ in range(6):
+        append(log, batch(b"x" * 100))
+    assert (log.recovery_point, log.unflushed_messages) == (0, 6)
+    log.flush()
+    assert (log.recovery_point, log.unflushed_messages) == (6, 0)
+    assert disk.exists("t-0/00000000000000000000.index")
+
+
+def test_configuration_changes_count_at_once(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"x" * 100))
+    log.update_config(SMALL)
+    append(log, batch(b"x" * 300))
+    assert len(log.segments) == 2
+
+
+def test_rules_are_those_of_the_producers() -> None:
+    assert not RULES.verification_enabled
+
+
+def test_iteration_helpers_see_every_batch(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    for i in range(9):
+        append(log, batch(b"%d" % i * 40))
+    assert [header.base_offset for _, header in batches(log)] == list(range(9))
+    assert len(list(iter_batches(b"".join(data for data, _ in batches(log))))) == 9
