@@ -1,0 +1,136 @@
+"""Every API this broker serves, in one table: key → versions, request, handler.
+
+ApiVersions, the README's table and the fuzz tests read it; nothing registers itself. An API that is not here is not
+served: a request for it closes the connection, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import Request, registry
+
+from minibroker.handlers import (
+    administration,
+    configs,
+    consumer_groups,
+    describe_transaction_state,
+    describe_transactions,
+    fetch,
+    find_coordinator,
+    forwarded,
+    group_admin,
+    groups,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offsets,
+    partitions,
+    produce,
+    transactions,
+    txn_offset_commit,
+    write_txn_markers,
+)
+from minibroker.handlers.api_versions import ApiVersions, unsupported
+from minibroker.handlers.context import Api, Handler
+from minibroker.handlers.dispatch import Dispatcher
+
+if TYPE_CHECKING:
+    from minibroker.cluster.broker import Broker
+
+_PRODUCE_MIN = 3
+_INIT_PRODUCER_ID_UNSTABLE = 6
+
+
+def _row(
+    request: type[Request],
+    handler: Handler,
+    *,
+    min_version: int | None = None,
+    advertised_min: int | None = None,
+    advertised: bool = True,
+    unstable_from: int | None = None,
+) -> Api:
+    low, high = request.__versions__
+    return Api(
+        key=request.__api_key__,
+        name=request.__name__.removesuffix("Request"),
+        request=request,
+        response=registry()[request.__api_key__][1],
+        handler=handler,
+        min_version=low if min_version is None else min_version,
+        max_version=high,
+        advertised_min=advertised_min,
+        advertised=advertised,
+        unstable_from=unstable_from,
+    )
+
+
+def _rows(api_versions: ApiVersions) -> list[Api]:
+    return [
+        # Produce is listed from version 0 because librdkafka looks for that (KAFKA-18659).
+        _row(m.ProduceRequest, produce.handle, min_version=_PRODUCE_MIN, advertised_min=0),
+        _row(m.FetchRequest, fetch.handle),
+        _row(m.ListOffsetsRequest, list_offsets.handle),
+        _row(m.MetadataRequest, metadata.handle),
+        _row(m.OffsetCommitRequest, offsets.handle_commit),
+        _row(m.OffsetFetchRequest, offsets.handle_fetch),
+        _row(m.FindCoordinatorRequest, find_coordinator.handle),
+        _row(m.JoinGroupRequest, groups.handle_join),
+        _row(m.HeartbeatRequest, groups.handle_heartbeat),
+        _row(m.LeaveGroupRequest, groups.handle_leave),
+        _row(m.SyncGroupRequest, groups.handle_sync),
+        _row(m.DescribeGroupsRequest, group_admin.handle_describe),
+        _row(m.ListGroupsRequest, group_admin.handle_list),
+        _row(m.ApiVersionsRequest, api_versions.handle),
+        _row(m.CreateTopicsRequest, forwarded.handle),
+        _row(m.DeleteTopicsRequest, forwarded.handle),
+        _row(m.DeleteRecordsRequest, partitions.delete_records),
+        _row(m.InitProducerIdRequest, init_producer_id.handle, unstable_from=_INIT_PRODUCER_ID_UNSTABLE),
+        _row(m.OffsetForLeaderEpochRequest, partitions.offset_for_leader_epoch),
+        _row(m.AddPartitionsToTxnRequest, transactions.handle_add_partitions),
+        _row(m.AddOffsetsToTxnRequest, transactions.handle_add_offsets),
+        _row(m.EndTxnRequest, transactions.handle_end_txn),
+        _row(m.WriteTxnMarkersRequest, write_txn_markers.handle),
+        _row(m.TxnOffsetCommitRequest, txn_offset_commit.handle),
+        _row(m.DescribeAclsRequest, administration.describe_acls),
+        _row(m.CreateAclsRequest, administration.create_acls),
+        _row(m.DeleteAclsRequest, administration.delete_acls),
+        _row(m.DescribeConfigsRequest, configs.describe),
+        _row(m.AlterConfigsRequest, forwarded.handle),
+        _row(m.DescribeLogDirsRequest, administration.describe_log_dirs),
+        _row(m.CreatePartitionsRequest, forwarded.handle),
+        _row(m.DeleteGroupsRequest, group_admin.handle_delete),
+        _row(m.IncrementalAlterConfigsRequest, forwarded.handle),
+        _row(m.ListPartitionReassignmentsRequest, administration.list_reassignments),
+        _row(m.OffsetDeleteRequest, offsets.handle_delete),
+        _row(m.DescribeClientQuotasRequest, administration.describe_client_quotas),
+        _row(m.UpdateFeaturesRequest, forwarded.handle),
+        _row(m.DescribeClusterRequest, metadata.describe_cluster),
+        _row(m.DescribeProducersRequest, partitions.describe_producers),
+        _row(m.DescribeTransactionsRequest, describe_transactions.handle_describe),
+        _row(m.ListTransactionsRequest, describe_transactions.handle_list),
+        _row(m.ConsumerGroupHeartbeatRequest, consumer_groups.handle_heartbeat),
+        _row(m.ConsumerGroupDescribeRequest, consumer_groups.handle_describe),
+        _row(m.ListConfigResourcesRequest, configs.list_resources),
+        _row(m.DescribeTopicPartitionsRequest, metadata.describe_topic_partitions),
+        _row(m.DescribeTransactionStateRequest, describe_transaction_state.handle, advertised=False),
+    ]
+
+
+def apis() -> dict[int, Api]:
+    """The table by API key, for docs and tests; it is not bound to a broker."""
+    return {api.key: api for api in _rows(ApiVersions())}
+
+
+def make_dispatcher(broker: Broker) -> Dispatcher:
+    """The table bound to one broker."""
+    api_versions = ApiVersions()
+    table = {api.key: api for api in _rows(api_versions)}
+    api_versions.describe(
+        table,
+        unstable=broker.settings.bool("unstable.api.versions.enable"),
+        unlisted=broker.semantics.advertise_describe_transaction_state,
+    )
+    return Dispatcher(broker, table, unsupported)
