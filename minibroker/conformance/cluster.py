@@ -1,0 +1,166 @@
+"""What the suite itself asks of a cluster: versions, topics, leaders, coordinators, the controller."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from .failure import ScenarioFailed
+from .messages import API_VERSIONS, api_key, apis, decode_response, encode_request
+from .paths import error_names
+from .wire import Address, Connection
+
+CLIENT_ID = "minibroker-conformance"
+TRANSIENT = frozenset(
+    {
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "NOT_COORDINATOR",
+        "CONCURRENT_TRANSACTIONS",
+        "NOT_LEADER_OR_FOLLOWER",
+        "LEADER_NOT_AVAILABLE",
+    }
+)
+"""Errors after which a client asks again."""
+GROUP, TRANSACTION = 0, 1
+"""Key types of FindCoordinator."""
+_TOPIC_SECONDS = 15.0
+
+
+class Cluster:
+    """A cluster, seen from one bootstrap address. Every question has a connection of its own, so that a scenario that
+    breaks its connection harms no other."""
+
+    def __init__(self, bootstrap: Address, *, timeout: float, patience: float) -> None:
+        self.bootstrap = bootstrap
+        self.timeout = timeout
+        self.patience = patience
+        self._versions: dict[int, tuple[int, int]] | None = None
+        self._lock = threading.Lock()
+
+    def ask(self, address: Address, api: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
+        """One request and its response."""
+        with Connection(address, self.timeout) as connection:
+            try:
+                connection.send_frame(encode_request(api, version, body, correlation_id=1, client_id=CLIENT_ID))
+                got, response = decode_response(connection.receive(self.timeout), api, version, exact=False)
+            except ScenarioFailed as exc:
+                raise type(exc)(f"{api} v{version}: {exc}") from None
+        if got != 1:
+            raise ScenarioFailed(f"{api} v{version}: correlation id {got}, expected 1")
+        return response
+
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """API key → lowest and highest version, asked once."""
+        with self._lock:
+            if self._versions is None:
+                response = self.ask(self.bootstrap, API_VERSIONS, 0, {})
+                self._versions = {api["apiKey"]: (api["minVersion"], api["maxVersion"]) for api in response["apiKeys"]}
+            return self._versions
+
+    def version(self, api: str, at_most: int) -> int:
+        """The version to ask with: the broker's highest, but no more than `at_most`."""
+        low, high = self.versions().get(api_key(api), apis()[api][0].__versions__)
+        return max(low, min(at_most, high))
+
+    def metadata(self, topics: list[str], *, create: bool = False) -> dict[str, Any]:
+        body = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": create}
+        return self.ask(self.bootstrap, "Metadata", self.version("Metadata", 12), body)
+
+    def controller(self) -> Address:
+        metadata = self.metadata([])
+        return _brokers(metadata).get(metadata.get("controllerId", -1), self.bootstrap)
+
+    def leader(self, topic: str, partition: int) -> Address:
+        """The leader's address; the bootstrap address when there is none."""
+        metadata = self.metadata([topic])
+        brokers = _brokers(metadata)
+        for found in metadata["topics"]:
+            for entry in found["partitions"]:
+                if entry["partitionIndex"] == partition and entry["leaderId"] in brokers:
+                    return brokers[entry["leaderId"]]
+        return self.bootstrap
+
+    def coordinator(self, key: str, key_type: int) -> Address:
+        """The coordinator of a group or a transactional id; the bootstrap address when the broker names none."""
+        version = self.version("FindCoordinator", 2)
+        deadline = time.monotonic() + self.patience
+        while True:
+            response = self.ask(self.bootstrap, "FindCoordinator", version, {"key": key, "keyType": key_type})
+            error = response["errorCode"]
+            if error == "NONE":
+                return response["host"], response["port"]
+            if error not in TRANSIENT or time.monotonic() > deadline:
+                return self.bootstrap
+            time.sleep(0.3)
+
+    def create_topics(self, topics: dict[str, tuple[int, dict[str, Any]]]) -> dict[str, str]:
+        """Make topics, name → (partitions, configs), and wait until all partitions answer. Returns their ids."""
+        automatic = api_key("CreateTopics") not in self.versions()  # such a broker makes them when asked for metadata
+        if not automatic:
+            self._create(topics)
+        wanted = {name: partitions for name, (partitions, _) in topics.items()}
+        deadline = time.monotonic() + _TOPIC_SECONDS
+        while True:
+            metadata = self.metadata(list(wanted), create=automatic)
+            ready = {
+                topic["name"]: topic.get("topicId", "")
+                for topic in metadata["topics"]
+                if _has_leaders(topic, None if automatic else wanted.get(topic["name"]))
+            }
+            if ready.keys() == wanted.keys() and self._serve(wanted):
+                return ready
+            if time.monotonic() > deadline:
+                raise ScenarioFailed(f"set-up: topics without leaders after {_TOPIC_SECONDS:g} s")
+            time.sleep(0.05)
+
+    def _create(self, topics: dict[str, tuple[int, dict[str, Any]]]) -> None:
+        body = {
+            "timeoutMs": 10_000,
+            "topics": [
+                {
+                    "name": name,
+                    "numPartitions": partitions,
+                    "replicationFactor": 1,
+                    "configs": [{"name": key, "value": str(value)} for key, value in configs.items()],
+                }
+                for name, (partitions, configs) in topics.items()
+            ],
+        }
+        response = self.ask(self.controller(), "CreateTopics", self.version("CreateTopics", 5), body)
+        for topic in response["topics"]:
+            if topic["errorCode"] not in ("NONE", "TOPIC_ALREADY_EXISTS"):
+                raise ScenarioFailed(f"set-up: CreateTopics: {topic['errorCode']}: {topic.get('errorMessage')}")
+
+    def _serve(self, wanted: dict[str, int]) -> bool:
+        """Whether the leaders know the partitions too; metadata may be ahead of them."""
+        version = self.version("ListOffsets", 5)
+        for name, partitions in wanted.items():
+            for partition in range(partitions):
+                asked = {"partitionIndex": partition, "timestamp": -1, "currentLeaderEpoch": -1}
+                body = {"replicaId": -1, "topics": [{"name": name, "partitions": [asked]}]}
+                response = self.ask(self.leader(name, partition), "ListOffsets", version, body)
+                if any(error != "NONE" for error in error_names(response)):
+                    return False
+        return True
+
+    def delete_topics(self, names: list[str]) -> None:
+        """Remove topics after a scenario; it has had its verdict, so failing is no matter."""
+        try:
+            body = {"topicNames": names, "timeoutMs": 5000}
+            self.ask(self.controller(), "DeleteTopics", self.version("DeleteTopics", 5), body)
+        except ScenarioFailed:
+            pass
+
+
+def _brokers(metadata: dict[str, Any]) -> dict[int, Address]:
+    return {broker["nodeId"]: (broker["host"], broker["port"]) for broker in metadata["brokers"]}
+
+
+def _has_leaders(topic: dict[str, Any], partitions: int | None) -> bool:
+    return (
+        topic["errorCode"] == "NONE"
+        and partitions in (None, len(topic["partitions"]))
+        and all(entry["leaderId"] >= 0 and entry["errorCode"] == "NONE" for entry in topic["partitions"])
+    )

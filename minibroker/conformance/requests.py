@@ -1,0 +1,229 @@
+"""The short form of a request: `at: t/0@5` and `batch:` become the body's topics and partitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .batches import batch_bytes
+from .failure import ScenarioError
+from .values import NO_UUID, resolve
+
+_TARGET = re.compile(r"(?P<topic>.*)/(?P<partition>-?\d+)(?:@(?P<at>.*))?", re.DOTALL)
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A partition and the number after `@`: a fetch offset, committed offset, timestamp or leader epoch."""
+
+    topic: str
+    partition: int
+    at: int | None
+
+
+def targets(at: str | list[str], variables: Mapping[str, Any]) -> list[Target]:
+    """`t/0@5`, or several; `t` is a topic variable or a name."""
+    found = []
+    for text in at if isinstance(at, list) else [at]:
+        match = _TARGET.fullmatch(str(text))
+        if match is None:
+            raise ScenarioError(f"at: {text!r} is not topic/partition or topic/partition@number")
+        topic, number = match["topic"], match["at"]
+        name = variables[topic] if topic in variables else resolve(topic, variables, strict=True)
+        found.append(
+            Target(
+                str(name),
+                int(match["partition"]),
+                None if number is None else int(resolve(number, variables, strict=True)),
+            )
+        )
+    return found
+
+
+def topic_id(name: str, variables: Mapping[str, Any]) -> str:
+    """The id of the topic that a variable `t` names, which is in `t.id`; else the zero id."""
+    for variable, value in variables.items():
+        if value == name and f"{variable}.id" in variables:
+            return str(variables[f"{variable}.id"])
+    return NO_UUID
+
+
+def request_body(
+    api: str, version: int, step: Mapping[str, Any], variables: Mapping[str, Any], now_ms: Callable[[], int]
+) -> Body:
+    """The whole body of a step's request, in the schema's field names."""
+    body: Body = dict(resolve(step.get("req") or {}, variables, strict=True))
+    extra: Body = dict(resolve(step.get("part") or {}, variables, strict=True))
+    at = step.get("at")
+    if api == "Produce":
+        _produce(body, step, variables, now_ms)
+    elif at is not None:
+        if api not in _SHORT_FORMS:
+            raise ScenarioError(f"at: {api} has no short form; there is one for {', '.join(sorted(_SHORT_FORMS))}")
+        grouped: dict[str, list[Target]] = {}
+        for target in targets(at, variables):
+            grouped.setdefault(target.topic, []).append(target)
+        _SHORT_FORMS[api](_Request(version, body, grouped, extra, variables))
+    return body
+
+
+def _produce(body: Body, step: Mapping[str, Any], variables: Mapping[str, Any], now_ms: Callable[[], int]) -> None:
+    body.setdefault("acks", -1)
+    body.setdefault("timeoutMs", 5000)
+    at = step.get("at")
+    if at is None:
+        body.setdefault("topicData", [])
+        return
+    pairs = at.items() if isinstance(at, dict) else [(at, step["batch"] if "batch" in step else step.get("batches"))]
+    topics: dict[str, Body] = {}
+    for text, specs in pairs:
+        (target,) = targets(text, variables)
+        specs = resolve(specs, variables, strict=True)
+        records = None
+        if specs is not None:
+            records = b"".join(batch_bytes(spec, now_ms) for spec in (specs if isinstance(specs, list) else [specs]))
+        topic = topics.setdefault(
+            target.topic,
+            {"name": target.topic, "topicId": topic_id(target.topic, variables), "partitionData": []},
+        )
+        topic["partitionData"].append({"index": target.partition, "records": records})
+    body["topicData"] = list(topics.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    version: int
+    body: Body
+    grouped: dict[str, list[Target]]
+    extra: Body
+    variables: Mapping[str, Any]
+
+    def topics(
+        self, make: Callable[[Target], Any], *, name: str = "name", partitions: str = "partitions", ids: bool = False
+    ) -> list[Body]:
+        """One entry a topic; `make` gives a partition's entry, to which the step's `part` is added."""
+        made = []
+        for topic, found in self.grouped.items():
+            entries = [make(target) for target in found]
+            entry: Body = {
+                name: topic,
+                partitions: [item | self.extra if isinstance(item, dict) else item for item in entries],
+            }
+            if ids:
+                entry["topicId"] = topic_id(topic, self.variables)
+            made.append(entry)
+        return made
+
+
+def _fetch(request: _Request) -> None:
+    body = request.body
+    body.setdefault("maxWaitMs", 100)
+    body.setdefault("minBytes", 0)
+    body.setdefault("maxBytes", 10 << 20)
+    body["topics"] = request.topics(
+        lambda target: {
+            "partition": target.partition,
+            "fetchOffset": target.at or 0,
+            "partitionMaxBytes": 1 << 20,
+            "currentLeaderEpoch": -1,
+        },
+        name="topic",
+        ids=True,
+    )
+
+
+def _list_offsets(request: _Request) -> None:
+    request.body.setdefault("replicaId", -1)
+    request.body["topics"] = request.topics(
+        lambda target: {"partitionIndex": target.partition, "timestamp": _number(target)}
+    )
+
+
+def _add_partitions(request: _Request) -> None:
+    body = request.body
+    topics = request.topics(lambda target: target.partition)
+    identity = {key: body.pop(key) for key in ("transactionalId", "producerId", "producerEpoch") if key in body}
+    if request.version >= 4:
+        body["transactions"] = [identity | {"verifyOnly": body.pop("verifyOnly", False), "topics": topics}]
+    else:
+        body |= {f"v3AndBelow{key[0].upper()}{key[1:]}": value for key, value in identity.items()}
+        body["v3AndBelowTopics"] = topics
+
+
+def _commit(request: _Request) -> None:
+    request.body["topics"] = request.topics(
+        lambda target: {
+            "partitionIndex": target.partition,
+            "committedOffset": _number(target),
+            "committedMetadata": "",
+        }
+    )
+
+
+def _offset_commit(request: _Request) -> None:
+    _commit(request)
+    for topic in request.body["topics"]:
+        topic["topicId"] = topic_id(topic["name"], request.variables)
+
+
+def _offset_fetch(request: _Request) -> None:
+    body = request.body
+    topics = request.topics(lambda target: target.partition, partitions="partitionIndexes", ids=request.version >= 8)
+    if request.version >= 8:
+        body["groups"] = [{"groupId": body.pop("groupId", ""), "topics": topics} | request.extra]
+    else:
+        body["topics"] = topics
+
+
+def _describe_producers(request: _Request) -> None:
+    request.body["topics"] = request.topics(lambda target: target.partition, partitions="partitionIndexes")
+
+
+def _delete_records(request: _Request) -> None:
+    request.body.setdefault("timeoutMs", 5000)
+    request.body["topics"] = request.topics(
+        lambda target: {"partitionIndex": target.partition, "offset": _number(target)}
+    )
+
+
+def _leader_epoch(request: _Request) -> None:
+    request.body.setdefault("replicaId", -2)
+    request.body["topics"] = request.topics(
+        lambda target: {"partition": target.partition, "leaderEpoch": _number(target)}, name="topic"
+    )
+
+
+def _offset_delete(request: _Request) -> None:
+    request.body["topics"] = request.topics(lambda target: {"partitionIndex": target.partition})
+
+
+def _write_markers(request: _Request) -> None:
+    markers = request.body.get("markers")
+    if not isinstance(markers, list) or not markers:
+        raise ScenarioError("at: WriteTxnMarkers needs req.markers, whose first one it is for")
+    markers[0]["topics"] = request.topics(lambda target: target.partition, partitions="partitionIndexes")
+
+
+def _number(target: Target) -> int:
+    if target.at is None:
+        raise ScenarioError(f"at: {target.topic}/{target.partition} needs a number: topic/partition@number")
+    return target.at
+
+
+_SHORT_FORMS: dict[str, Callable[[_Request], None]] = {
+    "AddPartitionsToTxn": _add_partitions,
+    "DeleteRecords": _delete_records,
+    "DescribeProducers": _describe_producers,
+    "Fetch": _fetch,
+    "ListOffsets": _list_offsets,
+    "OffsetCommit": _offset_commit,
+    "OffsetDelete": _offset_delete,
+    "OffsetFetch": _offset_fetch,
+    "OffsetForLeaderEpoch": _leader_epoch,
+    "TxnOffsetCommit": _commit,
+    "WriteTxnMarkers": _write_markers,
+}
+APIS_WITH_SHORT_FORM = frozenset({"Produce", *_SHORT_FORMS})

@@ -1,0 +1,291 @@
+"""Runs one scenario against a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .cluster import CLIENT_ID, TRANSIENT, Cluster
+from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed
+from .messages import decode_response, encode_request
+from .paths import error_names, lookup, plain
+from .requests import request_body
+from .routing import Router
+from .scenario import Scenario, Step
+from .values import ABSENT, Comparison, Mismatch, Variables, as_bytes, resolve
+from .wire import Address, Connection
+
+_RETRY_SECONDS = 0.05
+_POLL_SECONDS = 0.1
+_SILENCE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """timeout: seconds a response may take; patience: seconds a retried or polled step may; keep_going: after a
+    mismatch go on and report all of them; verbose: print every response; keep_topics: don't delete them."""
+
+    timeout: float = 10.0
+    patience: float = 30.0
+    keep_going: bool = False
+    verbose: bool = False
+    keep_topics: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticket:
+    """A request under way."""
+
+    connection: Connection
+    correlation_id: int
+    api: str
+    version: int
+    header_version: int | None
+
+
+@dataclass(slots=True)
+class ScenarioRun:
+    """One run: its variables, connections and requests under way.
+
+    `token` makes names unique; `now_ms` is the wall clock, for timestamps of batches and `$now`.
+    """
+
+    cluster: Cluster
+    scenario: Scenario
+    token: str
+    options: Options
+    now_ms: Callable[[], int]
+    write: Callable[[str], None] = print
+    variables: Variables = field(default_factory=dict)
+    mismatches: list[str] = field(default_factory=list)
+    _connections: dict[tuple[str, Address], Connection] = field(default_factory=dict)
+    _pending: dict[str, _Ticket] = field(default_factory=dict)
+    _where: str = ""
+
+    def run(self) -> str | None:
+        """Why the scenario failed, or None. Never raises for what a broker does."""
+        scenario = self.scenario
+        self.variables["clock"] = self.now_ms()
+        for name in (*scenario.names, *scenario.topics):
+            self.variables[name] = f"mb-{self.token}-{name}"
+        try:
+            self._make_topics()
+            self._run_steps(scenario.steps, "")
+        except ScenarioError as exc:
+            self.mismatches.append(f"{self._where}: scenario error: {exc}".removeprefix(": "))
+        except ScenarioFailed as exc:
+            self.mismatches.append(str(exc))
+        finally:
+            self._tear_down()
+        return "\n     ".join(self.mismatches) or None
+
+    def _make_topics(self) -> None:
+        topics = self.scenario.topics
+        if not topics:
+            return
+        ids = self.cluster.create_topics({self.variables[name]: spec for name, spec in topics.items()})
+        for name in topics:
+            self.variables[f"{name}.id"] = ids[self.variables[name]]
+
+    def _tear_down(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        topics = [self.variables[name] for name in self.scenario.topics]
+        if topics and not self.options.keep_topics:
+            self.cluster.delete_topics(topics)
+
+    def _run_steps(self, steps: tuple[Step, ...], prefix: str) -> None:
+        for number, step in enumerate(steps, 1):
+            where = f"step {prefix}{number}"
+            self._where = f"{where} ({step.get('call')})" if step.api else where
+            if step.kind == "loop":
+                self._loop(step, f"{prefix}{number}")
+                continue
+            with self._located(self._where):
+                self._run_step(step)
+
+    @contextlib.contextmanager
+    def _located(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except ScenarioFailed as exc:
+            raise type(exc)(f"{where}: {exc}") from None
+
+    def _loop(self, step: Step, place: str) -> None:
+        for turn in range(int(resolve(step.get("loop"), self.variables, strict=True))):
+            self.variables[step.get("as", "i")] = turn
+            self._run_steps(step.steps, f"{place}[{turn}].")
+
+    def _run_step(self, step: Step) -> None:
+        match step.kind:
+            case "sleep":
+                time.sleep(step.get("sleep"))
+            case "set":
+                for name, value in step.get("set").items():
+                    self.variables[name] = resolve(value, self.variables, strict=True)
+            case "raw":
+                self._raw(step)
+            case "pipeline":
+                self._pipeline(step)
+            case "recv":
+                ticket = self._pending.pop(step.get("recv"), None)
+                if ticket is None:
+                    raise ScenarioError(f"recv: nothing was sent as {step.get('recv')!r}")
+                self._compare(step, self._receive(ticket, self._timeout(step)))
+            case _:
+                self._call(step)
+
+    def _timeout(self, step: Step) -> float:
+        return float(step.get("timeout", self.options.timeout))
+
+    # One request
+
+    def _connection(self, name: str, address: Address) -> Connection:
+        key = (name, address)
+        if key not in self._connections:
+            self._connections[key] = Connection(address, self.options.timeout)
+        return self._connections[key]
+
+    def _drop(self, connection: Connection) -> None:
+        connection.close()
+        self._connections = {key: value for key, value in self._connections.items() if value is not connection}
+
+    def _send(self, step: Step, router: Router) -> _Ticket:
+        header = step.get("header") or {}
+        body: dict[str, Any] = {}
+        raw_body = None
+        if "rawBody" in step.options:
+            raw_body = bytes.fromhex(step.get("rawBody"))
+        else:
+            body = request_body(step.api, step.version, step.options, self.variables, self.now_ms)
+        connection = self._connection(step.get("conn", "main"), router.address(step, body))
+        connection.correlation_id = header.get("correlationId", connection.correlation_id + 1)
+        frame = encode_request(
+            step.api,
+            step.version,
+            body,
+            correlation_id=connection.correlation_id,
+            client_id=header.get("clientId", CLIENT_ID),
+            header=header,
+            raw_body=raw_body,
+        )
+        if step.get("cut"):
+            frame = frame[: -step.get("cut")]
+        frame += bytes.fromhex(step.get("tail", ""))
+        connection.send_frame(frame, size_delta=step.get("sizeDelta", 0))
+        return _Ticket(
+            connection,
+            connection.correlation_id,
+            header.get("responseApi", step.api),
+            header.get("responseVersion", step.version),
+            header.get("responseHeaderVersion"),
+        )
+
+    def _receive(self, ticket: _Ticket, timeout: float) -> dict[str, Any]:
+        try:
+            frame = ticket.connection.receive(timeout)
+        except (ConnectionClosed, NoResponse):
+            self._drop(ticket.connection)
+            raise
+        got, response = decode_response(frame, ticket.api, ticket.version, header_version=ticket.header_version)
+        if got != ticket.correlation_id:
+            raise ScenarioFailed(f"correlation id: expected {ticket.correlation_id}, got {got}")
+        return response
+
+    def _router(self) -> Router:
+        return Router(self.cluster, self.variables)
+
+    def _call(self, step: Step) -> None:
+        router = self._router()
+        if step.get("outcome"):
+            return self._check_outcome(step, self._send(step, router).connection)
+        if step.get("noResponse"):
+            self._send(step, router)
+            return None
+        if step.get("async"):
+            self._pending[step.get("async")] = self._send(step, router)
+            return None
+        return self._compare(step, self._answer(step, router))
+
+    def _answer(self, step: Step, router: Router) -> dict[str, Any]:
+        """The response that counts: asked again while it is a transient error or not what `until` wants."""
+        deadline = time.monotonic() + float(step.get("within", self.options.patience))
+        retry = step.get("retry") or []
+        again = TRANSIENT if retry is True else frozenset(retry)
+        while True:
+            response = self._receive(self._send(step, router), self._timeout(step))
+            late = time.monotonic() > deadline
+            if again and not late and any(error in again for error in error_names(response)):
+                time.sleep(_RETRY_SECONDS)
+                router.forget()
+                continue
+            wrong = self._first_mismatch(step.get("until") or {}, response)
+            if wrong is None:
+                return response
+            if late:
+                raise ScenarioFailed(f"{wrong.path} never became {wrong.expected!r} (last: {wrong.got!r})")
+            time.sleep(step.get("every", _POLL_SECONDS))
+
+    def _pipeline(self, step: Step) -> None:
+        router = self._router()
+        sent = [(inner, self._send(inner, router)) for inner in step.steps]
+        for number, (inner, ticket) in enumerate(sent, 1):
+            if not inner.get("noResponse"):
+                with self._located(f"pipelined request {number} ({inner.get('call')})"):
+                    self._compare(inner, self._receive(ticket, self._timeout(inner)))
+
+    def _raw(self, step: Step) -> None:
+        raw = step.get("raw")
+        connection = self._connection(step.get("conn", "main"), self.cluster.bootstrap)
+        connection.send((bytes.fromhex(raw) if isinstance(raw, str) else as_bytes(raw)) or b"")
+        if step.get("outcome"):
+            self._check_outcome(step, connection)
+
+    def _check_outcome(self, step: Step, connection: Connection) -> None:
+        """That the connection is closed, or that nothing comes."""
+        wanted = step.get("outcome")
+        limit = _SILENCE_SECONDS if wanted == "silent" else self.options.timeout
+        try:
+            got = f"a response of {len(connection.receive(float(step.get('timeout', limit))))} bytes"
+        except ConnectionClosed:
+            got = "closed"
+        except NoResponse:
+            got = "silent"
+        self._drop(connection)
+        if got != wanted:
+            raise ScenarioFailed(f"outcome: expected {wanted}, got {got}")
+
+    # What came back
+
+    def _first_mismatch(self, expected: dict[str, Any], response: dict[str, Any]) -> Mismatch | None:
+        for path, value in expected.items():
+            if found := self._mismatch(path, value, response):
+                return found
+        return None
+
+    def _mismatch(self, path: str, expected: Any, response: dict[str, Any]) -> Mismatch | None:
+        got = lookup(response, path, self.variables)
+        found = Comparison(self.variables, self.now_ms).mismatch(expected, got)
+        return found and Mismatch(path + found.path, found.expected, found.got)
+
+    def _compare(self, step: Step, response: dict[str, Any]) -> None:
+        if self.options.verbose:
+            shown = json.dumps(plain(response), default=str)
+            self.write(f"    {self.scenario.name} {step.get('call') or step.get('recv')} {shown}")
+        for name, path in (step.get("save") or {}).items():
+            value = lookup(response, path, self.variables)
+            if value == ABSENT:
+                raise ScenarioFailed(f"save {name}: no {path} in the response")
+            self.variables[name] = value
+        for path, expected in (step.get("expect") or {}).items():
+            wrong = self._mismatch(path, expected, response)
+            if wrong is None:
+                continue
+            said = f"field {wrong.path}: expected {wrong.expected!r}, got {wrong.got!r}"
+            if not self.options.keep_going:
+                raise ScenarioFailed(said)
+            self.mismatches.append(f"{self._where}: {said}")

@@ -1,0 +1,257 @@
+"""Scenario files: read, checked, and turned into steps.
+
+A file is a YAML list of scenarios: `name`, `why`, `tags`, `topics` (variable → partitions and configs, made before the
+steps and deleted after), `names` (variables for unique strings), `needs` (capabilities), `alone`, `steps`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from .batches import BATCH_KEYS
+from .failure import ScenarioError
+from .messages import apis
+from .requests import APIS_WITH_SHORT_FORM
+
+_NUMBER = (int, float)
+_SEND_OPTIONS: dict[str, tuple[type, ...]] = {
+    "call": (str,),
+    "at": (str, list, dict),
+    "batch": (dict,),
+    "batches": (list,),
+    "part": (dict,),
+    "req": (dict,),
+    "header": (dict,),
+    "rawBody": (str,),
+    "cut": (int,),
+    "tail": (str,),
+    "sizeDelta": (int,),
+    "to": (str,),
+    "conn": (str,),
+}
+_ANSWER_OPTIONS: dict[str, tuple[type, ...]] = {"expect": (dict,), "save": (dict,), "timeout": _NUMBER}
+_CALL_OPTIONS = (
+    _SEND_OPTIONS
+    | _ANSWER_OPTIONS
+    | {
+        "until": (dict,),
+        "within": _NUMBER,
+        "every": _NUMBER,
+        "retry": (bool, list),
+        "async": (str,),
+        "outcome": (str,),
+        "noResponse": (bool,),
+    }
+)
+_OPTIONS: dict[str, dict[str, tuple[type, ...]]] = {
+    "call": _CALL_OPTIONS,
+    "recv": {"recv": (str,), "call": (str,)} | _ANSWER_OPTIONS,
+    "raw": {"raw": (str, dict), "conn": (str,), "outcome": (str,), "timeout": _NUMBER},
+    "pipeline": {"pipeline": (list,)},
+    "sleep": {"sleep": _NUMBER},
+    "set": {"set": (dict,)},
+    "loop": {"loop": (int, str), "as": (str,), "steps": (list,)},
+}
+"""Kind of step → the options it may have. `note` may stand anywhere."""
+_OUTCOMES = frozenset({"closed", "silent"})
+_HEADER_OPTIONS = frozenset(
+    {
+        "apiKey",
+        "apiVersion",
+        "version",
+        "correlationId",
+        "clientId",
+        "tags",
+        "responseVersion",
+        "responseApi",
+        "responseHeaderVersion",
+    }
+)
+_CALL = re.compile(r"(\w+) v(\d+)")
+_ROUTES = frozenset({"bootstrap", "leader", "txn", "group", "controller"})
+_SCENARIO_OPTIONS = frozenset({"name", "why", "tags", "topics", "names", "needs", "alone", "steps"})
+_RESERVED = frozenset({"any", "pos", "nonneg", "uuid", "str", "now", "clock"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. `kind` is the option that names it; `api` and `version` are of its `call`."""
+
+    kind: str
+    options: Mapping[str, Any]
+    api: str = ""
+    version: int = -1
+    steps: tuple[Step, ...] = ()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.options.get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A named sequence of requests and what is to come back. `topics`: variable → (partitions, configs)."""
+
+    file: str
+    name: str
+    why: str
+    tags: frozenset[str]
+    steps: tuple[Step, ...]
+    topics: Mapping[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    alone: bool = False
+
+
+def bundled() -> list[Scenario]:
+    """The scenarios in this package, by file and place."""
+    folder = resources.files(__package__) / "scenarios"
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
+    return _distinct(scenario for entry in files for scenario in parse(entry.read_text(encoding="utf-8"), entry.name))
+
+
+def load(paths: Iterable[Path]) -> list[Scenario]:
+    """The scenarios in these files. Raises ScenarioError."""
+    found: list[Scenario] = []
+    for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ScenarioError(f"{path}: {exc}") from None
+        found += parse(text, str(path))
+    return _distinct(found)
+
+
+def _distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:
+    by_name: dict[str, Scenario] = {}
+    for scenario in scenarios:
+        if scenario.name in by_name:
+            raise ScenarioError(
+                f"{scenario.file}: {scenario.name}: there is one of this name in {by_name[scenario.name].file}"
+            )
+        by_name[scenario.name] = scenario
+    return list(by_name.values())
+
+
+def parse(text: str, file: str) -> list[Scenario]:
+    """The scenarios in YAML text; `file` is for messages. Raises ScenarioError."""
+    try:
+        import yaml
+    except ImportError:
+        raise ScenarioError("scenarios are YAML: pip install 'minibroker[conformance]'") from None
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as exc:
+        raise ScenarioError(f"{file}: {' '.join(str(exc).split())}") from None
+    if document is None:
+        return []
+    if not isinstance(document, list):
+        raise ScenarioError(f"{file}: a list of scenarios is wanted")
+    return [_scenario(entry, file, number) for number, entry in enumerate(document, 1)]
+
+
+def _scenario(entry: Any, file: str, number: int) -> Scenario:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise ScenarioError(f"{file}: scenario {number}: a mapping with a name is wanted")
+    where = f"{file}: {entry['name']}"
+    if odd := entry.keys() - _SCENARIO_OPTIONS:
+        raise ScenarioError(f"{where}: no such key: {', '.join(sorted(map(str, odd)))}")
+    if not isinstance(entry.get("steps"), list) or not entry["steps"]:
+        raise ScenarioError(f"{where}: a list of steps is wanted")
+    topics = _topics(entry.get("topics") or {}, where)
+    names = _texts(entry, "names", where)
+    if taken := _RESERVED & {*topics, *names}:
+        raise ScenarioError(f"{where}: ${min(taken)} has a meaning of its own")
+    return Scenario(
+        file=file,
+        name=entry["name"],
+        why=str(entry.get("why", "")),
+        tags=frozenset(_texts(entry, "tags", where)),
+        steps=_steps(entry["steps"], where, ""),
+        topics=topics,
+        names=names,
+        needs=_texts(entry, "needs", where),
+        alone=bool(entry.get("alone", False)),
+    )
+
+
+def _texts(entry: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = entry.get(key) or []
+    if not isinstance(value, list):
+        raise ScenarioError(f"{where}: {key}: a list is wanted, not {value!r}")
+    return tuple(map(str, value))
+
+
+def _topics(topics: Any, where: str) -> dict[str, tuple[int, dict[str, Any]]]:
+    if not isinstance(topics, dict):
+        raise ScenarioError(f"{where}: topics: a mapping is wanted, not {topics!r}")
+    made = {}
+    for name, spec in topics.items():
+        spec = spec or {}
+        if not isinstance(spec, dict) or spec.keys() - {"partitions", "configs"}:
+            raise ScenarioError(f"{where}: topics: {name}: partitions and configs are wanted, not {spec!r}")
+        made[str(name)] = (int(spec.get("partitions", 1)), dict(spec.get("configs") or {}))
+    return made
+
+
+def _steps(entries: list[Any], where: str, prefix: str) -> tuple[Step, ...]:
+    return tuple(
+        _step(entry, f"{where}: step {prefix}{number}", f"{prefix}{number}.") for number, entry in enumerate(entries, 1)
+    )
+
+
+def _step(entry: Any, where: str, prefix: str) -> Step:
+    if not isinstance(entry, dict):
+        raise ScenarioError(f"{where}: a mapping is wanted, not {entry!r}")
+    kind = next((kind for kind in ("recv", *_OPTIONS) if kind in entry), None)
+    if kind is None:
+        raise ScenarioError(f"{where}: none of {', '.join(_OPTIONS)}")
+    allowed = _OPTIONS[kind]
+    for option, value in entry.items():
+        if option == "note":
+            continue
+        if option not in allowed:
+            raise ScenarioError(f"{where}: {option!r} is no option of a {kind} step; there are {', '.join(allowed)}")
+        if value is not None and not isinstance(value, allowed[option]):
+            names = " or ".join(kind.__name__ for kind in allowed[option])
+            raise ScenarioError(f"{where}: {option}: {names} is wanted, not {value!r}")
+    api, version = _call(entry["call"], where) if "call" in entry else ("", -1)
+    if kind == "call":
+        _check_call(entry, api, where)
+    if entry.get("outcome", "closed") not in _OUTCOMES:
+        raise ScenarioError(f"{where}: outcome: {entry['outcome']!r} is none of {', '.join(sorted(_OUTCOMES))}")
+    inner = entry.get("steps") or entry.get("pipeline") or []
+    if kind in ("loop", "pipeline") and not inner:
+        raise ScenarioError(f"{where}: a {kind} without steps")
+    steps = _steps(inner, where.rpartition(": step ")[0], prefix)
+    if kind == "pipeline" and any(step.kind != "call" for step in steps):
+        raise ScenarioError(f"{where}: only calls can be pipelined")
+    return Step(kind, entry, api, version, steps)
+
+
+def _call(text: str, where: str) -> tuple[str, int]:
+    match = _CALL.fullmatch(text)
+    if match is None:
+        raise ScenarioError(f"{where}: call: {text!r} is not like 'Produce v9'")
+    if match[1] not in apis():
+        raise ScenarioError(f"{where}: call: there is no API {match[1]}")
+    return match[1], int(match[2])
+
+
+def _check_call(entry: Mapping[str, Any], api: str, where: str) -> None:
+    if odd := (entry.get("header") or {}).keys() - _HEADER_OPTIONS:
+        raise ScenarioError(f"{where}: header: no such key: {', '.join(sorted(odd))}")
+    if entry.get("to", "bootstrap").partition(":")[0] not in _ROUTES:
+        raise ScenarioError(f"{where}: to: {entry['to']!r} is none of {', '.join(sorted(_ROUTES))}")
+    if "at" in entry and api not in APIS_WITH_SHORT_FORM:
+        raise ScenarioError(f"{where}: at: {api} has no short form")
+    batches = [entry.get("batch"), *(entry.get("batches") or [])]
+    if isinstance(entry.get("at"), dict):
+        batches += entry["at"].values()
+    for batch in batches:
+        if isinstance(batch, dict) and (odd := batch.keys() - BATCH_KEYS):
+            raise ScenarioError(f"{where}: batch: no such key: {', '.join(sorted(odd))}")
