@@ -56,22 +56,32 @@ def classpath(*extra: Path) -> str:
     return os.pathsep.join([*(str(path) for path in extra), str(kafka_libs() / "*")])
 
 
-def java_command(main_class: str, *arguments: str, extra: tuple[Path, ...] = (), heap: str = "256m") -> list[str]:
-    """Command line of one JVM that starts fast: these programs live for seconds."""
+def java_command(
+    main_class: str,
+    *arguments: str,
+    extra: tuple[Path, ...] = (),
+    heap: str = "256m",
+    options: tuple[str, ...] = (),
+) -> list[str]:
+    """Command line of one JVM that starts fast: these programs live for seconds. `extra` goes on the class path."""
     return [
         tool("java"), f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        "-cp", classpath(*extra), main_class, *arguments,
+        *options, "-cp", classpath(*extra), main_class, *arguments,
     ]  # fmt: skip
 
 
 def run_java(
-    main_class: str, *arguments: str, extra: tuple[Path, ...] = (), stdin: str = "", seconds: float = 120
+    main_class: str,
+    *arguments: str,
+    extra: tuple[Path, ...] = (),
+    options: tuple[str, ...] = (),
+    stdin: str = "",
+    seconds: float = 120,
 ) -> subprocess.CompletedProcess[str]:
     """Run a main class to its end and return what it printed."""
-    return subprocess.run(
-        java_command(main_class, *arguments, extra=extra), input=stdin, capture_output=True, text=True, timeout=seconds
-    )
+    argv = java_command(main_class, *arguments, extra=extra, options=options)
+    return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=seconds)
 
 
 def compile_java(sources: list[Path], out: Path) -> Path:
