@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 NO_LEADER = -1
-_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+def _empty() -> Mapping[Any, Any]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class TopicImage:
     name: str
     topic_id: bytes
     partitions: tuple[PartitionImage, ...]
-    configs: Mapping[str, str] = _EMPTY
+    configs: Mapping[str, str] = field(default_factory=_empty)
 
     @property
     def internal(self) -> bool:
@@ -53,11 +57,11 @@ class MetadataImage:
     cluster_id: str
     controller_id: int
     offset: int = 0
-    brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
-    topics: Mapping[str, TopicImage] = field(default_factory=lambda: MappingProxyType({}))
-    topic_names: Mapping[bytes, str] = field(default_factory=lambda: MappingProxyType({}))
-    features: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    brokers: Mapping[int, BrokerImage] = field(default_factory=_empty)
+    topics: Mapping[str, TopicImage] = field(default_factory=_empty)
+    topic_names: Mapping[bytes, str] = field(default_factory=_empty)
+    features: Mapping[str, int] = field(default_factory=_empty)
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
