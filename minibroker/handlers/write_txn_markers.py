@@ -82,6 +82,8 @@ def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Defe
         coordinator_epoch=marker.coordinator_epoch,
         timestamp_ms=ctx.broker.clock.now_ms(),
     )
+    if topic == CONSUMER_OFFSETS_TOPIC:
+        ctx.broker.groups.host.shard(index)  # raises while its coordinator is not ready to take the marker
     info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=marker.transaction_version)
     if topic == CONSUMER_OFFSETS_TOPIC:
         ctx.broker.groups.complete_transaction(

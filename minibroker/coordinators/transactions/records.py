@@ -101,9 +101,13 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
         last_update_ms=fields.transaction_last_update_timestamp_ms,
         client_transaction_version=fields.client_transaction_version,
     )
-    key = TransactionLogKey(transactional_id=metadata.transactional_id)
     return TransactionRecord(
-        KEY_TYPE, key, fields, version, transactional_id=metadata.transactional_id, metadata=metadata
+        KEY_TYPE,
+        TransactionLogKey(transactional_id=transactional_id),
+        fields,
+        version,
+        transactional_id=metadata.transactional_id,
+        metadata=metadata,
     )
 
 
