@@ -28,7 +28,7 @@ class FrameSplitter:
         are whole frames before it, they are given first and the next call raises."""
         pending = self._pending
         pending += data
-        frames = []
+        frames: list[bytearray] = []
         pos = 0
         while len(pending) - pos >= 4:
             size = int.from_bytes(pending[pos : pos + 4], "big", signed=True)

@@ -118,7 +118,8 @@ class Shapes:
         """About how many bytes of memory one element takes once decoded, what its bytes hold not counted."""
         if kind.struct is not None:
             return self._size(kind.struct)[1]
-        return 8 + (_WEIGHT.get(kind.code) or _VARIABLE_WEIGHT.get(kind.code, 0))
+        # Arrays of numbers are a tuple before they are a list, hence two pointers.
+        return 16 + (_WEIGHT.get(kind.code) or _VARIABLE_WEIGHT.get(kind.code, 0))
 
     def _size(self, cls: type[Struct]) -> tuple[int, int]:
         known = self._sizes.get(cls)
@@ -141,4 +142,6 @@ class Shapes:
             else:
                 smallest += self.smallest(kind, compact)
             weight += self.weight(kind)
-        return smallest, weight + 8 * (len(cls.__fields__) - len(self.present(cls)))
+        for field in [*self.tagged(cls), *self.absent(cls)]:
+            weight += 64 if isinstance(field.default, list) else 8
+        return smallest, weight

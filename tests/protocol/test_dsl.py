@@ -191,6 +191,7 @@ def test_bytes_that_are_no_utf8_are_replaced_as_kafka_does() -> None:
 def test_trailing_bytes_are_tolerated_and_counted() -> None:
     wire = evolved().encode(0)
     assert Evolved.decode(wire + b"more", 0) == evolved()
+    assert Evolved.decode(b"ab" + wire, 0, 2) == evolved()
     assert Evolved.decode_from(b"ab" + wire + b"more", 0, 2) == (evolved(), 2 + len(wire))
 
 
