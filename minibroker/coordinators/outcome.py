@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import ErrorCode
+from minibroker_storage.producer_verification import VerificationGuard
 
 R = TypeVar("R")
 
@@ -43,11 +44,13 @@ class CoordinatorRecord:
 class Outcome(Generic[R]):
     """A decision. `response` is what the caller gets once `records` are durable.
 
-    on_error: makes the response when the append is refused; gets the coordinator-level error (COORDINATOR_NOT_AVAILABLE,
-        NOT_COORDINATOR, UNKNOWN_SERVER_ERROR …), see Kafka's appendTransactionToLog and CoordinatorRuntime.
+    on_error: makes the response when the append is refused; gets the coordinator-level error
+        (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_SERVER_ERROR …), see Kafka's appendTransactionToLog and
+        CoordinatorRuntime.
     before_append / on_abandon: volatile bookkeeping around an append in flight (a pending transition), never state.
     after_commit: runs after the records were replayed, before the response leaves (send markers, arm timers).
-    producer_id .. transactional: set for batches written inside a transaction (TxnOffsetCommit).
+    producer_id .. transactional: set for batches written inside a transaction (TxnOffsetCommit). guard: proof that the
+        transaction coordinator was asked about this partition, as the log demands it (KIP-890).
     """
 
     response: R
@@ -59,3 +62,4 @@ class Outcome(Generic[R]):
     producer_id: int = -1
     producer_epoch: int = -1
     transactional: bool = False
+    guard: VerificationGuard | None = None

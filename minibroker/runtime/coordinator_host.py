@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import ControlType, Record, build_batch, decode_records, iter_batches, parse_control
-from minibroker_storage.origin import Origin
-
 from minibroker.cluster.partition import Partition
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import Clock
 from minibroker.runtime.deferred import Deferred, resolved
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import ControlType, Record, build_batch, decode_records, iter_batches, parse_control
+from minibroker_storage.origin import Origin
 
 R = TypeVar("R")
 
@@ -59,7 +58,7 @@ S = TypeVar("S", bound=Shard)
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
-    """What the coordinator answers when its own append is refused (transactions.md §6, Kafka's appendTransactionToLog)."""
+    """What the coordinator answers when its own append is refused (Kafka's appendTransactionToLog)."""
     if code in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -70,6 +69,13 @@ def append_error(code: ErrorCode) -> ErrorCode:
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
         return ErrorCode.NOT_COORDINATOR
     return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _pass_on(done: Deferred[R], answer: Deferred[R]) -> None:
+    try:
+        answer.resolve(done.result())
+    except ApiError as error:
+        answer.fail(error)
 
 
 class _Hosted(Generic[S]):
@@ -87,7 +93,7 @@ class CoordinatorHost(Generic[S]):
 
     make_shard(partition index, leader epoch) builds an empty one. replay_on_append: apply records when they are written
     and hold only the answer (the group coordinator), else apply them once they are below the high watermark (the
-    transaction coordinator).
+    transaction coordinator). map_error: what a client is told when the log refuses an append.
     """
 
     def __init__(
@@ -98,12 +104,14 @@ class CoordinatorHost(Generic[S]):
         clock: Clock,
         *,
         replay_on_append: bool,
+        map_error: Callable[[ErrorCode], ErrorCode] = append_error,
     ) -> None:
         self.topic = topic
         self.partition_count = partition_count
         self._make_shard = make_shard
         self._clock = clock
         self._replay_on_append = replay_on_append
+        self._map_error = map_error
         self._hosted: dict[int, _Hosted[S]] = {}
 
     # -- which shard -----------------------------------------------------------------------------------------------
@@ -220,28 +228,40 @@ class CoordinatorHost(Generic[S]):
             outcome.before_append()
         try:
             info = hosted.partition.append(
-                self._batch(outcome), origin=Origin.COORDINATOR, leader_epoch=hosted.leader_epoch
+                self._batch(outcome),
+                origin=Origin.COORDINATOR,
+                leader_epoch=hosted.leader_epoch,
+                guard=outcome.guard,
             )
         except ApiError as error:
             log.warning("append to %s-%d refused: %s", self.topic, index, error)
-            return self._abandon(outcome, append_error(error.code))
+            return self._abandon(outcome, self._map_error(error.code))
         if self._replay_on_append:
             self._replay(hosted, outcome, info.base_offset)
         durable = hosted.partition.when_high_watermark(info.last_offset + 1)
         if durable.done:
-            return resolved(self._committed(index, hosted, outcome, info.base_offset))
+            return self._committed(index, hosted, outcome, info.base_offset)
         answer: Deferred[R] = Deferred()
-        durable.then(lambda _: answer.resolve(self._committed(index, hosted, outcome, info.base_offset)))
+
+        def replicated(done: Deferred[None]) -> None:
+            try:
+                done.result()
+                decided = self._committed(index, hosted, outcome, info.base_offset)
+            except ApiError as error:  # the partition was dropped, or is led elsewhere now
+                decided = self._abandon(outcome, self._map_error(error.code))
+            decided.then(lambda _: _pass_on(decided, answer))
+
+        durable.then(replicated)
         return answer
 
-    def _committed(self, index: int, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int) -> R:
+    def _committed(self, index: int, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int) -> Deferred[R]:
         if self._hosted.get(index) is not hosted:  # leadership moved on while the append was in flight
-            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR).result()
+            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR)
         if not self._replay_on_append:
             self._replay(hosted, outcome, base_offset)
         if outcome.after_commit is not None:
             outcome.after_commit()
-        return outcome.response
+        return resolved(outcome.response)
 
     def _abandon(self, outcome: Outcome[R], code: ErrorCode) -> Deferred[R]:
         if outcome.on_abandon is not None:

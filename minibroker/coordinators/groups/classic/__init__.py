@@ -1,0 +1,1 @@
+"""Groups of the classic protocol: clients assign, the coordinator synchronizes (JoinGroup, SyncGroup, Heartbeat)."""

@@ -1,0 +1,210 @@
+"""JoinGroup on classic groups (Kafka's classicGroupJoinToClassicGroup and what it calls)."""
+
+from __future__ import annotations
+
+from minibroker.coordinators.groups.classic.group import ClassicGroup
+from minibroker.coordinators.groups.classic.member import ClassicMember, protocols_of
+from minibroker.coordinators.groups.classic.rebalance import Rebalance
+from minibroker.coordinators.groups.classic.states import GroupState
+from minibroker.coordinators.groups.environment import ClientInfo, Environment
+from minibroker.coordinators.groups.records import group_metadata
+from minibroker.coordinators.outcome import Outcome
+from minibroker.logs import get_logger
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.coordinator_records import GroupMetadataValue
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
+
+log = get_logger(__name__)
+
+MEMBER_ID_REQUIRED_VERSION = 4
+SKIP_ASSIGNMENT_VERSION = 9
+
+Answer = Deferred[JoinGroupResponse]
+
+
+def join_error(code: ErrorCode, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, protocol_name=None, leader="", member_id=member_id, members=[])
+
+
+class Join:
+    """Decides about one JoinGroup. `answer` is resolved now or, when the request is parked, by the rebalance."""
+
+    def __init__(self, env: Environment, rebalance: Rebalance) -> None:
+        self._env = env
+        self._rebalance = rebalance
+
+    def join(self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, answer: Answer) -> Outcome[None]:
+        member_id = request.member_id
+        if not self._has_room(group, member_id):
+            group.remove(member_id)
+            answer.resolve(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+            return Outcome(None)
+        if group.is_dead:
+            answer.resolve(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
+            return Outcome(None)
+        if not group.supports(request.protocol_type, [protocol.name for protocol in request.protocols]):
+            answer.resolve(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+            return Outcome(None)
+        if member_id == "":
+            return self._new(group, client, request, answer)
+        return self._known(group, client, request, answer)
+
+    def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
+        """A full group takes only members it has; while members gather, only those that wait already."""
+        most = self._env.config().max_size
+        if group.state is GroupState.PREPARING_REBALANCE:
+            member = group.members.get(member_id)
+            return (member is not None and member.awaiting_join is not None) or group.awaiting_joins < most
+        if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+            return member_id in group.members or len(group.members) < most
+        return True
+
+    # -- without a member id ---------------------------------------------------------------------------------------
+
+    def _new(self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, answer: Answer) -> Outcome[None]:
+        instance = request.group_instance_id
+        member_id = f"{client.client_id if instance is None else instance}-{self._env.new_uuid()}"
+        if instance is not None:
+            old_id = group.static_members.get(instance)
+            if old_id is not None:
+                return self._replace(group, client, request, old_id, member_id, answer)
+        elif client.api_version >= MEMBER_ID_REQUIRED_VERSION:
+            group.pending_joins.add(member_id)
+            self._rebalance.watch_pending(group, member_id, request.session_timeout_ms)
+            answer.resolve(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            return Outcome(None)
+        return self._add(group, client, request, member_id, answer)
+
+    def _add(
+        self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, member_id: str, answer: Answer
+    ) -> Outcome[None]:
+        member = ClassicMember(
+            member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=client.client_id,
+            client_host=client.client_host,
+            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            session_timeout_ms=request.session_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=protocols_of(request),
+        )
+        member.is_new = True
+        if group.state is GroupState.PREPARING_REBALANCE and group.previous_state is GroupState.EMPTY:
+            group.new_member_added = True
+        group.add(member, answer)
+        # It cannot send heartbeats before it knows its id; a client that gave up must not stay forever, though.
+        self._rebalance.rearm_session(group, member, self._env.config().new_member_join_timeout_ms)
+        return self._rebalance.maybe_prepare(group, f"member {member_id} joined; {_reason(request)}")
+
+    def _replace(
+        self,
+        group: ClassicGroup,
+        client: ClientInfo,
+        request: JoinGroupRequest,
+        old_id: str,
+        new_id: str,
+        answer: Answer,
+    ) -> Outcome[None]:
+        """A static member came back without its id: it takes over the place of its former self (KIP-345)."""
+        instance = request.group_instance_id
+        assert instance is not None
+        old_leader = group.leader_id or ""
+        member = group.replace_static(instance, old_id, new_id)
+        self._rebalance.cancel_session(group, old_id)
+        self._rebalance.rearm_session(group, member)
+        before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        group.update(member, protocols_of(request), _rebalance_timeout_ms(request), request.session_timeout_ms, answer)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            # The leader may be computing an assignment for the old id.
+            return self._rebalance.prepare(group, f"static member {instance} came back while assignments were awaited")
+        if group.state is not GroupState.STABLE:
+            return self._rebalance.maybe_complete(group)
+        if group.select_protocol() != group.protocol_name:
+            return self._rebalance.maybe_prepare(group, f"static member {instance} changes the protocol")
+
+        def refused(code: ErrorCode) -> None:
+            group.update(member, *before, None)
+            old = group.replace_static(instance, new_id, old_id)
+            self._rebalance.cancel_session(group, new_id)
+            self._rebalance.rearm_session(group, old)
+            if not answer.done:
+                response = group.join_response("", leader=old_leader)
+                response.error_code = code
+                answer.resolve(response)
+
+        def persisted() -> None:
+            if client.api_version >= SKIP_ASSIGNMENT_VERSION:
+                leads = group.leader_id == new_id
+                response = group.join_response(new_id, with_members=leads, skip_assignment=leads)
+            else:
+                # Told the old leader's id it does not take itself for the leader, and so does not assign anew.
+                response = group.join_response(new_id, leader=old_leader)
+            group.complete_join(member, response)
+
+        return Outcome(
+            None,
+            (group_metadata(group.group_id, group.metadata_value()),),
+            on_error=refused,
+            after_commit=persisted,
+        )
+
+    # -- with a member id ------------------------------------------------------------------------------------------
+
+    def _known(
+        self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, answer: Answer
+    ) -> Outcome[None]:
+        member_id = request.member_id
+        if member_id in group.pending_joins and request.group_instance_id is None:
+            return self._add(group, client, request, member_id, answer)
+        try:
+            member = group.validate_member(member_id, request.group_instance_id, "JoinGroup")
+        except ApiError as error:
+            log.debug("group %s: %s", group.group_id, error)
+            answer.resolve(join_error(error.code, member_id))
+            return Outcome(None)
+        leads = group.leader_id == member_id
+        unchanged = member.protocols == protocols_of(request)
+        if group.state is GroupState.EMPTY:
+            answer.resolve(join_error(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+        elif group.state is GroupState.COMPLETING_REBALANCE and unchanged:
+            # It may not have got the first answer.
+            answer.resolve(group.join_response(member_id, with_members=leads))
+        elif group.state is GroupState.STABLE and unchanged and not leads:
+            answer.resolve(group.join_response(member_id))
+        else:
+            group.update(
+                member, protocols_of(request), _rebalance_timeout_ms(request), request.session_timeout_ms, answer
+            )
+            what = "leader" if leads else "member"
+            return self._rebalance.maybe_prepare(group, f"{what} {member_id} rejoins; {_reason(request)}")
+        return Outcome(None)
+
+
+def creation(group: ClassicGroup, decided: Outcome[None], answer: Answer) -> Outcome[None]:
+    """A group that a join has just made is written down, unless the join itself wrote about it."""
+    if decided.records:
+        return decided
+
+    def refused(code: ErrorCode) -> None:
+        if not answer.done:
+            answer.resolve(join_error(code, ""))
+
+    value = GroupMetadataValue(
+        protocol_type="",
+        generation=0,
+        protocol=None,
+        leader=None,
+        current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
+        members=[],
+    )
+    return Outcome(None, (group_metadata(group.group_id, value),), on_error=refused)
+
+
+def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
+    """Version 0 has none; there the session timeout serves as both."""
+    return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+
+
+def _reason(request: JoinGroupRequest) -> str:
+    return request.reason or "no reason given"

@@ -1,0 +1,83 @@
+"""One member of a classic group (Kafka's ClassicGroupMember)."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name, metadata) in the member's order of preference."""
+
+
+def protocols_of(request: JoinGroupRequest) -> Protocols:
+    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+
+
+class ClassicMember:
+    """A member as the coordinator knows it.
+
+    is_new: its first JoinGroup is not answered yet, so it cannot send heartbeats.
+    awaiting_join, awaiting_sync: its parked request.
+    """
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocol_type",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocol_type: str,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocol_type = protocol_type
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = False
+        self.awaiting_join: Deferred[JoinGroupResponse] | None = None
+        self.awaiting_sync: Deferred[SyncGroupResponse] | None = None
+
+    @property
+    def static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def satisfied_heartbeat(self) -> bool:
+        """Whether an expired session is forgiven: a known member that waits in a rebalance is alive."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
+
+    def vote(self, candidates: Container[str]) -> str:
+        """The protocol it likes best among `candidates`."""
+        return next(name for name, _ in self.protocols if name in candidates)

@@ -1,0 +1,150 @@
+"""SyncGroup, Heartbeat and LeaveGroup on classic groups."""
+
+from __future__ import annotations
+
+from minibroker.coordinators.groups.classic.group import ClassicGroup
+from minibroker.coordinators.groups.classic.member import ClassicMember
+from minibroker.coordinators.groups.classic.rebalance import Rebalance
+from minibroker.coordinators.groups.classic.states import GroupState
+from minibroker.coordinators.groups.records import group_metadata
+from minibroker.coordinators.outcome import Outcome
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.groups import (
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+MemberResponse = LeaveGroupResponse.MemberResponse
+
+
+def sync_error(code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code, assignment=b"")
+
+
+class Membership:
+    """What a member does between two joins."""
+
+    def __init__(self, rebalance: Rebalance) -> None:
+        self._rebalance = rebalance
+
+    # -- SyncGroup -------------------------------------------------------------------------------------------------
+
+    def sync(
+        self, group: ClassicGroup, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]
+    ) -> Outcome[None]:
+        """Answer with the assignment or park until the leader brought it. Raises ApiError with the refusal."""
+        member = _check_sync(group, request)
+        if group.state is GroupState.STABLE:
+            self._rebalance.synced(group, member.member_id)
+            answer.resolve(
+                SyncGroupResponse(
+                    protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+                )
+            )
+            return Outcome(None)
+        if member.awaiting_sync is not None and not member.awaiting_sync.done:
+            # The client gave up on its first request (Kafka never answers it).
+            member.awaiting_sync.resolve(sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.awaiting_sync = answer
+        self._rebalance.synced(group, member.member_id)
+        if member.member_id != group.leader_id:
+            return Outcome(None)
+        return self._assign(group, request)
+
+    def _assign(self, group: ClassicGroup, request: SyncGroupRequest) -> Outcome[None]:
+        """Write the leader's assignment down; members it left out get an empty one."""
+        told = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
+        generation_id = group.generation_id
+
+        def still_awaited() -> bool:
+            return group.state is GroupState.COMPLETING_REBALANCE and group.generation_id == generation_id
+
+        def written() -> None:
+            if still_awaited():
+                for member in group.members.values():
+                    member.assignment = told.get(member.member_id, b"")
+                group.transition_to(GroupState.STABLE, self._rebalance.now_ms())
+                self._rebalance.propagate(group)
+
+        def refused(code: ErrorCode) -> None:
+            if still_awaited():
+                self._rebalance.fail_syncs(group, code)
+                # Nothing to write here: members are there and none has rejoined yet.
+                self._rebalance.maybe_prepare(group, f"the assignment could not be written: {code.name}")
+
+        value = group.metadata_value(lambda member: told.get(member.member_id, b""))
+        return Outcome(None, (group_metadata(group.group_id, value),), on_error=refused, after_commit=written)
+
+    # -- Heartbeat -------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
+        """NONE or REBALANCE_IN_PROGRESS, both of which keep the session; raises ApiError with anything else."""
+        group.check_alive()
+        member = group.validate_member(request.member_id, request.group_instance_id, "Heartbeat")
+        group.check_generation(request.generation_id)
+        if group.state is GroupState.EMPTY:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} is empty")
+        self._rebalance.rearm_session(group, member)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    # -- LeaveGroup ------------------------------------------------------------------------------------------------
+
+    def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+        """Each member for itself; the rebalance starts once for all of them."""
+        group.check_alive()
+        responses = [self._leave_one(group, member) for member in request.members]
+        response = LeaveGroupResponse(members=responses)
+        left = [r.member_id or r.group_instance_id or "" for r in responses if r.error_code == ErrorCode.NONE]
+        if not left:
+            return Outcome(response)
+        follows = self._rebalance.after_removal(group, f"left: {', '.join(left)}")
+        return Outcome(response, follows.records)
+
+    def _leave_one(self, group: ClassicGroup, who: LeaveGroupRequest.MemberIdentity) -> MemberResponse:
+        response = MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)
+        if who.member_id in group.pending_joins:
+            group.remove(who.member_id)
+            self._rebalance.cancel_session(group, who.member_id)
+            return response
+        member_id: str | None = who.member_id
+        if member_id == "":
+            # An admin removes a static member whose id he does not know.
+            member_id = None if who.group_instance_id is None else group.static_members.get(who.group_instance_id)
+            if member_id is None:
+                response.error_code = ErrorCode.UNKNOWN_MEMBER_ID
+                return response
+        assert member_id is not None
+        try:
+            self._rebalance.drop(group, group.validate_member(member_id, who.group_instance_id, "LeaveGroup"))
+        except ApiError as error:
+            response.error_code = error.code
+        return response
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def keep_alive(self, group: ClassicGroup, member_id: str) -> None:
+        """An offset commit of a member counts as a sign of life outside the sync phase."""
+        if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            member = group.members.get(member_id)
+            if member is not None:
+                self._rebalance.rearm_session(group, member)
+
+
+def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ClassicMember:
+    group.check_alive()
+    member = group.validate_member(request.member_id, request.group_instance_id, "SyncGroup")
+    group.check_generation(request.generation_id)
+    for told, known in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
+        if told is not None and known is not None and told != known:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {told}")
+    if group.state is GroupState.PREPARING_REBALANCE:
+        raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} gathers its members anew")
+    if group.state is GroupState.EMPTY:
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group.group_id} is empty")
+    return member

@@ -1,0 +1,205 @@
+"""The course of a rebalance: collect joins, tell the generation, wait for assignments, watch sessions.
+
+Kafka: the classic half of GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and their timers).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minibroker.coordinators.groups.classic.group import ClassicGroup
+from minibroker.coordinators.groups.classic.member import ClassicMember
+from minibroker.coordinators.groups.classic.states import GroupState
+from minibroker.coordinators.groups.environment import Environment, join_key, session_key, sync_key
+from minibroker.coordinators.groups.records import group_metadata
+from minibroker.coordinators.outcome import Outcome
+from minibroker.logs import get_logger
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.groups import JoinGroupResponse, SyncGroupResponse
+
+log = get_logger(__name__)
+
+_REBALANCED: Final = (GroupState.COMPLETING_REBALANCE, GroupState.STABLE)
+
+
+class Rebalance:
+    """What happens to classic groups between requests; every method returns what must be made durable."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+
+    def now_ms(self) -> int:
+        return self._env.now_ms()
+
+    # -- sessions --------------------------------------------------------------------------------------------------
+
+    def rearm_session(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None) -> None:
+        """Expect a sign of life within `timeout_ms`, by default the member's session timeout."""
+        member_id = member.member_id
+        self._env.timers.schedule(
+            session_key(group.group_id, member_id),
+            member.session_timeout_ms if timeout_ms is None else timeout_ms,
+            lambda: self.expire_session(group, member_id),
+        )
+
+    def watch_pending(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
+        """Forget an id that was handed out unless a member joins with it in time."""
+        self._env.timers.schedule(
+            session_key(group.group_id, member_id), session_timeout_ms, lambda: self.expire_session(group, member_id)
+        )
+
+    def cancel_session(self, group: ClassicGroup, member_id: str) -> None:
+        self._env.timers.cancel(session_key(group.group_id, member_id))
+
+    def expire_session(self, group: ClassicGroup, member_id: str) -> Outcome[None]:
+        if group.is_dead:
+            return Outcome(None)
+        if member_id in group.pending_joins:
+            group.remove(member_id)
+            return self.maybe_complete(group)
+        member = group.members.get(member_id)
+        if member is None or member.satisfied_heartbeat:
+            return Outcome(None)
+        log.info("group %s: session of member %s expired", group.group_id, member_id)
+        self.drop(group, member)
+        return self.after_removal(group, f"session of {member_id} expired")
+
+    def drop(self, group: ClassicGroup, member: ClassicMember) -> None:
+        """Take a member out; a JoinGroup it has parked is told to begin anew."""
+        self.cancel_session(group, member.member_id)
+        group.complete_join(
+            member,
+            JoinGroupResponse(
+                error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=None, leader="", member_id="", members=[]
+            ),
+        )
+        # Kafka leaves a parked SyncGroup of a removed member unanswered; the client would wait for its timeout.
+        group.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, assignment=b""))
+        group.remove(member.member_id)
+
+    def after_removal(self, group: ClassicGroup, reason: str) -> Outcome[None]:
+        if group.state in _REBALANCED:
+            return self.maybe_prepare(group, reason)
+        return self.maybe_complete(group)
+
+    # -- join phase ------------------------------------------------------------------------------------------------
+
+    def maybe_prepare(self, group: ClassicGroup, reason: str) -> Outcome[None]:
+        """Start a rebalance, or see whether the running one can go on."""
+        return self.prepare(group, reason) if group.can_rebalance else self.maybe_complete(group)
+
+    def prepare(self, group: ClassicGroup, reason: str) -> Outcome[None]:
+        log.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, reason)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self.fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._env.timers.cancel(sync_key(group.group_id))
+        initial = group.state is GroupState.EMPTY
+        group.transition_to(GroupState.PREPARING_REBALANCE, self._env.now_ms())
+        if initial:
+            delay_ms = self._env.config().initial_rebalance_delay_ms
+            if delay_ms <= 0:
+                return self.complete(group)
+            remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+            self._wait_for_more(group, delay_ms, delay_ms, remaining_ms)
+            return Outcome(None)
+        if group.all_joined:
+            return self.complete(group)
+        self._wait_for_all(group)
+        return Outcome(None)
+
+    def _wait_for_all(self, group: ClassicGroup) -> None:
+        self._env.timers.schedule(join_key(group.group_id), group.rebalance_timeout_ms, lambda: self.complete(group))
+
+    def _wait_for_more(self, group: ClassicGroup, wait_ms: int, delay_ms: int, remaining_ms: int) -> None:
+        """Give further members time to join a new group, `remaining_ms` in all at most."""
+        self._env.timers.schedule(
+            join_key(group.group_id), wait_ms, lambda: self._try_complete_initial(group, delay_ms, remaining_ms)
+        )
+
+    def _try_complete_initial(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> Outcome[None]:
+        if not (group.new_member_added and remaining_ms):
+            return self.complete(group)
+        group.new_member_added = False
+        wait_ms = min(self._env.config().initial_rebalance_delay_ms, remaining_ms)
+        self._wait_for_more(group, wait_ms, wait_ms, max(remaining_ms - delay_ms, 0))
+        return Outcome(None)
+
+    def maybe_complete(self, group: ClassicGroup) -> Outcome[None]:
+        """End the join phase when everyone is there; the first one of a group always runs its time."""
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.previous_state is not GroupState.EMPTY
+            and group.all_joined
+        ):
+            return self.complete(group)
+        return Outcome(None)
+
+    def complete(self, group: ClassicGroup) -> Outcome[None]:
+        """End the join phase with whoever is there."""
+        self._env.timers.cancel(join_key(group.group_id))
+        if group.state is not GroupState.PREPARING_REBALANCE:
+            return Outcome(None)
+        for member in [m for m in group.members.values() if m.awaiting_join is None and not m.static]:
+            log.info("group %s: member %s did not rejoin", group.group_id, member.member_id)
+            self.cancel_session(group, member.member_id)
+            group.remove(member.member_id)
+        if group.members and not group.elect_joined_leader():
+            # Only static members that did not rejoin are left: wait for their sessions to end.
+            self._wait_for_all(group)
+            return Outcome(None)
+        group.next_generation(self._env.now_ms())
+        if group.is_empty:
+            log.info("group %s: empty in generation %d", group.group_id, group.generation_id)
+            return Outcome(None, (group_metadata(group.group_id, group.metadata_value()),))
+        self._tell_generation(group)
+        return Outcome(None)
+
+    def _tell_generation(self, group: ClassicGroup) -> None:
+        log.info("group %s: generation %d of %d members", group.group_id, group.generation_id, len(group.members))
+        for member in list(group.members.values()):
+            member_id = member.member_id
+            group.pending_syncs.add(member_id)
+            group.complete_join(member, group.join_response(member_id, with_members=member_id == group.leader_id))
+            self.rearm_session(group, member)
+            member.is_new = False
+        generation_id = group.generation_id
+        self._env.timers.schedule(
+            sync_key(group.group_id), group.rebalance_timeout_ms, lambda: self._expire_sync(group, generation_id)
+        )
+
+    # -- sync phase ------------------------------------------------------------------------------------------------
+
+    def synced(self, group: ClassicGroup, member_id: str) -> None:
+        """A member asked for its assignment."""
+        group.pending_syncs.discard(member_id)
+        if not group.pending_syncs:
+            self._env.timers.cancel(sync_key(group.group_id))
+
+    def _expire_sync(self, group: ClassicGroup, generation_id: int) -> Outcome[None]:
+        if generation_id != group.generation_id or group.state not in _REBALANCED or not group.pending_syncs:
+            return Outcome(None)
+        late = sorted(group.pending_syncs)
+        for member_id in late:
+            self.cancel_session(group, member_id)
+            group.remove(member_id)
+        return self.prepare(group, f"{len(late)} members sent no SyncGroup in time")
+
+    def fail_syncs(self, group: ClassicGroup, error: ErrorCode) -> None:
+        """Forget the assignment and answer everyone who waits for it."""
+        for member in group.members.values():
+            member.assignment = b""
+            if group.complete_sync(member, SyncGroupResponse(error_code=error, assignment=b"")):
+                self.rearm_session(group, member)
+
+    def propagate(self, group: ClassicGroup) -> None:
+        """Answer everyone who waits for an assignment with his."""
+        for member in group.members.values():
+            answered = group.complete_sync(
+                member,
+                SyncGroupResponse(
+                    protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+                ),
+            )
+            if answered:
+                # A session that ended while the leader was awaited was forgiven and not armed again.
+                self.rearm_session(group, member)

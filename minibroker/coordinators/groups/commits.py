@@ -1,0 +1,256 @@
+"""What may be done to committed offsets: commit, delete, expire (Kafka's OffsetMetadataManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from minibroker.coordinators.groups.environment import Environment
+from minibroker.coordinators.groups.offsets import OffsetStore, commit_value, is_expired
+from minibroker.coordinators.groups.records import offset_commit, offset_tombstone
+from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+OFFSET_COMMIT_WITH_EPOCHS = 9
+"""First OffsetCommit version that knows member epochs, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-848)."""
+
+PartitionCheck = Callable[[bytes, int], None]
+"""(topic id, partition): raises when the member may not commit for this one."""
+
+
+class Group(Protocol):
+    """What a group of either protocol says about offsets; see ClassicGroup and ConsumerGroup."""
+
+    group_id: str
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        *,
+        transactional: bool,
+        api_version: int,
+    ) -> PartitionCheck | None: ...
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
+
+    def validate_offset_delete(self) -> None: ...
+
+    def validate_delete(self) -> None: ...
+
+    def is_subscribed_to(self, topic: str) -> bool: ...
+
+    def expiry_base_ms(self, commit_timestamp_ms: int) -> int | None: ...
+
+    def tombstones(self) -> list[CoordinatorRecord]: ...
+
+
+class CommitPartition(Protocol):
+    """One partition of an OffsetCommit or TxnOffsetCommit request."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTopic:
+    """Partitions of an existing topic. topic_id: NO_ID when it shall not be written down."""
+
+    name: str
+    topic_id: bytes
+    partitions: Sequence[CommitPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """An offset commit without its wire form; generation_id is a member epoch in KIP-848 groups."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    topics: Sequence[CommitTopic]
+    api_version: int
+    retention_time_ms: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+    @property
+    def transactional(self) -> bool:
+        return self.producer_id != -1
+
+
+Committed = list[list[tuple[int, ErrorCode]]]
+"""For each topic of a commit, in order: (partition, error)."""
+
+
+def all_partitions(commit: Commit, code: ErrorCode) -> Committed:
+    return [[(partition.partition_index, code) for partition in topic.partitions] for topic in commit.topics]
+
+
+class OffsetDecisions:
+    """Reads groups and offsets, changes neither."""
+
+    def __init__(self, env: Environment, groups: Mapping[str, Group], offsets: OffsetStore) -> None:
+        self._env = env
+        self._groups = groups
+        self._offsets = offsets
+
+    def commit(self, commit: Commit) -> Outcome[Committed]:
+        """The records of a commit. Raises ApiError when the whole of it is refused.
+
+        A group nobody knows comes into being by an offset that names no generation (a "simple" group).
+        """
+        check = self._validate(commit)
+        config, now_ms = self._env.config(), self._env.now_ms()
+        expire = -1 if commit.retention_time_ms == -1 else now_ms + commit.retention_time_ms
+        records: list[CoordinatorRecord] = []
+        results: Committed = []
+        for topic in commit.topics:
+            codes: list[tuple[int, ErrorCode]] = []
+            results.append(codes)
+            for partition in topic.partitions:
+                metadata = partition.committed_metadata
+                code = ErrorCode.NONE
+                if metadata is not None and _java_length(metadata) > config.offset_metadata_max_chars:
+                    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                elif check is not None:
+                    code = _refusal(check, topic.topic_id, partition.partition_index)
+                codes.append((partition.partition_index, code))
+                if code == ErrorCode.NONE:
+                    value = commit_value(
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        metadata,
+                        commit_timestamp=now_ms,
+                        expire_timestamp=expire,
+                        topic_id=topic.topic_id,
+                    )
+                    records.append(offset_commit(commit.group_id, topic.name, partition.partition_index, value))
+        return Outcome(
+            results,
+            tuple(records),
+            on_error=lambda error: all_partitions(commit, error),
+            producer_id=commit.producer_id,
+            producer_epoch=commit.producer_epoch,
+            transactional=commit.transactional,
+        )
+
+    def _validate(self, commit: Commit) -> PartitionCheck | None:
+        group = self._groups.get(commit.group_id)
+        if group is None:
+            if commit.generation_id < 0:
+                return None
+            missing = ErrorCode.ILLEGAL_GENERATION
+            if not commit.transactional and commit.api_version >= OFFSET_COMMIT_WITH_EPOCHS:
+                missing = ErrorCode.GROUP_ID_NOT_FOUND
+            raise ApiError(missing, f"Group {commit.group_id} not found.")
+        try:
+            return group.validate_offset_commit(
+                commit.member_id,
+                commit.group_instance_id,
+                commit.generation_id,
+                transactional=commit.transactional,
+                api_version=commit.api_version,
+            )
+        except ApiError as error:
+            if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+                raise
+            # Versions without member epochs have no word for it.
+            if commit.transactional:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION, error.message) from None
+            if commit.api_version < OFFSET_COMMIT_WITH_EPOCHS:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION, error.message) from None
+            raise
+
+    def delete_offsets(
+        self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]]
+    ) -> Outcome[list[list[tuple[int, ErrorCode]]]]:
+        """Tombstones for what is there; GROUP_SUBSCRIBED_TO_TOPIC for topics the group's members read."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        group.validate_offset_delete()
+        records: list[CoordinatorRecord] = []
+        results = []
+        for topic, partitions in topics:
+            subscribed = group.is_subscribed_to(topic)
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            results.append([(partition, code) for partition in partitions])
+            if not subscribed:
+                records += [
+                    offset_tombstone(group_id, topic, partition)
+                    for partition in partitions
+                    if self._offsets.get(group_id, topic, partition) is not None
+                    or self._offsets.is_pending(group_id, topic, partition)
+                ]
+        return Outcome(results, tuple(records))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> Outcome[list[tuple[str, ErrorCode]]]:
+        """Tombstones of all offsets and of the group, for every group that is empty."""
+        records: list[CoordinatorRecord] = []
+        results = []
+        ids = list(group_ids)
+        for group_id in ids:
+            group = self._groups.get(group_id)
+            code = ErrorCode.NONE
+            if group is None:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            else:
+                try:
+                    group.validate_delete()
+                except ApiError as error:
+                    code = error.code
+            if group is not None and code == ErrorCode.NONE:
+                records += [offset_tombstone(group_id, *key) for key in self._offsets.known(group_id)]
+                records += group.tombstones()
+            results.append((group_id, code))
+        return Outcome(results, tuple(records), on_error=lambda code: [(group_id, code) for group_id in ids])
+
+    def expire(self) -> Outcome[None]:
+        """Tombstones of offsets that outlived their retention, and of empty groups that have none left."""
+        now_ms, retention_ms = self._env.now_ms(), self._env.config().offsets_retention_ms
+        records: list[CoordinatorRecord] = []
+        for group_id, group in list(self._groups.items()):
+            kept = False
+            for topic, partitions in self._offsets.group(group_id).items():
+                subscribed = group.is_subscribed_to(topic)
+                for partition, offset in partitions.items():
+                    base_ms = None if subscribed else group.expiry_base_ms(offset.commit_timestamp)
+                    if (
+                        base_ms is None
+                        or self._offsets.is_pending(group_id, topic, partition)
+                        or not is_expired(offset, now_ms, base_ms, retention_ms)
+                    ):
+                        kept = True
+                    else:
+                        records.append(offset_tombstone(group_id, topic, partition))
+            if not kept and group.is_empty and not self._offsets.has_pending(group_id):
+                records += group.tombstones()
+        return Outcome(None, tuple(records))
+
+    def topic_deleted(self, topic: str) -> Outcome[None]:
+        """Tombstones of every offset of a topic that is gone, those of open transactions too."""
+        return Outcome(
+            None, tuple(offset_tombstone(group_id, topic, p) for group_id, p in self._offsets.with_topic(topic))
+        )
+
+
+def _java_length(text: str) -> int:
+    """Java counts UTF-16 units, so a character outside the basic plane counts twice."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _refusal(check: PartitionCheck, topic_id: bytes, partition: int) -> ErrorCode:
+    try:
+        check(topic_id, partition)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE

@@ -1,0 +1,87 @@
+"""What a group coordinator is handed: settings, clocks, timers, names and the cluster's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from minibroker.cluster.metadata import MetadataImage
+from minibroker.coordinators.outcome import Outcome
+from minibroker.runtime.clock import Clock
+
+TimerKey = tuple[str, str, str]
+"""(kind of wait, group id, member id or "")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """Settings of the coordinator; times are milliseconds (Kafka's GroupCoordinatorConfig)."""
+
+    initial_rebalance_delay_ms: int = 3000
+    min_session_timeout_ms: int = 6000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2_147_483_647
+    new_member_join_timeout_ms: int = 300_000
+    offset_metadata_max_chars: int = 4096
+    offsets_retention_ms: int = 10_080 * 60_000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5000
+    consumer_max_size: int = 2_147_483_647
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: str = "bidirectional"
+    consumer_regex_refresh_interval_ms: int = 600_000
+    consumer_enabled: bool = True
+
+
+class GroupTimers(Protocol):
+    """Waits in real time. One timer a key: scheduling it again replaces it.
+
+    What the operation returns is made durable like the outcome of a request.
+    """
+
+    def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], Outcome[None]]) -> None: ...
+
+    def cancel(self, key: TimerKey) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClientInfo:
+    """Who sends a request. client_host: as Java prints an address, "/127.0.0.1"."""
+
+    client_id: str
+    client_host: str
+    api_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """config: read anew for each decision, so that it may be altered. clock: stamps records and ages offsets.
+
+    new_uuid: text of a random UUID, for member ids.
+    """
+
+    config: Callable[[], GroupConfig]
+    clock: Clock
+    timers: GroupTimers
+    new_uuid: Callable[[], str]
+    image: Callable[[], MetadataImage]
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+
+def session_key(group_id: str, member_id: str) -> TimerKey:
+    return ("session", group_id, member_id)
+
+
+def join_key(group_id: str) -> TimerKey:
+    return ("join", group_id, "")
+
+
+def sync_key(group_id: str) -> TimerKey:
+    return ("sync", group_id, "")
+
+
+def rebalance_key(group_id: str, member_id: str) -> TimerKey:
+    return ("rebalance", group_id, member_id)

@@ -1,0 +1,107 @@
+"""Records of `__consumer_offsets`: how they are made and how they are read (Kafka's GroupCoordinatorRecordHelpers)."""
+
+from __future__ import annotations
+
+from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker_protocol.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from minibroker_protocol.dsl import Data
+from minibroker_protocol.errors import Malformed
+
+LEGACY_OFFSET_COMMIT = 0
+OFFSET_COMMIT = 1
+GROUP_METADATA = 2
+CONSUMER_GROUP_METADATA = 3
+CONSUMER_GROUP_PARTITION_METADATA = 4
+CONSUMER_GROUP_MEMBER_METADATA = 5
+CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = 6
+CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = 7
+CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
+CONSUMER_GROUP_REGULAR_EXPRESSION = 16
+
+_TYPES: dict[int, tuple[type[Data], type[Data]]] = {
+    LEGACY_OFFSET_COMMIT: (LegacyOffsetCommitKey, OffsetCommitValue),
+    OFFSET_COMMIT: (OffsetCommitKey, OffsetCommitValue),
+    GROUP_METADATA: (GroupMetadataKey, GroupMetadataValue),
+    CONSUMER_GROUP_METADATA: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    CONSUMER_GROUP_PARTITION_METADATA: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
+    CONSUMER_GROUP_MEMBER_METADATA: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (
+        ConsumerGroupTargetAssignmentMetadataKey,
+        ConsumerGroupTargetAssignmentMetadataValue,
+    ),
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
+        ConsumerGroupTargetAssignmentMemberKey,
+        ConsumerGroupTargetAssignmentMemberValue,
+    ),
+    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
+        ConsumerGroupCurrentMemberAssignmentKey,
+        ConsumerGroupCurrentMemberAssignmentValue,
+    ),
+    CONSUMER_GROUP_REGULAR_EXPRESSION: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+}
+
+# Version 3 is what Kafka writes of a classic group; 4, the flexible one, it only reads.
+_GROUP_METADATA_VERSION = 3
+_OFFSET_COMMIT_VERSION = 4
+# The only version that can tell an expiry of the offset's own.
+_OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
+
+
+def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+    """The typed record; None when its type or version is unknown. Raises Malformed when the bytes are broken."""
+    if len(key) < 2 or (value is not None and len(value) < 2):
+        raise Malformed("a coordinator's key and value start with an int16")
+    key_type = int.from_bytes(key[:2], "big", signed=True)
+    types = _TYPES.get(key_type)
+    if types is None:
+        return None
+    key_class, value_class = types
+    typed_key = key_class.decode(key, 0, 2)
+    if value is None:
+        return CoordinatorRecord(key_type, typed_key, None)
+    version = int.from_bytes(value[:2], "big", signed=True)
+    low, high = value_class.__versions__
+    if not low <= version <= high:
+        return None
+    return CoordinatorRecord(key_type, typed_key, value_class.decode(value, version, 2), version)
+
+
+def offset_commit(group_id: str, topic: str, partition: int, value: OffsetCommitValue) -> CoordinatorRecord:
+    return CoordinatorRecord(
+        OFFSET_COMMIT,
+        OffsetCommitKey(group=group_id, topic=topic, partition=partition),
+        value,
+        _OFFSET_COMMIT_VERSION if value.expire_timestamp == -1 else _OFFSET_COMMIT_VERSION_WITH_EXPIRY,
+    )
+
+
+def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
+    return CoordinatorRecord(OFFSET_COMMIT, OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+
+
+def group_metadata(group_id: str, value: GroupMetadataValue) -> CoordinatorRecord:
+    return CoordinatorRecord(GROUP_METADATA, GroupMetadataKey(group=group_id), value, _GROUP_METADATA_VERSION)
+
+
+def group_tombstone(group_id: str) -> CoordinatorRecord:
+    return CoordinatorRecord(GROUP_METADATA, GroupMetadataKey(group=group_id), None)

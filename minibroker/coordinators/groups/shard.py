@@ -1,0 +1,200 @@
+"""One partition of `__consumer_offsets`: its groups and offsets (Kafka's GroupCoordinatorShard).
+
+Classic groups, their members and rebalances live in memory; records say what survives. The shard's methods return what
+must be made durable, and `replay` applies it.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from minibroker.coordinators.groups import records
+from minibroker.coordinators.groups.classic.group import ClassicGroup
+from minibroker.coordinators.groups.classic.join import Join, creation, join_error
+from minibroker.coordinators.groups.classic.membership import Membership
+from minibroker.coordinators.groups.classic.rebalance import Rebalance
+from minibroker.coordinators.groups.classic.states import GroupState
+from minibroker.coordinators.groups.commits import Commit, Committed, OffsetDecisions
+from minibroker.coordinators.groups.environment import ClientInfo, Environment
+from minibroker.coordinators.groups.offsets import NO_PRODUCER_ID, OffsetStore
+from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.logs import get_logger
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.coordinator_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.messages.groups import (
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+log = get_logger(__name__)
+
+
+class GroupShard:
+    """Groups by id, and the offsets of all of them."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = OffsetStore()
+        self.decisions = OffsetDecisions(env, self.groups, self.offsets)
+        self.rebalance = Rebalance(env)
+        self._join = Join(env, self.rebalance)
+        self._membership = Membership(self.rebalance)
+        self._live = False
+
+    # -- classic members -------------------------------------------------------------------------------------------
+
+    def join(self, client: ClientInfo, request: JoinGroupRequest, answer: Deferred[JoinGroupResponse]) -> Outcome[None]:
+        """Decide about a JoinGroup; `answer` is resolved now or when the group has its next generation."""
+        group_id, created = request.group_id, False
+        group = self.groups.get(group_id)
+        if group is None:
+            if request.member_id:
+                answer.resolve(join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return Outcome(None)
+            group, created = ClassicGroup(group_id, self.env.now_ms()), True
+            self.groups[group_id] = group
+        decided = self._join.join(group, client, request, answer)
+        return creation(group, decided, answer) if created else decided
+
+    def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> Outcome[None]:
+        return self._membership.sync(self._member_group(request.group_id), request, answer)
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        group = self._member_group(request.group_id)
+        return HeartbeatResponse(error_code=self._membership.heartbeat(group, request))
+
+    def leave(self, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+        return self._membership.leave(self._member_group(request.group_id), request)
+
+    def _member_group(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
+        return group
+
+    # -- administration --------------------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+        """A classic group; raises GROUP_ID_NOT_FOUND for any other."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return group.described()
+
+    def listed(self) -> list[ListGroupsResponse.ListedGroup]:
+        return [
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=group.type_name,
+            )
+            for group in self.groups.values()
+        ]
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> Outcome[Committed]:
+        outcome = self.decisions.commit(commit)
+        group = self.groups.get(commit.group_id)
+        if isinstance(group, ClassicGroup) and not commit.transactional:
+            self._membership.keep_alive(group, commit.member_id)
+        return outcome
+
+    def validate_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> bool:
+        """Whether the group has offsets to show; False when it does not exist. Raises ApiError with a refusal."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return False
+        try:
+            group.validate_offset_fetch(member_id, member_epoch)
+        except ApiError as error:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return False
+            raise
+        return True
+
+    # -- the log ---------------------------------------------------------------------------------------------------
+
+    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        try:
+            return records.decode(key, value)
+        except Malformed as error:
+            log.warning("a record of the groups cannot be read: %s", error)
+            return None
+
+    def replay(
+        self, record: CoordinatorRecord, *, offset: int, producer_id: int, producer_epoch: int, transactional: bool
+    ) -> None:
+        key_type = record.key_type
+        if key_type in (records.OFFSET_COMMIT, records.LEGACY_OFFSET_COMMIT):
+            self._replay_offset(record, offset, producer_id if transactional else NO_PRODUCER_ID)
+        elif key_type == records.GROUP_METADATA:
+            key = cast("GroupMetadataKey", record.key)
+            self._replay_group(key.group, cast("GroupMetadataValue | None", record.value))
+
+    def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        self.offsets.complete(producer_id, committed=committed)
+
+    def _replay_offset(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
+        key = cast("OffsetCommitKey", record.key)
+        if record.value is not None and key.group not in self.groups:
+            self.groups[key.group] = ClassicGroup(key.group, self.env.now_ms())
+        self.offsets.replay(
+            key.group,
+            key.topic,
+            key.partition,
+            cast("OffsetCommitValue | None", record.value),
+            record_offset=offset,
+            producer_id=producer_id,
+        )
+
+    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        group = self.groups.get(group_id)
+        if value is None:
+            if isinstance(group, ClassicGroup):
+                group.state = GroupState.DEAD
+                del self.groups[group_id]
+        elif self._live and isinstance(group, ClassicGroup):
+            group.persisted = value  # the members in memory are ahead of what was written about them
+        else:
+            self.groups[group_id] = ClassicGroup.from_value(group_id, value, self.env.now_ms())
+
+    def loaded(self) -> None:
+        self._live = True
+        most = self.env.config().max_size
+        for group in self.groups.values():
+            for member in group.members.values():
+                self.rebalance.rearm_session(group, member)
+            if len(group.members) > most:
+                self.rebalance.prepare(group, "the group is larger than it may be now")
+
+    def resigned(self) -> None:
+        """Answer what is parked; the members find the new coordinator."""
+        for group in self.groups.values():
+            for member in list(group.members.values()):
+                group.complete_join(member, join_error(ErrorCode.NOT_COORDINATOR, member.member_id))
+                group.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, assignment=b""))
+            group.state = GroupState.DEAD
+
+    def durable(self) -> dict[str, object]:
+        """Everything the log decides, for comparing a live shard with a reloaded one."""
+        return {
+            "groups": {group_id: group.persisted for group_id, group in self.groups.items()},
+            "offsets": self.offsets.snapshot(),
+        }

@@ -1,0 +1,73 @@
+"""DescribeGroups (15), ListGroups (16), DeleteGroups (42).
+
+DescribeGroups 0-6: v3 authorized operations; v4 static members; v6 GROUP_ID_NOT_FOUND for a group that is not there
+(before, it is shown as Dead). ListGroups 0-5: v4 states (KIP-518), v5 types (KIP-848). Kafka: GroupCoordinatorService,
+GroupMetadataManager.describeGroups and listGroups.
+"""
+
+from __future__ import annotations
+
+from minibroker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from minibroker.handlers.context import RequestContext
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+_TELLS_MISSING = 6
+_DEAD = "Dead"
+
+_Described = DescribeGroupsResponse.DescribedGroup
+
+
+def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    groups = []
+    for group_id in request.groups:
+        try:
+            described = ctx.broker.groups.shard_for(group_id)[1].describe(group_id)
+        except ApiError as error:
+            described = _Described(
+                error_code=error.code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
+            )
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                described.group_state = _DEAD
+                if ctx.api_version >= _TELLS_MISSING:
+                    described.error_message = error.message
+                else:
+                    described.error_code = ErrorCode.NONE
+        if described.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+            described.authorized_operations = operations
+        groups.append(described)
+    return DescribeGroupsResponse(groups=groups)
+
+
+def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """Groups of every partition of ``__consumer_offsets`` that this broker leads."""
+    host = ctx.broker.groups.host
+    if host.loading:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
+    states = {state.lower() for state in request.states_filter}
+    types = {name.lower() for name in request.types_filter}
+    groups = [
+        listed
+        for _, shard in host.shards()
+        for listed in shard.listed()
+        if (not states or listed.group_state.lower() in states) and (not types or listed.group_type.lower() in types)
+    ]
+    return ListGroupsResponse(groups=groups)
+
+
+async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's errors, each for its group."""
+    return DeleteGroupsResponse(
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
+            for group_id, code in await ctx.broker.groups.delete_groups(request.groups_names)
+        ]
+    )

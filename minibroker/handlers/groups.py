@@ -1,0 +1,114 @@
+"""JoinGroup (11), SyncGroup (14), Heartbeat (12), LeaveGroup (13): members of classic groups.
+
+JoinGroup 0-9: v1 rebalance timeout; v4 MEMBER_ID_REQUIRED; v5 static members; v7 protocol type; v8 reason; v9
+SkipAssignment. SyncGroup 0-5: v3 static members; v5 protocol type and name. Heartbeat 0-4: v3 static members.
+LeaveGroup 0-5: v3 several members; v5 reason. Kafka: GroupCoordinatorService.
+
+Errors: INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
+INVALID_SESSION_TIMEOUT, INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED.
+"""
+
+from __future__ import annotations
+
+from minibroker.coordinators.groups.environment import ClientInfo
+from minibroker.handlers.context import RequestContext
+from minibroker.logs import get_logger
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+log = get_logger(__name__)
+
+_NULLABLE_PROTOCOL_NAME = 7
+_SEVERAL_MEMBERS = 3
+
+_MemberResponse = LeaveGroupResponse.MemberResponse
+
+
+def client_info(ctx: RequestContext) -> ClientInfo:
+    return ClientInfo(ctx.client_id or "", f"/{ctx.connection.client_host}", ctx.api_version)
+
+
+def check_group_id(group_id: str) -> None:
+    """Raises INVALID_GROUP_ID for the empty one, which only some of the older APIs take."""
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+
+
+async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    """Parked until the group has its next generation."""
+    try:
+        check_group_id(request.group_id)
+        config = ctx.broker.groups.config()
+        if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
+            request.member_id = ""
+            raise ApiError(
+                ErrorCode.INVALID_SESSION_TIMEOUT,
+                f"session timeout {request.session_timeout_ms} is not within {config.min_session_timeout_ms} and "
+                f"{config.max_session_timeout_ms}",
+            )
+        response = await ctx.broker.groups.join(client_info(ctx), request)
+    except ApiError as error:
+        log.debug("JoinGroup refused: %s", error)
+        response = JoinGroupResponse(
+            error_code=error.code, protocol_name=None, leader="", member_id=request.member_id, members=[]
+        )
+    if response.protocol_name is None and ctx.api_version < _NULLABLE_PROTOCOL_NAME:
+        response.protocol_name = ""
+    return response
+
+
+async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    """Parked until the leader has delivered the assignment."""
+    try:
+        check_group_id(request.group_id)
+        return await ctx.broker.groups.sync(request)
+    except ApiError as error:
+        log.debug("SyncGroup refused: %s", error)
+        return SyncGroupResponse(error_code=error.code, assignment=b"")
+
+
+def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    try:
+        check_group_id(request.group_id)
+        return ctx.broker.groups.heartbeat(request)
+    except ApiError as error:
+        log.debug("Heartbeat refused: %s", error)
+        # Old consumers take a coordinator that is loading for a failure; they are told that all is well.
+        code = ErrorCode.NONE if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
+        return HeartbeatResponse(error_code=code)
+
+
+async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Below v3 one member, whose error is that of the response."""
+    several = ctx.api_version >= _SEVERAL_MEMBERS
+    if not several:
+        request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
+    try:
+        check_group_id(request.group_id)
+        response = await ctx.broker.groups.leave(request)
+    except ApiError as error:
+        log.debug("LeaveGroup refused: %s", error)
+        if error.code is ErrorCode.UNKNOWN_MEMBER_ID:  # no such group: nobody in it is known
+            response = LeaveGroupResponse(
+                members=[
+                    _MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error.code)
+                    for m in request.members
+                ]
+            )
+        else:
+            response = LeaveGroupResponse(error_code=error.code)
+    if not several:
+        if response.error_code == ErrorCode.NONE and response.members:
+            response.error_code = response.members[0].error_code
+        response.members = []
+    return response

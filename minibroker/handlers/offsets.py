@@ -1,0 +1,295 @@
+"""OffsetCommit (8), OffsetFetch (9), OffsetDelete (47): committed offsets of groups.
+
+OffsetCommit 2-10: v2-4 retention time; v6 leader epoch; v7 static members; v9 member epochs (KIP-848); v10 topic ids.
+OffsetFetch 1-10: v2 null asks for all topics; v5 leader epoch; v7 RequireStable (KIP-447); v8 several groups; v9 member
+epochs; v10 topic ids. Kafka: KafkaApis.handleOffsetCommitRequest, handleOffsetFetchRequest, OffsetMetadataManager.
+
+Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE, UNSTABLE_OFFSET_COMMIT,
+GROUP_SUBSCRIBED_TO_TOPIC, NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID,
+FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION and those of the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from minibroker.coordinators.groups.commits import Commit, Committed, CommitTopic, all_partitions
+from minibroker.handlers.context import Answer, RequestContext
+from minibroker.handlers.groups import check_group_id
+from minibroker.logs import get_logger
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from minibroker.coordinators.groups.offsets import Offset
+    from minibroker.coordinators.groups.shard import GroupShard
+
+log = get_logger(__name__)
+
+_TOPIC_IDS = 10
+_SEVERAL_GROUPS = 8
+_GROUP_ERROR = 2
+
+_CommitTopicResponse = OffsetCommitResponse.OffsetCommitResponseTopic
+_CommitPartitionResponse = OffsetCommitResponse.OffsetCommitResponsePartition
+_FetchGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+_FetchTopics = OffsetFetchRequest.OffsetFetchRequestTopics
+_FetchGroupResponse = OffsetFetchResponse.OffsetFetchResponseGroup
+_FetchTopicsResponse = OffsetFetchResponse.OffsetFetchResponseTopics
+_FetchPartitionsResponse = OffsetFetchResponse.OffsetFetchResponsePartitions
+_DeleteTopicResponse = OffsetDeleteResponse.OffsetDeleteResponseTopic
+_DeletePartitionResponse = OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+
+# -- OffsetCommit ------------------------------------------------------------------------------------------------------
+
+
+def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer:
+    """Answered at once when the commit is durable at once. Topics that do not exist are answered without the group."""
+    valid, refused = _existing(ctx, request)
+    if not valid:
+        return OffsetCommitResponse(topics=refused)
+    commit = Commit(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        valid,
+        ctx.api_version,
+        retention_time_ms=request.retention_time_ms,
+    )
+    try:
+        committed = ctx.broker.groups.commit(commit)
+        if not committed.done:
+            return _committed_later(commit, committed, refused)
+        results = committed.result()
+    except ApiError as error:
+        log.debug("OffsetCommit refused: %s", error)
+        results = all_partitions(commit, error.code)
+    return _commit_response(commit, results, refused)
+
+
+async def _committed_later(
+    commit: Commit, committed: Deferred[Committed], refused: list[_CommitTopicResponse]
+) -> OffsetCommitResponse:
+    try:
+        results = await committed
+    except ApiError as error:
+        results = all_partitions(commit, error.code)
+    return _commit_response(commit, results, refused)
+
+
+def _existing(
+    ctx: RequestContext, request: OffsetCommitRequest
+) -> tuple[list[CommitTopic], list[_CommitTopicResponse]]:
+    """Partitions that exist, and the answer for those that do not."""
+    image = ctx.broker.image
+    by_id = ctx.api_version >= _TOPIC_IDS
+    valid: list[CommitTopic] = []
+    refused: list[_CommitTopicResponse] = []
+    for topic in request.topics:
+        known = image.topic_by_id(topic.topic_id) if by_id else image.topics.get(topic.name)
+        count = 0 if known is None else len(known.partitions)
+        there = [p for p in topic.partitions if 0 <= p.partition_index < count]
+        if known is not None and there:
+            valid.append(CommitTopic(known.name, known.topic_id, there))
+        if len(there) < len(topic.partitions):
+            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if known is None and by_id:
+                missing = ErrorCode.UNKNOWN_TOPIC_ID
+            refused.append(
+                _CommitTopicResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        _CommitPartitionResponse(partition_index=p.partition_index, error_code=missing)
+                        for p in topic.partitions
+                        if not 0 <= p.partition_index < count
+                    ],
+                )
+            )
+    return valid, refused
+
+
+def _commit_response(commit: Commit, results: Committed, refused: list[_CommitTopicResponse]) -> OffsetCommitResponse:
+    """One entry a topic, even when some of its partitions exist and others do not."""
+    responses = list(refused)
+    by_topic = {(response.name, response.topic_id): response for response in responses} if responses else {}
+    by_id = commit.api_version >= _TOPIC_IDS
+    for topic, codes in zip(commit.topics, results, strict=True):
+        partitions = [_CommitPartitionResponse(partition_index=i, error_code=code) for i, code in codes]
+        name, topic_id = ("", topic.topic_id) if by_id else (topic.name, NO_ID)
+        response = by_topic.get((name, topic_id))
+        if response is None:
+            responses.append(_CommitTopicResponse(name=name, topic_id=topic_id, partitions=partitions))
+        else:
+            response.partitions.extend(partitions)
+    return OffsetCommitResponse(topics=responses)
+
+
+# -- OffsetFetch -------------------------------------------------------------------------------------------------------
+
+
+def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Each group for itself. Partitions without an offset get -1; they need not exist, by name."""
+    if ctx.api_version >= _SEVERAL_GROUPS:
+        return OffsetFetchResponse(
+            groups=[_fetch_group(ctx, group, request.require_stable) for group in request.groups]
+        )
+    topics = None
+    if request.topics is not None:
+        topics = [_FetchTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
+    group = _fetch_group(ctx, _FetchGroup(group_id=request.group_id, topics=topics), request.require_stable)
+    return _single(ctx, request, group)
+
+
+def _single(ctx: RequestContext, request: OffsetFetchRequest, group: _FetchGroupResponse) -> OffsetFetchResponse:
+    """The form before v8. Version 1 has no error of the group: each partition carries it."""
+    code = group.error_code
+    topics = group.topics
+    if code != ErrorCode.NONE and ctx.api_version < _GROUP_ERROR:
+        topics = [
+            _FetchTopicsResponse(name=t.name, partitions=[_none(i, ErrorCode(code)) for i in t.partition_indexes])
+            for t in request.topics or ()
+        ]
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=p.partition_index,
+                        committed_offset=p.committed_offset,
+                        committed_leader_epoch=p.committed_leader_epoch,
+                        metadata=p.metadata,
+                        error_code=p.error_code,
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def _fetch_group(ctx: RequestContext, group: _FetchGroup, require_stable: bool) -> _FetchGroupResponse:
+    try:
+        _, shard = ctx.broker.groups.shard_for(group.group_id)
+        exists = shard.validate_fetch(group.group_id, group.member_id, group.member_epoch)
+        if group.topics is None:
+            topics = _all_topics(ctx, shard, group.group_id, require_stable) if exists else []
+        else:
+            topics = _named_topics(ctx, shard if exists else None, group, group.topics, require_stable)
+        return _FetchGroupResponse(group_id=group.group_id, topics=topics)
+    except ApiError as error:
+        log.debug("OffsetFetch refused: %s", error)
+        return _FetchGroupResponse(group_id=group.group_id, error_code=error.code)
+
+
+def _all_topics(
+    ctx: RequestContext, shard: GroupShard, group_id: str, require_stable: bool
+) -> list[_FetchTopicsResponse]:
+    by_id = ctx.api_version >= _TOPIC_IDS
+    found: list[_FetchTopicsResponse] = []
+    for name, offsets in shard.offsets.group(group_id).items():
+        topic_id = NO_ID
+        if by_id:
+            known = ctx.broker.image.topics.get(name)
+            if known is None:  # deleted, and its offsets are about to go as well
+                continue
+            topic_id = known.topic_id
+        partitions = [
+            _told(index, offset, unstable=require_stable and shard.offsets.is_pending(group_id, name, index))
+            for index, offset in offsets.items()
+        ]
+        found.append(_FetchTopicsResponse(name="" if by_id else name, topic_id=topic_id, partitions=partitions))
+    return found
+
+
+def _named_topics(
+    ctx: RequestContext,
+    shard: GroupShard | None,
+    group: _FetchGroup,
+    topics: Iterable[_FetchTopics],
+    require_stable: bool,
+) -> list[_FetchTopicsResponse]:
+    by_id = ctx.api_version >= _TOPIC_IDS
+    group_id = group.group_id
+    responses = []
+    for topic in topics:
+        name = topic.name
+        response = _FetchTopicsResponse(name=name, topic_id=topic.topic_id, partitions=[])
+        responses.append(response)
+        if by_id:
+            known = ctx.broker.image.topic_by_id(topic.topic_id)
+            if known is None:
+                response.partitions = [_none(i, ErrorCode.UNKNOWN_TOPIC_ID) for i in topic.partition_indexes]
+                continue
+            name = known.name
+        if shard is None:
+            response.partitions = [_none(i) for i in topic.partition_indexes]
+            continue
+        offsets = shard.offsets
+        for index in topic.partition_indexes:
+            offset = offsets.get(group_id, name, index)
+            if offset is not None and by_id and offset.topic_id not in (NO_ID, topic.topic_id):
+                offset = None  # of an earlier topic with this name
+            unstable = require_stable and offsets.is_pending(group_id, name, index)
+            response.partitions.append(_told(index, offset, unstable=unstable))
+    return responses
+
+
+def _told(index: int, offset: Offset | None, *, unstable: bool) -> _FetchPartitionsResponse:
+    if unstable:
+        return _none(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    if offset is None:
+        return _none(index)
+    return _FetchPartitionsResponse(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _none(index: int, code: ErrorCode = ErrorCode.NONE) -> _FetchPartitionsResponse:
+    return _FetchPartitionsResponse(
+        partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code
+    )
+
+
+# -- OffsetDelete ------------------------------------------------------------------------------------------------------
+
+
+async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    """A refusal of the group answers no partition."""
+    image = ctx.broker.image
+    known: list[tuple[str, Sequence[int]]] = []
+    responses: list[_DeleteTopicResponse] = []
+    for topic in request.topics:
+        indexes = [partition.partition_index for partition in topic.partitions]
+        known.append((topic.name, [i for i in indexes if image.partition(topic.name, i) is not None]))
+        missing = [i for i in indexes if image.partition(topic.name, i) is None]
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partitions = [_DeletePartitionResponse(partition_index=i, error_code=unknown) for i in missing]
+        responses.append(_DeleteTopicResponse(name=topic.name, partitions=partitions))
+    try:
+        check_group_id(request.group_id)
+        results = await ctx.broker.groups.delete_offsets(request.group_id, known)
+    except ApiError as error:
+        log.debug("OffsetDelete refused: %s", error)
+        return OffsetDeleteResponse(error_code=error.code, topics=[])
+    for response, codes in zip(responses, results, strict=True):
+        response.partitions += [_DeletePartitionResponse(partition_index=i, error_code=code) for i, code in codes]
+    return OffsetDeleteResponse(topics=responses)
