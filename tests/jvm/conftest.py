@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from broker import running_broker
-from jvm import JVM_TIER, Unavailable, compile_java, tool
+from jvm import JVM_TIER, compile_java
+from toolchain import Unavailable, tool
 
 
 @pytest.fixture(scope="session")

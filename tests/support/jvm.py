@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 
+from toolchain import Unavailable, last_line, tool
+
 JVM_TIER = Path(__file__).resolve().parents[1] / "jvm"
 DOWNLOAD_SECONDS = 600
-
-
-class Unavailable(Exception):
-    """A tool or a download this tier needs is not to be had; the text says which."""
 
 
 @cache
@@ -37,19 +34,6 @@ def kafka_libs() -> Path:
         raise Unavailable(f"mvn could not fetch Kafka's jars: {last_line(done.stdout + done.stderr)}")
     stamp.write_text(pom.read_text())
     return libs
-
-
-def tool(name: str) -> str:
-    """Full path of a program, or Unavailable."""
-    path = shutil.which(name)
-    if path is None:
-        raise Unavailable(f"{name} is not installed")
-    return path
-
-
-def last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "no output"
 
 
 def classpath(*extra: Path) -> str:
