@@ -201,11 +201,16 @@ class DataDirectory:
         self.disk.write_atomic(CLEANER_OFFSET, encode_offsets(self.cleaner_offsets), sync=sync)
 
     def close(self, logs: Iterable[PartitionLog] = (), *, broker_epoch: int = -1) -> None:
-        """The clean end, after every log was closed: checkpoints, then the mark that says so, then the lock."""
-        self.note(logs)
+        """The clean end, after every log was closed: checkpoints, then the mark that says so, then the lock.
+
+        A log whose close failed keeps the mark from being made: the next start then checks every log.
+        """
+        closed = list(logs)
+        self.note(closed)
         self.write_checkpoints()
-        mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-        self.disk.write_atomic(CLEAN_FILE, mark.encode())
+        if all(log.closed for log in closed):
+            mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+            self.disk.write_atomic(CLEAN_FILE, mark.encode())
         self.release()
 
     def release(self) -> None:

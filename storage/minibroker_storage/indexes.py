@@ -187,10 +187,10 @@ def save(disk: Disk, index: OffsetIndex | TimeIndex) -> None:
         return
     file = disk.open(index.path, create=index.written < 0)
     kept = max(index.written, 0)
-    if file.size != kept * entry.size:
+    if file.size > kept * entry.size:
         file.truncate(kept * entry.size)  # what lies past our entries was allocated ahead, or was cut off
     if count > kept:
-        file.append([index.encode(kept)])
+        file.pwrite(index.encode(kept)[: (count - kept) * entry.size], kept * entry.size)
     file.close()
     index.written = count
 

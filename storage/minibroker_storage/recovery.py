@@ -64,7 +64,7 @@ def load(
     the log is cut at the first bad one and what comes after is removed. Raises StorageError.
     """
     warnings: list[str] = []
-    bases = _tidy(disk, directory, warnings)
+    bases = _tidy(disk, directory, config, warnings)
     segments = Segments(Segment.existing(disk, directory, base, config, now_ms=now_ms) for base in bases)
     if segments:
         _check_index_files(disk, segments, config, warnings)
@@ -90,33 +90,52 @@ def load(
     return Loaded(segments, producers, start, end, min(recovery_point, end), warnings)
 
 
-def _tidy(disk: Disk, directory: str, warnings: list[str]) -> list[int]:
+def _tidy(disk: Disk, directory: str, config: LogConfig, warnings: list[str]) -> list[int]:
     """Removes what an interrupted deletion or compaction left, finishes a swap, and returns the segments' bases."""
     names = set(disk.list(directory))
-
-    def drop(name: str) -> None:
-        indexes.remove(disk, join(directory, name))
-        names.discard(name)
-
-    cleaned = [int(name[:20]) for name in names if name.endswith(CLEANED_SUFFIX) and name[:20].isdecimal()]
-    lowest_cleaned = min(cleaned, default=1 << 62)
+    # With .cleaned files about, the compaction had not come to the end of its group: the old files are whole.
+    lowest_cleaned = min((_base(name) for name in names if name.endswith(CLEANED_SUFFIX)), default=1 << 62)
+    swapped = {_base(name) for name in names if name.endswith(SWAP_SUFFIX) and _base(name) < lowest_cleaned}
     for name in sorted(names):
-        if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
-            drop(name)
-        elif name.endswith(SWAP_SUFFIX):
-            # With .cleaned files about, the compaction had not come to the end of this group: the old files are whole.
-            if int(name[:20]) >= lowest_cleaned:
-                drop(name)
-            else:
-                disk.rename(join(directory, name), join(directory, name.removesuffix(SWAP_SUFFIX)))
-                names.discard(name)
-                names.add(name.removesuffix(SWAP_SUFFIX))
-    logs = {name[:20] for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdecimal()}
+        unfinished = name.endswith(SWAP_SUFFIX) and _base(name) not in swapped
+        if unfinished or name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
+            indexes.remove(disk, join(directory, name))
+            names.discard(name)
+    _finish_swap(disk, directory, config, names, swapped)
+    logs = {_base(name) for name in names if name.endswith(LOG_SUFFIX) and name[:20].isdecimal()}
     for name in sorted(names):
-        if name.endswith(INDEX_SUFFIXES) and name[:20] not in logs:
+        if name.endswith(INDEX_SUFFIXES) and _base(name) not in logs:
             warnings.append(f"{directory}/{name}: index of no log, removed")
-            drop(name)
-    return sorted(map(int, logs))
+            indexes.remove(disk, join(directory, name))
+    return sorted(logs)
+
+
+def _base(name: str) -> int:
+    return int(name[:20]) if name[:20].isdecimal() else -1
+
+
+def _finish_swap(disk: Disk, directory: str, config: LogConfig, names: set[str], swapped: set[int]) -> None:
+    """Puts compacted segments in the place of those they were made from, which go."""
+    ranges = []
+    for base in swapped:
+        if f"{base:020d}{LOG_SUFFIX}{SWAP_SUFFIX}" in names:
+            segment = Segment(disk, directory, base, config, now_ms=0, suffix=SWAP_SUFFIX)
+            segment.size = segment.log.size
+            ends = [header.next_offset for _, header in segment.headers()]
+            ranges.append((base, max(ends, default=base + 1)))
+            segment.close_files()
+    for name in sorted(names):
+        if not name.endswith((LOG_SUFFIX, *INDEX_SUFFIXES)):
+            continue
+        if any(start <= _base(name) < end for start, end in ranges):
+            indexes.remove(disk, join(directory, name))
+            names.discard(name)
+    for name in sorted(names):
+        if name.endswith(SWAP_SUFFIX):
+            plain = name.removesuffix(SWAP_SUFFIX)
+            disk.rename(join(directory, name), join(directory, plain))
+            names.discard(name)
+            names.add(plain)
 
 
 def _check_index_files(disk: Disk, segments: Segments, config: LogConfig, warnings: list[str]) -> None:
@@ -236,6 +255,13 @@ def _end_of(
     warnings: list[str],
 ) -> int:
     """The log end. A directory that was called clean and still holds bytes that are no batch is checked after all."""
+    while len(segments) > 1 and not segments.active.size:
+        before = segments.all[-2]
+        if before.next_offset() <= segments.active.base_offset:
+            break
+        # A roll that did not come to its end: its segment was made and the batches went on into the one before.
+        segments.active.remove()
+        segments.drop([segments.active])
     try:
         return segments.active.next_offset()
     except CorruptBatch as error:

@@ -11,7 +11,7 @@ from minibroker_storage.recovery import DELETED_SUFFIX
 from minibroker_storage.segment import Segment
 
 if TYPE_CHECKING:
-    from minibroker_storage.log import PartitionLog
+    from minibroker_storage.log_state import LogState
 
 
 class Removals:
@@ -43,7 +43,7 @@ class Removals:
         self._waiting = []
 
 
-def expired_segments(log: PartitionLog, now_ms: int) -> list[Segment]:
+def expired_segments(log: LogState, now_ms: int) -> list[Segment]:
     """The oldest segments that retention lets go of: by log start, then by size, then by time.
 
     Never one that reaches past the high watermark, nor an empty last one.
@@ -71,7 +71,7 @@ def expired_segments(log: PartitionLog, now_ms: int) -> list[Segment]:
 
 
 def _oldest(
-    log: PartitionLog, segments: list[Segment], lets_go: Callable[[Segment, int | None], bool]
+    log: LogState, segments: list[Segment], lets_go: Callable[[Segment, int | None], bool]
 ) -> list[Segment]:
     """The segments from the start on for which ``lets_go(segment, base offset of the next)`` holds without a break."""
     found: list[Segment] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from minibroker_storage.txn_index import ENTRY_SIZE, AbortedTxn, TxnIndex
 
 #: Bytes read at once when batch headers are looked through one by one.
 SCAN_BYTES = 16 * 1024
+SEGMENT_FILES = (".index", ".timeindex", ".txnindex", ".log")
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 #: Newest batches whose positions are known exactly, so that reads near the end need no scan.
 _TAIL = 512
@@ -54,6 +56,8 @@ class Segment:
         "_disk",
         "_first_timestamp",
         "_indexes",
+        "_saving",
+        "_suffix",
         "_tail",
         "_txn_file",
         "_txn_index",
@@ -70,8 +74,11 @@ class Segment:
         "size",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
+    ) -> None:
         self._disk = disk
+        self._suffix = suffix
         self.dir = directory
         self.base_offset = base_offset
         self.config = config
@@ -89,12 +96,19 @@ class Segment:
         self.offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
+        #: A flush in another thread and a roll may write the same index files.
+        self._saving = threading.Lock()
         self._tail = _Tail(base_offset, [], [])
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> Segment:
-        """A new empty segment; its log file is made, its index files follow when they are first written out."""
-        segment = cls(disk, directory, base_offset, config, now_ms=now_ms)
+    def create(
+        cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
+    ) -> Segment:
+        """A new empty segment; its log file is made, its index files follow when they are first written out.
+
+        ``suffix`` is put after every file name, as compaction does with what it has not finished.
+        """
+        segment = cls(disk, directory, base_offset, config, now_ms=now_ms, suffix=suffix)
         segment.log = disk.open(segment.path(".log"), create=True)
         if segment.log.size:
             segment.log.truncate(0)
@@ -113,7 +127,7 @@ class Segment:
         return segment
 
     def path(self, suffix: str) -> str:
-        return join(self.dir, file_stem(self.base_offset) + suffix)
+        return join(self.dir, file_stem(self.base_offset) + suffix + self._suffix)
 
     def __repr__(self) -> str:
         return f"Segment({self.dir}, base_offset={self.base_offset}, size={self.size})"
@@ -163,7 +177,7 @@ class Segment:
         """Enters an aborted transaction. Should the file refuse it, it is written with the next flush: the marker is in
         the log, so after a crash before that the entry is found again there."""
         self.txn_index.append(aborted)
-        with contextlib.suppress(StorageError):
+        with contextlib.suppress(StorageError), self._saving:
             self._save_txn_index()
 
     def _save_txn_index(self) -> None:
@@ -174,11 +188,12 @@ class Segment:
         if self._txn_written < 0:
             self._txn_file = self._disk.open(self._txn_file.path, create=True)
             self._txn_written = 0
-        if self._txn_file.size != self._txn_written * ENTRY_SIZE:
-            self._txn_file.truncate(self._txn_written * ENTRY_SIZE)
-        if self._txn_written < len(index):
-            self._txn_file.append([index.encode()[self._txn_written * ENTRY_SIZE :]])
-        self._txn_written = len(index)
+        start = self._txn_written * ENTRY_SIZE
+        if self._txn_file.size > start:
+            self._txn_file.truncate(start)
+        count = len(index)
+        self._txn_file.pwrite(index.encode()[start : count * ENTRY_SIZE], start)
+        self._txn_written = count
 
     def reset_txn_index(self) -> None:
         indexes.remove(self._disk, self._txn_file.path)
@@ -310,11 +325,13 @@ class Segment:
 
     def save_indexes(self, *, sync: bool = False) -> None:
         """Writes out what the index files lack."""
-        self._save_txn_index()
-        if self._indexes is not None:
-            for index in self._indexes:
+        with self._saving:
+            self._save_txn_index()
+            for index in self._indexes or ():
                 indexes.save(self._disk, index)
-                if sync:
+        if sync:
+            for index in self._indexes or ():
+                if index.written >= 0:
                     file = self._disk.open(index.path)
                     file.sync()
                     file.close()
@@ -339,6 +356,19 @@ class Segment:
     def move(self, directory: str) -> None:
         """The files are in another directory now; no handle may be open."""
         self.dir = directory
+        self._reopen()
+
+    def rename_files(self, suffix: str) -> None:
+        """Gives the files another suffix, the log last: it is what makes a segment."""
+        self.close_files()
+        old = [self.path(ending) for ending in SEGMENT_FILES]
+        self._suffix = suffix
+        for source, ending in zip(old, SEGMENT_FILES, strict=True):
+            if self._disk.exists(source):
+                self._disk.rename(source, self.path(ending))
+        self._reopen()
+
+    def _reopen(self) -> None:
         self.log = self._disk.open(self.path(".log"))
         self._txn_file = self._disk.open(self.path(".txnindex"))
         if self._indexes is not None:
@@ -348,8 +378,8 @@ class Segment:
     def remove(self) -> None:
         """Removes the segment's files; some may be gone already."""
         self.close_files()
-        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
-            indexes.remove(self._disk, self.path(suffix))
+        for ending in SEGMENT_FILES:
+            indexes.remove(self._disk, self.path(ending))
 
     def modified_ms(self) -> int:
         return self._disk.modified_ms(self.log.path)

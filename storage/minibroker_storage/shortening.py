@@ -1,0 +1,144 @@
+"""What makes a partition log shorter: deleted records, retention, truncation, compacted segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage import recovery, retention
+from minibroker_storage.append_info import storage_errors
+from minibroker_storage.log_state import LogState
+from minibroker_storage.segment import SEGMENT_FILES, Segment
+
+
+class Shortening(LogState):
+    """The half of :class:`~minibroker_storage.log.PartitionLog` that takes records away."""
+
+    __slots__ = ()
+
+    # -- shortening ----------------------------------------------------------------------------------------------
+
+    def delete_records(self, offset: int) -> int:
+        """Moves the log start up to ``offset`` (-1: the high watermark) and returns where it is now. Segments go later.
+
+        Raises ApiError OFFSET_OUT_OF_RANGE, POLICY_VIOLATION on a topic that is only compacted.
+        """
+        if self.config.compacts and not self.config.deletes:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.topic} is compacted and its records are not deleted")
+        if offset == -1:
+            offset = self.high_watermark
+        if offset < 0 or offset > self.high_watermark:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {self.high_watermark}")
+        self.advance_log_start(offset)
+        return self.log_start_offset
+
+    def advance_log_start(self, offset: int) -> bool:
+        """The log begins at ``offset`` from now on; never goes back. True when it moved."""
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        if self.high_watermark < offset:
+            self.high_watermark = offset
+        if self.leader_epochs.truncate_from_start(offset):
+            self._save_epochs()
+        self.producers.on_log_start(offset)
+        self._snapshots.remove_where(lambda taken: taken <= offset and taken < self._segments.first.base_offset)
+        return True
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Applies retention (log start, size, time, in this order) and returns how many segments went.
+
+        Their files are renamed at once and removed by a later call, ``file.delete.delay.ms`` on.
+        """
+        with storage_errors():
+            self._removals.due(now_ms)
+            gone = retention.expired_segments(self, now_ms)
+            if not gone:
+                return 0
+            if gone[-1] is self._segments.active:
+                self.roll(now_ms)
+            self._discard(gone, now_ms)
+        self.advance_log_start(self._segments.first.base_offset)
+        return len(gone)
+
+    def _discard(self, gone: Sequence[Segment], now_ms: int) -> None:
+        self._segments.drop(gone)
+        first = self._segments.first.base_offset
+        for segment in gone:
+            segment.close_files()
+            self._removals.later(
+                [segment.path(ending) for ending in SEGMENT_FILES],
+                now_ms + self.config.file_delete_delay_ms,
+            )
+        self._snapshots.remove_where(lambda taken: any(taken == s.base_offset for s in gone) and taken < first)
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+        """Drops every batch that reaches ``offset`` or past it; False when the log already ends there or before."""
+        if offset >= self.log_end_offset:
+            return False
+        if offset <= self._segments.first.base_offset and self._segments.first.base_offset > 0:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
+        with storage_errors():
+            gone = [segment for segment in self._segments if segment.base_offset >= offset]
+            if len(gone) == len(self._segments):
+                self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+                return True
+            self._segments.drop(gone)
+            for segment in gone:
+                segment.remove()
+            self._segments.active.truncate_to(offset)
+        self._end_at(offset)
+        if self.leader_epochs.truncate_from_end(offset):
+            self._save_epochs()
+        recovery.rebuild_producers(
+            self.producers,
+            self._segments,
+            self._snapshots,
+            self.log_start_offset,
+            offset,
+            now_ms=now_ms,
+            clean=False,
+            warn=self.warnings.append,
+        )
+        self.producers.on_high_watermark(self.high_watermark)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
+        """Empties the log, producer state and snapshots included; it begins anew at ``offset``."""
+        with storage_errors():
+            for segment in self._segments:
+                segment.remove()
+            self._snapshots.remove_where(lambda _: True)
+            self._segments.replace([Segment.create(self._disk, self.path, offset, self.config, now_ms=now_ms)])
+        self.producers.truncate_fully_and_start_at(offset)
+        if self.leader_epochs.clear():
+            self._save_epochs()
+        self.log_start_offset = offset
+        self._end_at(offset)
+        self.high_watermark = offset
+
+    def _end_at(self, offset: int) -> None:
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+
+    def replace_segments(self, compacted: Segment, old: Sequence[Segment], now_ms: int) -> None:
+        """Puts a finished segment, written with the suffix ``.cleaned``, in the place of the ``old`` ones it was made
+        from, which lie side by side and begin at its base offset. Its files must be synced.
+
+        A crash at any point leaves the old segments or the new one (LogLoader).
+        """
+        with storage_errors():
+            compacted.rename_files(recovery.SWAP_SUFFIX)
+            self._disk.sync_dir(self.path)
+            gone = set(map(id, old))
+            kept = [segment for segment in self._segments if id(segment) not in gone]
+            bases = {segment.base_offset for segment in old} - {compacted.base_offset}
+            for segment in old:
+                segment.close_files()
+                paths = [segment.path(ending) for ending in SEGMENT_FILES]
+                self._removals.later(paths, now_ms + self.config.file_delete_delay_ms)
+            compacted.rename_files("")
+            self._segments.replace([*kept, compacted])
+            self._snapshots.remove_where(lambda taken: taken in bases)
