@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -108,6 +109,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, help="default: a free one")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="line of server.properties")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the broker ends too
     with real_kafka("\n".join(options.set) + "\n", options.port) as bootstrap:
         print(f"bootstrap.servers={bootstrap}", flush=True)
         try:
