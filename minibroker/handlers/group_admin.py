@@ -25,7 +25,7 @@ _DEAD = "Dead"
 _Described = DescribeGroupsResponse.DescribedGroup
 
 
-def handle_describe(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     groups = []
     for group_id in request.groups:
@@ -47,7 +47,7 @@ def handle_describe(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
     return DescribeGroupsResponse(groups=groups)
 
 
-def handle_list(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """Groups of every partition of ``__consumer_offsets`` that this broker leads."""
     host = ctx.broker.groups.host
     if host.loading:
@@ -63,7 +63,7 @@ def handle_list(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsRe
     return ListGroupsResponse(groups=groups)
 
 
-async def handle_delete(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's errors, each for its group."""
     return DeleteGroupsResponse(
         results=[

@@ -44,7 +44,7 @@ def check_group_id(group_id: str) -> None:
         raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
 
 
-async def handle_join(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Parked until the group has its next generation."""
     try:
         check_group_id(request.group_id)
@@ -67,7 +67,7 @@ async def handle_join(ctx: RequestContext, request: JoinGroupRequest) -> JoinGro
     return response
 
 
-async def handle_sync(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Parked until the leader has delivered the assignment."""
     try:
         check_group_id(request.group_id)
@@ -77,7 +77,7 @@ async def handle_sync(ctx: RequestContext, request: SyncGroupRequest) -> SyncGro
         return SyncGroupResponse(error_code=error.code, assignment=b"")
 
 
-def handle_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
         check_group_id(request.group_id)
         return ctx.broker.groups.heartbeat(request)
@@ -88,7 +88,7 @@ def handle_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Heartbea
         return HeartbeatResponse(error_code=code)
 
 
-async def handle_leave(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Below v3 one member, whose error is that of the response."""
     several = ctx.api_version >= _SEVERAL_MEMBERS
     if not several:

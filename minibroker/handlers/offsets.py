@@ -54,7 +54,7 @@ _DeletePartitionResponse = OffsetDeleteResponse.OffsetDeleteResponsePartition
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
 
 
-def handle_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer:
+def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer:
     """Answered at once when the commit is durable at once. Topics that do not exist are answered without the group."""
     valid, refused = _existing(ctx, request)
     if not valid:
@@ -140,7 +140,7 @@ def _commit_response(commit: Commit, results: Committed, refused: list[_CommitTo
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------
 
 
-def handle_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Each group for itself. Partitions without an offset get -1; they need not exist, by name."""
     if ctx.api_version >= _SEVERAL_GROUPS:
         return OffsetFetchResponse(
@@ -272,7 +272,7 @@ def _none(index: int, code: ErrorCode = ErrorCode.NONE) -> _FetchPartitionsRespo
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
 
 
-async def handle_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """A refusal of the group answers no partition."""
     image = ctx.broker.image
     known: list[tuple[str, Sequence[int]]] = []
