@@ -287,7 +287,7 @@ class PartitionLog(Shortening):
         """Moves the directory, as deletion of a topic does first."""
         self.abandon()
         with storage_errors():
-            self._disk.rename(self.path, path)
+            self.disk.rename(self.path, path)
         self.path = path
         self._snapshots.dir = path
         for segment in self._segments:
@@ -297,7 +297,7 @@ class PartitionLog(Shortening):
         """Removes the directory and all in it."""
         self.abandon()
         with storage_errors():
-            self._disk.remove_tree(self.path)
+            self.disk.remove_tree(self.path)
 
 
 def _claim(disk: Disk, path: str, topic_id: bytes) -> bytes:

@@ -16,13 +16,13 @@ class LogState:
     """What the parts of :class:`~minibroker_storage.log.PartitionLog` have in common."""
 
     __slots__ = (
-        "_disk",
         "_epochs_unsynced",
         "_removals",
         "_segments",
         "_snapshots",
         "closed",
         "config",
+        "disk",
         "high_watermark",
         "leader_epochs",
         "log_end_offset",
@@ -49,7 +49,7 @@ class LogState:
         snapshots: SnapshotFiles,
         high_watermark: int,
     ) -> None:
-        self._disk = disk
+        self.disk = disk
         self.path = path
         self.topic = topic
         self.partition = partition
@@ -78,7 +78,7 @@ class LogState:
 
     def _save_epochs(self) -> None:
         with storage_errors():
-            self._disk.write_atomic(join(self.path, LEADER_EPOCH), self.leader_epochs.encode(), sync=False)
+            self.disk.write_atomic(join(self.path, LEADER_EPOCH), self.leader_epochs.encode(), sync=False)
         self._epochs_unsynced = True
 
     # -- high watermark ------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class LogState:
                 old.unload_indexes()
             self.producers.map_end_offset = base_offset
             self._snapshots.take(self.producers)
-            segment = Segment.create(self._disk, self.path, base_offset, self.config, now_ms=now_ms)
+            segment = Segment.create(self.disk, self.path, base_offset, self.config, now_ms=now_ms)
             kept = self._segments.all
             if not old.size:
                 # Nothing in it, yet it must not take the batch: an index limit, or offsets too far from its base.
@@ -150,8 +150,8 @@ class LogState:
                 segment.flush()
             if self._epochs_unsynced:
                 self._epochs_unsynced = False
-                self._disk.write_atomic(join(self.path, LEADER_EPOCH), self.leader_epochs.encode())
-            self._disk.sync_dir(self.path)
+                self.disk.write_atomic(join(self.path, LEADER_EPOCH), self.leader_epochs.encode())
+            self.disk.sync_dir(self.path)
         self.recovery_point = max(self.recovery_point, end)
 
     def close(self) -> None:

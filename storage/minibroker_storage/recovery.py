@@ -23,6 +23,9 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
+#: Past every offset: the end of the last segment while it is not known, and the recovery point of a clean directory.
+_UNKNOWN_END = 1 << 62
+
 Warn = Callable[[str], None]
 
 
@@ -67,9 +70,9 @@ def load(
     bases = _tidy(disk, directory, config, warnings)
     segments = Segments(Segment.existing(disk, directory, base, config, now_ms=now_ms) for base in bases)
     if segments:
-        _check_index_files(disk, segments, config, warnings)
         if clean:
-            recovery_point = 1 << 62
+            recovery_point = _UNKNOWN_END
+        _check_index_files(disk, segments, recovery_point, warnings)
         _recover(segments, rules, epochs, snapshots, recovery_point, log_start_offset, now_ms, warnings)
     if not segments:
         segments.add(Segment.create(disk, directory, log_start_offset, config, now_ms=now_ms))
@@ -94,7 +97,7 @@ def _tidy(disk: Disk, directory: str, config: LogConfig, warnings: list[str]) ->
     """Removes what an interrupted deletion or compaction left, finishes a swap, and returns the segments' bases."""
     names = set(disk.list(directory))
     # With .cleaned files about, the compaction had not come to the end of its group: the old files are whole.
-    lowest_cleaned = min((_base(name) for name in names if name.endswith(CLEANED_SUFFIX)), default=1 << 62)
+    lowest_cleaned = min((_base(name) for name in names if name.endswith(CLEANED_SUFFIX)), default=_UNKNOWN_END)
     swapped = {_base(name) for name in names if name.endswith(SWAP_SUFFIX) and _base(name) < lowest_cleaned}
     for name in sorted(names):
         unfinished = name.endswith(SWAP_SUFFIX) and _base(name) not in swapped
@@ -138,9 +141,13 @@ def _finish_swap(disk: Disk, directory: str, config: LogConfig, names: set[str],
             names.add(plain)
 
 
-def _check_index_files(disk: Disk, segments: Segments, config: LogConfig, warnings: list[str]) -> None:
-    """A log without offset index, or with a broken transaction index, gets its indexes rebuilt from its batches."""
-    for segment in segments:
+def _check_index_files(disk: Disk, segments: Segments, trusted_below: int, warnings: list[str]) -> None:
+    """A log without offset index, or with a broken transaction index, gets its indexes rebuilt from its batches.
+
+    Past the recovery point that is nothing to speak of: indexes are written when a segment is flushed.
+    """
+    everything = segments.all
+    for i, segment in enumerate(everything):
         try:
             _ = segment.txn_index
             if disk.exists(segment.path(".index")):
@@ -149,11 +156,13 @@ def _check_index_files(disk: Disk, segments: Segments, config: LogConfig, warnin
         except MalformedFile as error:
             reason = str(error)
             segment.reset_txn_index()
-        if segment.size:
-            warnings.append(f"{segment.log.path}: {reason}, rebuilding its indexes")
-            segment.needs_recovery = True
-        else:
+        if not segment.size:
             segment.reset_indexes()
+            continue
+        segment.needs_recovery = True
+        end = everything[i + 1].base_offset if i + 1 < len(everything) else _UNKNOWN_END
+        if end <= trusted_below:
+            warnings.append(f"{segment.log.path}: {reason}, rebuilding its indexes")
 
 
 def _recover(
@@ -170,8 +179,8 @@ def _recover(
     everything = segments.all
     for i, segment in enumerate(everything):
         last = i == len(everything) - 1
-        doubted = last or everything[i + 1].base_offset > recovery_point
-        if not (doubted and recovery_point < 1 << 62) and not segment.needs_recovery:
+        doubted = recovery_point < _UNKNOWN_END and (last or everything[i + 1].base_offset > recovery_point)
+        if not doubted and not segment.needs_recovery:
             continue
         lost = recover_segment(
             segment, segments, rules, epochs, snapshots, log_start_offset, now_ms=now_ms, warnings=warnings
@@ -235,6 +244,7 @@ def recover_segment(
     if lost:
         segment.cut_end(valid)
     segment.finish_time_index()
+    segment.save_indexes()
     segment.needs_recovery = False
     snapshots.take(producers)
     return lost

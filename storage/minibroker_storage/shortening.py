@@ -110,7 +110,7 @@ class Shortening(LogState):
             for segment in self._segments:
                 segment.remove()
             self._snapshots.remove_where(lambda _: True)
-            self._segments.replace([Segment.create(self._disk, self.path, offset, self.config, now_ms=now_ms)])
+            self._segments.replace([Segment.create(self.disk, self.path, offset, self.config, now_ms=now_ms)])
         self.producers.truncate_fully_and_start_at(offset)
         if self.leader_epochs.clear():
             self._save_epochs()
@@ -131,7 +131,7 @@ class Shortening(LogState):
         """
         with storage_errors():
             compacted.rename_files(recovery.SWAP_SUFFIX)
-            self._disk.sync_dir(self.path)
+            self.disk.sync_dir(self.path)
             gone = set(map(id, old))
             kept = [segment for segment in self._segments if id(segment) not in gone]
             bases = {segment.base_offset for segment in old} - {compacted.base_offset}

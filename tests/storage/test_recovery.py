@@ -1,0 +1,352 @@
+"""Opening after a crash: what is cut, what is rebuilt, what interrupted work leaves behind."""
+
+import pytest
+from logs import NOW, append, batch, batches, end_transaction, open_log, tree, values
+
+from minibroker_protocol.records import iter_batches
+from minibroker_storage.config import LogConfig
+from minibroker_storage.log import PartitionLog
+from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.producer_state import ProducerStateManager
+from minibroker_storage.recovery import rebuild_producers
+from minibroker_storage.segment import Segment
+
+SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
+LOG = "t-0/00000000000000000000.log"
+
+
+def copy(disk: MemoryDisk, path: str = "t-0") -> MemoryDisk:
+    twin = MemoryDisk()
+    twin.make_dir(path)
+    for name, data in tree(disk, path).items():
+        twin.write_atomic(f"{path}/{name}", data)
+    return twin
+
+
+def filled(disk: MemoryDisk, *, config: LogConfig = SMALL) -> PartitionLog:
+    """Two producers, one of them transactional, over several segments and two leader epochs."""
+    log = open_log(disk, config=config)
+    for i in range(6):
+        append(log, batch(b"p%d" % i * 20, timestamp=NOW + i, pid=1, seq=i), leader_epoch=i // 3)
+        append(log, batch(b"t%d" % i * 20, timestamp=NOW - i, pid=2, seq=i, txn=True), leader_epoch=i // 3)
+        if i % 2:
+            log.append_as_leader(batch_marker(2, commit=i == 3), origin=_coordinator(), leader_epoch=i // 3, now_ms=NOW)
+            log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+def batch_marker(pid: int, *, commit: bool) -> bytearray:
+    from minibroker_protocol.records import end_txn_marker
+
+    return end_txn_marker(producer_id=pid, producer_epoch=0, commit=commit, coordinator_epoch=0, timestamp_ms=NOW)
+
+
+def _coordinator() -> "object":
+    from minibroker_storage.origin import Origin
+
+    return Origin.COORDINATOR
+
+
+def state(log: PartitionLog) -> dict[str, object]:
+    """All that a log knows and a crash must not change."""
+    log.update_high_watermark(log.log_end_offset)
+    return {
+        "end": log.log_end_offset,
+        "stable": log.last_stable_offset,
+        "batches": [data for data, _ in batches(log)],
+        "committed": values(log, committed=True),
+        "producers": sorted(log.producers.active(), key=lambda entry: entry.producer_id),
+        "aborted": [list(segment.txn_index) for segment in log.segments],
+        "offset indexes": [segment.offset_index.entries() for segment in log.segments],
+        "epochs": log.leader_epochs.entries,
+    }
+
+
+def full_replay(log: PartitionLog) -> ProducerStateManager:
+    """Producer state from nothing but the log."""
+    disk = MemoryDisk()
+    disk.make_dir("x")
+    from logs import RULES
+
+    from minibroker_storage.segments import Segments
+    from minibroker_storage.snapshots import SnapshotFiles
+
+    producers = ProducerStateManager(RULES)
+    rebuild_producers(
+        producers,
+        Segments(log.segments),
+        SnapshotFiles(disk, "x"),
+        0,
+        log.log_end_offset,
+        now_ms=NOW,
+        clean=False,
+        warn=lambda text: None,
+    )
+    return producers
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("recovery_point", [0, 5, 15])
+def test_a_log_comes_back_as_it_was(clean: bool, recovery_point: int) -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before = state(log)
+    assert len(log.segments) > 2
+    if clean:
+        log.close()
+    else:
+        log.abandon()
+    again = open_log(disk, config=SMALL, clean=clean, recovery_point=recovery_point)
+    assert state(again) == before
+    assert again.warnings == [] or not clean
+
+
+def test_the_duplicate_window_is_what_snapshot_and_log_give() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for i in range(3):
+        append(log, batch(pid=1, seq=i))
+    log.close()
+    again = open_log(disk)
+    entry = again.producers.entry(1)
+    assert entry is not None
+    assert len(entry.batches) == 1  # a snapshot holds the newest batch only
+    assert append(again, batch(pid=1, seq=2)).duplicate
+
+
+@pytest.mark.parametrize("with_indexes", [True, False])
+def test_cut_at_every_byte(with_indexes: bool) -> None:
+    """A log file that ends anywhere gives every batch that is whole, and producer state to match."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, batch(b"a", b"b", pid=1))
+    append(log, batch(b"c", pid=2, txn=True))
+    append(log, batch(b"d", pid=1, seq=2))
+    end_transaction(log, 2, commit=False)
+    append(log, batch(b"e"))
+    if with_indexes:
+        log.flush()
+    log.abandon()
+    data = disk.read_bytes(LOG)
+    ends = [(position + header.size, header.next_offset) for position, header in iter_batches(data)]
+    for cut in range(len(data) + 1):
+        torn = copy(disk)
+        torn.open(LOG).truncate(cut)
+        found = open_log(torn, clean=False)
+        whole = [(0, 0), *[pair for pair in ends if pair[0] <= cut]][-1]
+        assert (torn.size(LOG), found.log_end_offset) == whole
+        assert full_replay(found).active() == found.producers.active()
+        assert (len(found.segments[0].txn_index) == 1) == (found.log_end_offset >= 5)
+        assert bool(found.warnings) == (cut != whole[0])
+        append(found, batch(b"next"))
+        assert values(found)[-1][1] == b"next"
+        # The same after the crash was survived: nothing is left to find.
+        assert open_log(torn, clean=False).warnings == []
+
+
+def test_a_flipped_bit_anywhere_cuts_there() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for value in (b"a", b"b", b"c"):
+        append(log, batch(value, pid=1, seq=ord(value) - ord("a")))
+    log.abandon()
+    data = disk.read_bytes(LOG)
+    starts = [position for position, _ in iter_batches(data)]
+    for at in range(starts[1], starts[2]):
+        if starts[1] + 12 <= at < starts[1] + 16:
+            continue  # the leader epoch is covered by no checksum
+        if at < starts[1] + 8:
+            continue  # nor is the base offset; a wrong one is found only when offsets fall
+        torn = copy(disk)
+        torn.open(LOG).pwrite(bytes([data[at] ^ 0x40]), at)
+        found = open_log(torn, clean=False)
+        assert (found.log_end_offset, torn.size(LOG)) == (1, starts[1]), at
+        assert found.warnings
+
+
+def test_offsets_that_fall_end_the_log() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    append(log, batch(b"b"))
+    log.abandon()
+    second = disk.size(LOG) // 2
+    disk.open(LOG).pwrite(bytes(8), second)
+    found = open_log(disk, clean=False)
+    assert found.log_end_offset == 1
+    assert "offset 0, expected 1" in found.warnings[0]
+
+
+def test_segments_after_a_bad_one_go() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    bases = [segment.base_offset for segment in log.segments]
+    log.abandon()
+    path = f"t-0/{bases[1]:020d}.log"
+    disk.open(path).pwrite(b"\xff", disk.size(path) - 1)
+    found = open_log(disk, config=SMALL, clean=False)
+    assert [segment.base_offset for segment in found.segments] == bases[:2]
+    assert found.log_end_offset < bases[2]
+    assert not any(name.startswith(f"{bases[2]:020d}.log") for name in disk.list("t-0"))
+    assert full_replay(found).active() == found.producers.active()
+
+
+def test_segments_below_the_recovery_point_are_trusted() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    log.flush()
+    base = log.segments[1].base_offset
+    log.abandon()
+    disk.open(LOG).pwrite(b"\xff", disk.size(LOG) - 1)  # the first segment's last byte
+    assert open_log(copy(disk), config=SMALL, clean=False, recovery_point=base).warnings == []
+    assert open_log(copy(disk), config=SMALL, clean=True).warnings == []
+    assert open_log(copy(disk), config=SMALL, clean=False, recovery_point=base - 1).warnings != []
+
+
+def test_a_directory_called_clean_that_is_not_is_checked_after_all() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    append(log, batch(b"b"))
+    log.close()
+    disk.open(LOG).truncate(disk.size(LOG) - 3)
+    found = open_log(disk, clean=True)
+    assert found.log_end_offset == 1
+    assert found.warnings
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["gone", "torn", "nonsense"])
+def test_lost_or_broken_indexes_are_made_again(suffix: str, damage: str) -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before = state(log)
+    names = [name for name in disk.list("t-0") if name.endswith(suffix)]
+    log.close()
+    for name in names:
+        path = f"t-0/{name}"
+        if damage == "gone":
+            disk.remove(path)
+        elif damage == "torn":
+            disk.open(path).append([b"\1\2\3"])
+        else:
+            disk.open(path).pwrite(b"\xff" * disk.size(path), 0)
+    again = open_log(disk, config=SMALL)
+    assert state(again) == before
+    for offset in range(again.log_end_offset):
+        again.read(offset, 1, bound=again.log_end_offset)
+    assert again.offset_for_timestamp(NOW + 3, 1 << 40) is not None
+
+
+def test_a_broken_transaction_index_is_made_again() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before = state(log)
+    log.close()
+    for name in [name for name in disk.list("t-0") if name.endswith(".txnindex")]:
+        disk.open(f"t-0/{name}").append([b"half an entry"])
+    again = open_log(disk, config=SMALL)
+    assert state(again) == before
+    assert any("txnindex" in warning for warning in again.warnings)
+
+
+def test_broken_snapshots_are_passed_over() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before = state(log)
+    log.close()
+    for name in [name for name in disk.list("t-0") if name.endswith(".snapshot")]:
+        disk.open(f"t-0/{name}").pwrite(b"\xff", 4)
+    again = open_log(disk, config=SMALL)
+    assert state(again) == before
+    assert len([warning for warning in again.warnings if "snapshot" in warning]) > 1
+
+
+def test_leftovers_of_deletion_and_compaction_go() -> None:
+    disk = MemoryDisk()
+    filled(disk).close()
+    before = set(disk.list("t-0"))
+    for name in (
+        "00000000000000000000.log.deleted",
+        "00000000000000000000.index.deleted",
+        "00000000000000000000.log.cleaned",
+        "00000000000000000000.index.cleaned",
+        "00000000000000000007.log.swap",
+        "00000000000000000099.index",
+        "leader-epoch-checkpoint.tmp",
+    ):
+        disk.write_atomic(f"t-0/{name}", b"")
+    open_log(disk, config=SMALL)
+    assert set(disk.list("t-0")) == before
+
+
+def compacted(disk: MemoryDisk, log: PartitionLog, old: list[Segment]) -> Segment:
+    """A segment that holds the first batch of each old one, as compaction might leave it."""
+    made = Segment.create(disk, "t-0", old[0].base_offset, SMALL, now_ms=NOW, suffix=".cleaned")
+    for segment in old:
+        position, header = next(segment.headers())
+        made.append([segment.read_batch(position, header)], [header])
+    made.finish_time_index()
+    made.flush()
+    return made
+
+
+def test_compacted_segments_take_the_place_of_the_old() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    old = log.segments[:2]
+    rest = log.segments[2:]
+    kept = [next(segment.headers())[1].base_offset for segment in old]
+    log.replace_segments(compacted(disk, log, old), old, NOW)
+    assert [header.base_offset for _, header in batches(log)][:2] == kept
+    assert [segment.base_offset for segment in log.segments] == [0, *[segment.base_offset for segment in rest]]
+    log.close()
+    again = open_log(disk, config=SMALL)
+    assert [header.base_offset for _, header in batches(again)][:2] == kept
+    assert not any(name.endswith((".swap", ".cleaned", ".deleted")) for name in disk.list("t-0"))
+
+
+def test_a_swap_that_was_interrupted_is_finished() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    old = log.segments[:2]
+    made = compacted(disk, log, old)
+    log.abandon()
+    untouched = state(open_log(copy(disk), config=SMALL, clean=False))
+    made.rename_files(".swap")
+    at_swap = copy(disk)
+    found = open_log(at_swap, config=SMALL, clean=False)
+    assert [segment.base_offset for segment in found.segments] == [0, *[s.base_offset for s in log.segments[2:]]]
+    assert found.log_end_offset == untouched["end"]
+    assert [header.base_offset for _, header in batches(found)][:2] == [0, old[1].base_offset]
+
+
+def test_a_roll_that_was_interrupted_is_forgotten() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    Segment.create(disk, "t-0", 1, SMALL, now_ms=NOW)  # made, and then the rest failed
+    append(log, batch(b"b"))
+    log.close()
+    again = open_log(disk)
+    assert again.log_end_offset == 2
+    assert len(again.segments) == 1
+    append(again, batch(b"c"))
+    assert [value for _, value in values(again)] == [b"a", b"b", b"c"]
+
+
+def test_a_log_that_ends_before_its_start_begins_anew() -> None:
+    disk = MemoryDisk()
+    filled(disk).close()
+    found = open_log(disk, config=SMALL, log_start_offset=1000)
+    assert (found.log_start_offset, found.log_end_offset) == (1000, 1000)
+    assert append(found, batch()).base_offset == 1000
+
+
+def test_the_high_watermark_is_clamped() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    end = log.log_end_offset
+    log.close()
+    assert open_log(disk, config=SMALL, high_watermark=10_000).high_watermark == end
+    assert open_log(disk, config=SMALL, high_watermark=3, log_start_offset=5).high_watermark == 5
