@@ -93,9 +93,7 @@ class CoordinatorDouble:
     ) -> dict[TopicPartition, ErrorCode]:
         return partitions.verify_partitions(self.shard, name, ProducerIdAndEpoch(*producer), wanted)
 
-    def end(
-        self, producer: tuple[int, int], *, commit: bool, version: int = 0, name: str = ID
-    ) -> ProducerIdAndEpoch:
+    def end(self, producer: tuple[int, int], *, commit: bool, version: int = 0, name: str = ID) -> ProducerIdAndEpoch:
         return self.execute(
             end_txn.end_txn(
                 self.shard,
@@ -111,9 +109,7 @@ class CoordinatorDouble:
     def sweep_timeouts(self) -> list[str]:
         ids = expiry.timed_out(self.shard, self.now_ms)
         for name in ids:
-            self.execute(
-                expiry.abort_timed_out(self.shard, name, producer_ids=self.producer_ids, now_ms=self.now_ms)
-            )
+            self.execute(expiry.abort_timed_out(self.shard, name, producer_ids=self.producer_ids, now_ms=self.now_ms))
         return ids
 
     def sweep_expired(self) -> list[str]:
