@@ -89,5 +89,5 @@ def _offset(
         error_code=0,
         timestamp=found.timestamp,
         offset=found.offset,
-        leader_epoch=found.leader_epoch,
+        leader_epoch=found.leader_epoch if ctx.api_version >= 4 else -1,
     )

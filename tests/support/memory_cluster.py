@@ -1,0 +1,112 @@
+"""A whole broker in memory, without sockets: requests go straight to its dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, TypeVar
+
+from minibroker.cluster.broker import Broker
+from minibroker.cluster.cluster import Cluster, Node
+from minibroker.handlers.context import ConnectionInfo
+from minibroker.handlers.dispatch import Dispatcher
+from minibroker.runtime.clock import BrokerClock
+from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.executor import InlineExecutor
+from minibroker.semantics import KAFKA, Semantics
+from minibroker.settings import Settings
+from minibroker_protocol.dsl import Request, Response, registry
+from minibroker_protocol.headers import RequestHeader, first_flexible_version
+from minibroker_storage.disk import Disk
+from minibroker_storage.memory_disk import MemoryDisk
+
+from manual_time import ManualTimers
+
+R = TypeVar("R", bound=Response)
+
+
+class MemoryCluster:
+    """One broker on a memory disk under manual time. `timers.advance` moves real time, `clock.advance` the broker's."""
+
+    def __init__(
+        self,
+        config: Mapping[str, str] | None = None,
+        *,
+        semantics: Semantics = KAFKA,
+        topics: Mapping[str, int] | None = None,
+        disk: Disk | None = None,
+        transaction_version: int | None = None,
+    ) -> None:
+        self.timers = ManualTimers(now_ms=1_700_000_000_000)
+        self.clock = BrokerClock(self.timers, self.timers.now_ms)
+        self.disk = disk or MemoryDisk(64 << 20)
+        self.cluster = Cluster(
+            Settings(dict(config or {})),
+            semantics,
+            nodes=[Node(node_id=1, host="127.0.0.1", port=9092, disk=self.disk, log_dir="/memory")],
+            journal_disk=self.disk,
+            clock=self.clock,
+            timers=self.timers,
+            executor=InlineExecutor(),
+            random=Random(7),
+            transaction_version=transaction_version,
+            topics=topics,
+        )
+        self.cluster.start()
+
+    @property
+    def broker(self) -> Broker:
+        return self.cluster.brokers[1]
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self.cluster.dispatcher(1)
+
+    def frame(self, request: Request, version: int, *, client_id: str = "test", correlation_id: int = 7) -> bytearray:
+        """The bytes a client would send, without the size."""
+        key = type(request).__api_key__
+        header = RequestHeader(
+            request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+        )
+        header_version = 2 if version >= first_flexible_version(key) else 1
+        return bytearray(header.encode(header_version) + request.encode(version))
+
+    def send(self, request: Request, version: int, *, client_id: str = "test") -> Deferred[Any]:
+        """Send the bytes of `request`; resolves with the decoded response (None: no answer)."""
+        answer = self.dispatcher.dispatch(self.frame(request, version, client_id=client_id), ConnectionInfo())
+        decoded: Deferred[Any] = Deferred()
+
+        def done(raw: Deferred[Any]) -> None:
+            try:
+                decoded.resolve(self.decode(type(request), version, raw.result()))
+            except Exception as error:
+                decoded.fail(error)
+
+        if isinstance(answer, Deferred):
+            answer.then(done)
+        else:
+            decoded.resolve(self.decode(type(request), version, answer))
+        return decoded
+
+    def call(self, request: Request, response: type[R], version: int, *, client_id: str = "test") -> R:
+        """`send` for what is answered at once."""
+        answer = self.send(request, version, client_id=client_id).result()
+        assert isinstance(answer, response)
+        return answer
+
+    @staticmethod
+    def decode(request: type[Request], version: int, buffers: list[Any] | None) -> Response | None:
+        if buffers is None:
+            return None
+        data = b"".join(buffers)
+        assert int.from_bytes(data[:4], "big") == len(data) - 4
+        response = registry()[request.__api_key__][1]
+        # size, correlation id, and the tag section of response header v1
+        position = 8 if request.__api_key__ == 18 or version < response.__flexible__ else 9
+        message, end = response.decode_from(data, version, position)
+        assert end == len(data)
+        assert isinstance(message, Response)
+        return message
+
+    def stop(self) -> None:
+        self.cluster.stop()
