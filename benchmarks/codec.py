@@ -48,7 +48,7 @@ def produce(version: int) -> tuple[Message, Message]:
 
 def fetch(version: int, records: bytes) -> tuple[Message, Message]:
     named = {"topic": "topic-a"} if version < 13 else {"topic_id": ID}
-    epochs = {"log_start_offset": -1} if version >= 5 else {}
+    epochs: dict[str, Any] = {"log_start_offset": -1} if version >= 5 else {}
     request = m.FetchRequest(
         max_wait_ms=500,
         min_bytes=1,

@@ -114,7 +114,7 @@ class _Reader:
         for field in [*shapes.absent(cls), *tagged]:
             self.put(f"{var}.{field.name} = {self.default(field)}")
         for field in shapes.present(cls):
-            self.field(field, f"{var}.{field.name}", _join(path, field.name))
+            self.field(field, f"{var}.{field.name}", join_path(path, field.name))
         if shapes.flexible:
             self.tags(tagged, var, path)
 
@@ -126,7 +126,7 @@ class _Reader:
 
     def tags(self, tagged: list[Field], var: str, path: str) -> None:
         """Read a tagged section; tags nobody declared are skipped, as KIP-482 asks."""
-        where = [(_join(path, "tagged fields"), 1)]
+        where = [(join_path(path, "tagged fields"), 1)]
         n = self.source.fresh("n")
         self.flush((n, "B", where[0][0]))
         self.put(f"if {n}:")
@@ -142,7 +142,7 @@ class _Reader:
         for i, field in enumerate(tagged):
             self.put(f"{'el' if i else ''}if {tag} == {field.tag}:")
             self.source.indent += 1
-            name = _join(path, field.name)
+            name = join_path(path, field.name)
             self.field(field, f"{var}.{field.name}", name)
             self.flush()
             self.put(f"if pos != {end}: raise Broken('its size says otherwise')", [(name, 0)])
@@ -241,5 +241,6 @@ class _Reader:
         self.source.indent -= 1
 
 
-def _join(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
+    """The path of a field, as errors show it: ``topics.partitions.index``."""
     return f"{path}.{name}" if path else name

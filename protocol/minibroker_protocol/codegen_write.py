@@ -10,7 +10,7 @@ import struct
 from typing import Any
 
 from minibroker_protocol.codegen import Broken, Source
-from minibroker_protocol.codegen_read import MAX_STRING, _join
+from minibroker_protocol.codegen_read import MAX_STRING, join_path
 from minibroker_protocol.dsl import Field, Message, Struct
 from minibroker_protocol.shapes import Kind, Shapes
 
@@ -86,11 +86,11 @@ class _Writer:
         shapes = self.shapes
         for field in shapes.absent(cls):
             if not field.ignorable:
-                name = _join(path, field.name)
+                name = join_path(path, field.name)
                 differs = self.differs(field, f"{var}.{field.name}")
                 self.put(f"if {differs}: raise Broken('this version does not have it')", [(name, 0)])
         for field in shapes.present(cls):
-            self.field(field, f"{var}.{field.name}", _join(path, field.name))
+            self.field(field, f"{var}.{field.name}", join_path(path, field.name))
         if shapes.flexible:
             self.tags(shapes.tagged(cls), var, path)
 
@@ -125,7 +125,7 @@ class _Writer:
             self.put(f"{outer} = out")
             self.put("out = bytearray()")
             self.tag_depth += 1
-            self.field(field, f"{var}.{field.name}", _join(path, field.name))
+            self.field(field, f"{var}.{field.name}", join_path(path, field.name))
             self.flush()
             self.tag_depth -= 1
             self.put(f"{outer} += varint({field.tag}) + varint(len(out)) + out")

@@ -23,6 +23,7 @@ from minibroker_protocol.messages import FetchRequest, MetadataRequest, ProduceR
 from minibroker_protocol.shapes import Shapes
 
 VERSIONS = list(message_versions())
+MESSAGES = sorted(dict(VERSIONS), key=lambda message: message.__name__)
 ROUNDS = int(os.environ.get("MINIBROKER_FUZZ_ROUNDS", "12"))
 """Mutants per message and version."""
 
@@ -78,7 +79,7 @@ def structs(message: type[Message]) -> Iterator[type[Struct]]:
     yield from (value for value in vars(message).values() if isinstance(value, type) and issubclass(value, Struct))
 
 
-@pytest.mark.parametrize("message", sorted({m for m, _ in VERSIONS}, key=lambda m: m.__name__))
+@pytest.mark.parametrize("message", MESSAGES)
 def test_mutants_give_a_message_or_an_error_that_names_the_field(message: type[Message]) -> None:
     rng = Random(crc32(message.__name__.encode()))
     outcomes = set()
@@ -173,7 +174,7 @@ def dense(shapes: Shapes, cls: type[Struct], count: int) -> Struct:
     return cls(**values)
 
 
-@pytest.mark.parametrize("message", sorted({m for m, _ in VERSIONS}, key=lambda m: m.__name__))
+@pytest.mark.parametrize("message", MESSAGES)
 def test_objects_are_not_larger_than_their_estimate(message: type[Message]) -> None:
     """``BUDGET`` is worth what ``Shapes.weight`` is: check it with many elements that are as small as they can be."""
     version, count = message.__versions__[1], 2000

@@ -22,7 +22,7 @@ from minibroker_protocol.shapes import Shapes
 def kio_class(message: type[Message], version: int) -> Any:
     """kio's class for the same message and version."""
     if issubclass(message, Api):
-        kind = EntityType.request if issubclass(message, Request) else EntityType.response
+        kind: Any = EntityType.request if issubclass(message, Request) else EntityType.response
         return getattr(load_payload_module(message.__api_key__, version, kind), message.__name__)
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", message.__name__).lower()
     part = "header" if issubclass(message, Header) else "data"
