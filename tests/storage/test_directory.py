@@ -1,0 +1,182 @@
+"""A data directory: who may use it, whose it is, what it remembers from one process to the next."""
+
+import json
+from pathlib import Path
+
+import pytest
+from logs import NOW, RULES, append, batch, open_log, refused, values
+
+from minibroker_protocol.errors import ErrorCode
+from minibroker_storage.config import LogConfig
+from minibroker_storage.directory import DataDirectory, DirectoryLocked, WrongDirectory
+from minibroker_storage.disk import Disk
+from minibroker_storage.file_errors import MalformedFile
+from minibroker_storage.log import PartitionLog
+from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.os_disk import OsDisk
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+
+
+def opened(disk: Disk, *, node_id: int = 1, cluster_id: str | None = CLUSTER, holder: str = "4711") -> DataDirectory:
+    return DataDirectory.open(
+        disk, node_id=node_id, cluster_id=cluster_id, make_id=lambda: "A" * 22, holder=holder, version="1.2.3"
+    )
+
+
+def log_in(directory: DataDirectory, topic: str = "t", partition: int = 0) -> PartitionLog:
+    return directory.open_log(topic, partition, config=LogConfig(), rules=RULES, now_ms=NOW)
+
+
+def test_a_second_process_is_told_the_first_one_s_id(tmp_path: Path) -> None:
+    first = opened(OsDisk(str(tmp_path / "data")))
+    with pytest.raises(DirectoryLocked, match="4711") as error:
+        opened(OsDisk(str(tmp_path / "data")), holder="4712")
+    assert error.value.pid == "4711"
+    first.release()
+    opened(OsDisk(str(tmp_path / "data")), holder="4712").release()
+
+
+def test_what_is_written_when_there_is_nothing() -> None:
+    disk = MemoryDisk()
+    directory = opened(disk)
+    assert (directory.clean, directory.previous_broker_epoch) == (False, -1)
+    text = disk.read_bytes("meta.properties").decode()
+    assert text == f"#\nnode.id=1\ndirectory.id={'A' * 22}\nversion=1\ncluster.id={CLUSTER}\n"
+    assert directory.written_by == "1.2.3"
+    directory.release()
+    assert opened(disk, cluster_id=None).cluster_id == CLUSTER
+
+
+def test_the_directory_of_another_is_refused() -> None:
+    disk = MemoryDisk()
+    opened(disk).release()
+    with pytest.raises(WrongDirectory, match="node 1, this is node 2"):
+        opened(disk, node_id=2)
+    with pytest.raises(WrongDirectory, match="cluster"):
+        opened(disk, cluster_id="B" * 22)
+    opened(disk).release()  # a refusal gives the lock back
+
+
+@pytest.mark.parametrize(
+    "text", ["", "node.id=1\n", "version=7\nnode.id=1\ncluster.id=x\n", "version=1\nnode.id=x\ncluster.id=x"]
+)
+def test_a_broken_identity_names_its_file(text: str) -> None:
+    disk = MemoryDisk()
+    disk.write_atomic("meta.properties", text.encode())
+    with pytest.raises(MalformedFile, match=r"meta\.properties, line"):
+        opened(disk)
+
+
+def test_offsets_come_back_after_a_clean_end() -> None:
+    disk = MemoryDisk()
+    directory = opened(disk)
+    log = log_in(directory)
+    append(log, batch(b"a", b"b"))
+    append(log, batch(b"c"))
+    log.delete_records(1)
+    log.close()
+    directory.close([log], broker_epoch=17)
+    assert json.loads(disk.read_bytes(".kafka_cleanshutdown")) == {"version": 0, "brokerEpoch": 17}
+    assert disk.read_bytes("log-start-offset-checkpoint") == b"0\n1\nt 0 1\n"
+    assert disk.read_bytes("recovery-point-offset-checkpoint") == b"0\n1\nt 0 3\n"
+    assert disk.read_bytes("replication-offset-checkpoint") == b"0\n1\nt 0 3\n"
+
+    again = opened(disk)
+    assert (again.clean, again.previous_broker_epoch) == (True, 17)
+    assert not disk.exists(".kafka_cleanshutdown")
+    assert again.partitions() == [("t", 0)]
+    log = log_in(again)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (1, 3, 3)
+    assert [value for _, value in values(log)] == [b"b", b"c"]
+    again.release()  # no close: the next one is not clean
+    assert not opened(disk).clean
+
+
+def test_a_log_that_could_not_be_closed_leaves_no_clean_mark() -> None:
+    disk = MemoryDisk()
+    directory = opened(disk)
+    log = log_in(directory)
+    append(log, batch(b"a", pid=1))
+    disk.max_bytes = disk.used_bytes + 8
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        log.close()
+    disk.max_bytes = 1 << 30
+    directory.close([log])
+    assert not disk.exists(".kafka_cleanshutdown")
+    again = opened(disk)
+    assert not again.clean
+    assert log_in(again).log_end_offset == 1
+
+
+def test_logs_that_stay_closed_keep_their_offsets() -> None:
+    disk = MemoryDisk()
+    directory = opened(disk)
+    logs = [log_in(directory, "a"), log_in(directory, "b")]
+    for log in logs:
+        append(log, batch())
+        log.close()
+    directory.close(logs)
+    again = opened(disk)
+    log = log_in(again, "a")
+    append(log, batch())
+    log.close()
+    again.close([log])
+    assert opened(disk).recovery_points == {("a", 0): 2, ("b", 0): 1}
+
+
+def test_broken_checkpoints() -> None:
+    disk = MemoryDisk()
+    directory = opened(disk)
+    log = log_in(directory)
+    append(log, batch())
+    log.close()
+    directory.close([log])
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+        disk.write_atomic(name, b"nonsense")
+    again = opened(disk)
+    assert len(again.warnings) == 2
+    assert log_in(again).log_end_offset == 1
+    again.release()
+    disk.write_atomic("replication-offset-checkpoint", b"nonsense")
+    with pytest.raises(MalformedFile, match="replication-offset-checkpoint, line 1"):
+        opened(disk)
+
+
+def test_partition_directories_are_told_from_others() -> None:
+    disk = MemoryDisk()
+    directory = opened(disk)
+    for name in ("a.b_c-d-12", "__consumer_offsets-0", "__cluster_metadata-0", "x-1.0f-delete", "y-2-future", "notes"):
+        disk.make_dir(name)
+    disk.write_atomic("file-3", b"")
+    assert directory.partitions() == [("__consumer_offsets", 0), ("a.b_c-d", 12)]
+
+
+def test_deleted_partitions_go_at_the_next_start() -> None:
+    disk = MemoryDisk()
+    directory = opened(disk)
+    log = log_in(directory, "t" * 249)
+    append(log, batch())
+    directory.note([log])
+    path = directory.delete_log(log, "0" * 32)
+    assert len(path) == 255
+    assert path.endswith(f"-0.{'0' * 32}-delete")
+    assert directory.partitions() == []
+    assert directory.recovery_points == directory.high_watermarks == {}
+    directory.release()
+    opened(disk)
+    assert not disk.exists(path)
+
+
+def test_the_lock_of_the_memory_disk() -> None:
+    disk = MemoryDisk()
+    opened(disk)
+    with pytest.raises(DirectoryLocked):
+        opened(disk)
+
+
+def test_a_log_is_opened_where_its_directory_is() -> None:
+    disk = MemoryDisk()
+    directory = opened(disk)
+    append(log_in(directory), batch(b"x"))
+    assert open_log(disk, DataDirectory.partition_path("t", 0)).log_end_offset == 1
