@@ -114,13 +114,14 @@ def test_unknown_tags_are_skipped() -> None:
 
 def test_a_field_the_version_lacks_must_be_at_its_default_or_ignorable() -> None:
     assert evolved(quiet=3).encode(0) == evolved().encode(0)
-    for values, version, name in [
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({"label": "x"}, 1, "label"),
         ({"old": 6}, 2, "old"),
         ({"blob": b""}, 0, "blob"),
         ({"extra": Evolved.Extra(number=8)}, 1, "extra"),
         ({"items": [Evolved.Item(name="", note="n")]}, 0, "items.note"),
-    ]:
+    ]
+    for values, version, name in cases:
         with pytest.raises(EncodeError, match=rf"^Evolved v{version}: {name}: this version does not have it"):
             evolved(**values).encode(version)
 
