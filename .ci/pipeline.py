@@ -1,0 +1,273 @@
+"""The parts of a CI run. Each works in a clean clone, prints its budget, and ends as passed, failed or SKIPPED.
+
+Standard library only, because it sets up everything else. `pipeline.py NAME...` runs only the parts named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
+OTHER_PYTHONS = ("3.12", "3.13", "3.14")
+PACKAGES = ("minibroker", "minibroker_protocol", "minibroker_storage")
+
+
+class Skipped(Exception):
+    """The part cannot run here; the text says why."""
+
+
+class Failed(Exception):
+    """The part ran and is not content."""
+
+
+@dataclass
+class Counts:
+    """Tests of a run, or one for a part that has no tests of its own."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def add(self, other: Counts) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+
+
+@dataclass
+class Workplace:
+    """A scratch directory: the clone, an empty home, and where results go. `deadline` belongs to the running part."""
+
+    directory: Path
+    deadline: float = 0.0
+    counts: Counts | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def clone(self) -> Path:
+        return self.directory / "clone"
+
+    @property
+    def wheel(self) -> Path:
+        found = sorted((self.directory / "dist").glob("*.whl"))
+        if not found:
+            raise Failed("there is no wheel: the part `wheel` has not built one")
+        return found[0]
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        """This process's environment with an empty home and the Python that runs this in front of all others."""
+        home = self.directory / "home"
+        home.mkdir(exist_ok=True)
+        path = os.pathsep.join([str(real_python().parent), os.environ["PATH"]])
+        dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        return kept | {"HOME": str(home), "PATH": path, "CI": "true"} | changes
+
+    def run(self, *argv: str | Path, shell: str | None = None, **changes: str) -> None:
+        """Run a command in the clone until the part's budget is used up; Failed unless it exits with 0."""
+        print(f"$ {shell or ' '.join(map(str, argv))}", flush=True)
+        process = subprocess.Popen(
+            shell or [str(word) for word in argv],
+            shell=shell is not None,
+            cwd=self.clone,
+            env=self.environment(**changes),
+            stdin=subprocess.DEVNULL,
+            start_new_session=os.name == "posix",
+        )
+        try:
+            code = process.wait(max(1.0, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            end_group(process)
+            raise Failed("over its budget") from None
+        if code:
+            raise Failed(f"exit code {code}")
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a command and whatever it started."""
+    if os.name == "posix":
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+
+
+def real_python() -> Path:
+    """The interpreter itself, not a shim that looks for its versions in a home directory."""
+    return Path(sys.base_prefix) / ("python.exe" if os.name == "nt" else "bin/python3")
+
+
+def scripts(venv: Path) -> Path:
+    return venv / ("Scripts" if os.name == "nt" else "bin")
+
+
+def clone(place: Workplace) -> None:
+    """What is committed, and nothing else."""
+    if (ROOT / ".git").exists():
+        subprocess.run(["git", "clone", "-q", "--no-hardlinks", str(ROOT), str(place.clone)], check=True)
+    else:
+        shutil.copytree(ROOT, place.clone, ignore=shutil.ignore_patterns(".venv", "dist", "build", ".*_cache"))
+
+
+def readme_command(place: Workplace, number: int) -> str:
+    script = place.clone / "tests" / "support" / "readme.py"
+    return subprocess.run([sys.executable, script, str(number)], check=True, capture_output=True, text=True).stdout
+
+
+def readme_demo(place: Workplace) -> None:
+    """README's first command, with an empty home."""
+    place.run(shell=readme_command(place, 1))
+
+
+def readme_tests(place: Workplace) -> None:
+    """README's second command, with an empty home: the default tests."""
+    with_results(place, lambda option: place.run(shell=readme_command(place, 2), PYTEST_ADDOPTS=option))
+
+
+def lint(place: Workplace) -> None:
+    bin_directory = scripts(place.clone / ".venv")
+    place.run(bin_directory / "ruff", "check", ".")
+    place.run(bin_directory / "mypy")
+    place.run(bin_directory / "lint-imports")
+
+
+def wheel(place: Workplace) -> None:
+    """sdist, a wheel from it, and the demo from the wheel where there is no compiler."""
+    tools = place.directory / "tools"
+    place.run(real_python(), "-m", "venv", tools)
+    place.run(scripts(tools) / "python", "-m", "pip", "install", "-q", "build")
+    place.run(scripts(tools) / "python", "-m", "build", "--outdir", place.directory / "dist", place.clone)
+    names = zipfile.ZipFile(place.wheel).namelist()
+    missing = [name for name in PACKAGES if f"{name}/py.typed" not in names]
+    if missing:
+        raise Failed(f"the wheel lacks {', '.join(missing)}")
+    demo_from_wheel(place, real_python(), "bare")
+
+
+def demo_from_wheel(place: Workplace, python: Path, name: str) -> None:
+    venv = place.directory / name
+    place.run(python, "-m", "venv", venv)
+    path = str(scripts(venv))
+    found = [compiler for compiler in COMPILERS if shutil.which(compiler, path=path)]
+    if found:
+        raise Failed(f"the environment is not bare, it has {found}")
+    requirement = f"minibroker[demo] @ {place.wheel.as_uri()}"
+    place.run(scripts(venv) / "python", "-m", "pip", "install", "-q", "--only-binary=:all:", requirement, PATH=path)
+    place.run(scripts(venv) / "minibroker", "demo", PATH=path)
+
+
+def other_python(version: str) -> Callable[[Workplace], None]:
+    def part(place: Workplace) -> None:
+        demo_from_wheel(place, find_python(version), f"python{version}")
+
+    return part
+
+
+def find_python(version: str) -> Path:
+    """An interpreter of this version, on PATH or among those that pyenv keeps."""
+    name = f"python{version}"
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for candidate in [shutil.which(name), *sorted(root.glob(f"versions/{version}.*/bin/{name}"))]:
+        if candidate and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
+            return Path(candidate)
+    raise Skipped(f"{name} is not installed")
+
+
+def tier(marker: str) -> Callable[[Workplace], None]:
+    """Tests of one marker, with the real home, whose caches spare downloads."""
+
+    def part(place: Workplace) -> None:
+        python = scripts(place.clone / ".venv") / "python"
+        home = os.environ.get("HOME", "")
+        with_results(
+            place, lambda option: place.run(python, "-m", "pytest", "-m", marker, option, HOME=home), may_skip=True
+        )
+
+    return part
+
+
+def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool = False) -> None:
+    """Run pytest with a file of results, and count them; a tier that skipped every test is skipped itself."""
+    results = place.directory / f"results-{time.monotonic_ns()}.xml"
+    try:
+        run(f"--junitxml={results}")
+    finally:
+        cases = list(ElementTree.parse(results).iter("testcase")) if results.exists() else []
+        place.counts = count(cases)
+    reasons = [skip.get("message", "") for case in cases for skip in case.iter("skipped")]
+    if may_skip and reasons and len(reasons) == len(cases):
+        raise Skipped(reasons[0])
+    place.notes += sorted({f"{reasons.count(reason)} tests skipped: {reason}" for reason in reasons})
+
+
+def count(cases: list[ElementTree.Element]) -> Counts:
+    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    return Counts(len(cases) - failed - skipped, failed, skipped)
+
+
+# Name, budget in seconds, what runs. Together the budgets stay under an hour.
+PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
+    ("readme-demo", 240, readme_demo),
+    ("readme-tests", 780, readme_tests),
+    ("lint", 240, lint),
+    ("wheel", 300, wheel),
+    *((f"python{version}", 180, other_python(version)) for version in OTHER_PYTHONS),
+    ("clients", 300, tier("clients")),
+    ("jvm", 600, tier("jvm")),
+    ("go", 360, tier("go")),
+    ("node", 180, tier("node")),
+]
+
+
+def run_part(place: Workplace, name: str, budget: int, part: Callable[[Workplace], None]) -> tuple[str, Counts]:
+    """Run one part and return its line of the summary."""
+    print(f"\n=== {name} (budget {budget} s)", flush=True)
+    start = time.monotonic()
+    place.deadline, place.counts, place.notes = start + budget, None, []
+    try:
+        part(place)
+        outcome, counts = "passed", place.counts or Counts(passed=1)
+    except Skipped as reason:
+        outcome, counts = f"SKIPPED: {reason}", place.counts or Counts(skipped=1)
+    except (Failed, OSError, subprocess.SubprocessError) as wrong:
+        outcome, counts = f"FAILED: {wrong}", place.counts or Counts()
+        counts.failed = max(1, counts.failed)
+    lines = [f"{name:<14}{time.monotonic() - start:6.0f} s of {budget:4} s  {outcome}"]
+    return "\n".join([*lines, *(f"{'':14}{note}" for note in place.notes)]), counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(name for name, _, _ in PARTS)}; default: all")
+    chosen = parser.parse_args().parts or [name for name, _, _ in PARTS]
+    total, lines = Counts(), []
+    with tempfile.TemporaryDirectory(prefix="ci-", ignore_cleanup_errors=True) as directory:
+        place = Workplace(Path(directory).resolve())
+        clone(place)
+        for name, budget, part in PARTS:
+            if name in chosen:
+                line, counts = run_part(place, name, budget, part)
+                print(line, flush=True)
+                lines.append(line)
+                total.add(counts)
+    print("\n" + "\n".join(lines))
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
