@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
-from kio.records import readers, writers
-from kio.records import schema
+from kio.records import readers, schema, writers
 
 from minibroker_protocol.records import (
     Record,

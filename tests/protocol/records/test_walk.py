@@ -113,6 +113,12 @@ def test_gaps_in_offsets_are_reported_and_kept() -> None:
     assert not validate_records(records_payload(data, 0, header), header).consecutive
 
 
+def test_offsets_that_do_not_rise_are_reported() -> None:
+    data = build_batch([Record(0, TIME), Record(0, TIME)], keep_offsets=True)
+    header = parse_header(data)
+    assert not validate_records(records_payload(data, 0, header), header).consecutive
+
+
 def test_empty_batch_keeps_its_header() -> None:
     data = build_batch([], base_offset=5, last_offset_delta=4, compression=2, producer_id=3, max_timestamp=TIME)
     header = parse_header(data)
