@@ -1,0 +1,231 @@
+"""Which records compaction keeps, batch by batch (Kafka's Cleaner, CleanedTransactionMetadata and RecordFilter).
+
+Nothing here reads or writes a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from minibroker_protocol.records import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    ControlRecord,
+    ControlType,
+    Record,
+    assemble,
+    build_batch,
+    decode_records,
+    parse_control,
+    parse_header,
+)
+from minibroker_storage.producer_entry import NO_OFFSET, LastRecord
+from minibroker_storage.txn_index import AbortedTxn
+
+KEY_OVERHEAD = 120
+"""Bytes a key costs in memory besides its own, roughly."""
+_CODEC_AND_HORIZON = 0x07 | 0x40
+
+
+class OffsetMap:
+    """The latest offset of each key in the dirty part; `latest` is the last offset looked at, -1 for none.
+
+    Refuses keys once `max_bytes` are used: the rest of the dirty part then waits for the next round.
+    """
+
+    __slots__ = ("_offsets", "_room", "latest")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._offsets: dict[bytes, int] = {}
+        self._room = max_bytes
+        self.latest = NO_OFFSET
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """False when there is no room."""
+        if key not in self._offsets:
+            if self._room <= 0:
+                return False
+            self._room -= len(key) + KEY_OVERHEAD
+        self._offsets[key] = offset
+        return True
+
+    def get(self, key: bytes) -> int:
+        """-1 for a key the dirty part does not have."""
+        return self._offsets.get(key, NO_OFFSET)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+
+class Transactions:
+    """Follows the log in order and knows of each batch and marker whether it is needed."""
+
+    __slots__ = ("_aborted", "_committed", "_next", "_ongoing", "_seen")
+
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self._aborted = sorted(aborted, key=lambda txn: txn.first_offset)
+        self._next = 0
+        self._ongoing: dict[int, AbortedTxn] = {}
+        self._seen: set[int] = set()  # producers with a batch of the aborted transaction still in the log
+        self._committed: set[int] = set()  # producers with a batch since their last marker
+
+    def _reach(self, offset: int) -> None:
+        while self._next < len(self._aborted) and self._aborted[self._next].first_offset <= offset:
+            txn = self._aborted[self._next]
+            self._ongoing.setdefault(txn.producer_id, txn)
+            self._next += 1
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether a data batch belongs to an aborted transaction."""
+        self._reach(header.last_offset)
+        if not header.is_transactional:
+            return False
+        if header.producer_id in self._ongoing:
+            self._seen.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def end(self, header: BatchHeader, control: ControlRecord | None) -> tuple[bool, AbortedTxn | None]:
+        """Of a control batch: whether nothing needs it any more, and the abort index entry that stays because of it.
+
+        A marker is needed while a batch of its transaction was met on the way to it.
+        """
+        self._reach(header.last_offset)
+        if control is None:
+            return True, None
+        producer_id = header.producer_id
+        if control.type is ControlType.ABORT:
+            txn = self._ongoing.pop(producer_id, None)
+            if txn is not None and producer_id in self._seen:
+                self._seen.discard(producer_id)
+                return False, txn
+            return True, None
+        if control.type is ControlType.COMMIT:
+            needed = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not needed, None
+        return False, None
+
+
+class Filter:
+    """One cleaning round over segments in offset order.
+
+    `upper_bound`: exclusive end of what may be cleaned; the batch that ends there is kept, emptied at worst, so that no
+    offset is given twice. `last_records`: what must stay of each live producer. `kept_aborts` collects the abort index
+    entries that stay, in marker order.
+    """
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: Transactions,
+        last_records: Mapping[int, LastRecord],
+        *,
+        upper_bound: int,
+        delete_retention_ms: int,
+        now_ms: int,
+        max_batch_bytes: int,
+    ) -> None:
+        self._offsets = offsets
+        self._transactions = transactions
+        self._last_records = last_records
+        self._upper_bound = upper_bound
+        self._delete_retention_ms = delete_retention_ms
+        self._now_ms = now_ms
+        self._max_batch_bytes = max_batch_bytes
+        self.kept_aborts: list[AbortedTxn] = []
+
+    def clean(self, header: BatchHeader, data: Buffer) -> tuple[BatchHeader, Buffer] | None:
+        """What stays of a batch: itself, a smaller one, an empty one, or None. Offsets and sequences never change."""
+        records = decode_records(data, 0, header, max_bytes=self._max_batch_bytes)
+        horizon = header.base_timestamp if header.has_delete_horizon else None
+        unneeded_marker = False
+        if header.is_control:
+            unneeded_marker, kept = self._transactions.end(header, parse_control(records[0]) if records else None)
+            if kept is not None:
+                self.kept_aborts.append(kept)
+            discard = unneeded_marker and horizon is not None and horizon <= self._now_ms
+        else:
+            discard = self._transactions.is_aborted(header)
+        if discard:
+            retained: list[Record] = []
+        elif header.is_control:
+            retained = records
+        else:
+            retained = [record for record in records if self._keeps(record, horizon)]
+        if not retained:
+            return self._emptied(header) if self._must_stay(header) else None
+        tombstone = not header.is_control and any(record.value is None for record in retained)
+        if (tombstone or unneeded_marker) and horizon is None:
+            return _rebuilt(header, retained, self._now_ms + self._delete_retention_ms)
+        if len(retained) == len(records):
+            return header, data
+        return _rebuilt(header, retained, horizon)
+
+    def _keeps(self, record: Record, horizon: int | None) -> bool:
+        if record.offset > self._offsets.latest:
+            return True
+        if record.key is None or record.offset < self._offsets.get(bytes(record.key)):
+            return False
+        return record.value is not None or horizon is None or self._now_ms < horizon
+
+    def _must_stay(self, header: BatchHeader) -> bool:
+        if header.next_offset == self._upper_bound:
+            return True
+        last = self._last_records.get(header.producer_id) if header.has_producer_id else None
+        if last is None:
+            return False
+        if last.last_data_offset != NO_OFFSET:
+            return header.last_offset == last.last_data_offset
+        return header.is_control and header.producer_epoch == last.producer_epoch
+
+    @staticmethod
+    def _emptied(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
+        empty = _copy(header)
+        empty.attributes &= ~_CODEC_AND_HORIZON
+        empty.base_timestamp = NO_TIMESTAMP
+        empty.record_count = 0
+        return empty, assemble(empty, b"")
+
+
+def _copy(header: BatchHeader) -> BatchHeader:
+    return BatchHeader(*(getattr(header, name) for name in _FIELDS))
+
+
+_FIELDS = (
+    "base_offset",
+    "batch_length",
+    "partition_leader_epoch",
+    "magic",
+    "crc",
+    "attributes",
+    "last_offset_delta",
+    "base_timestamp",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "record_count",
+)
+
+
+def _rebuilt(header: BatchHeader, records: list[Record], horizon: int | None) -> tuple[BatchHeader, Buffer]:
+    data = build_batch(
+        records,
+        base_offset=header.base_offset,
+        leader_epoch=header.partition_leader_epoch,
+        compression=header.compression,
+        timestamp_type=1 if header.log_append_time else 0,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        delete_horizon_ms=horizon,
+        keep_offsets=True,
+        last_offset_delta=header.last_offset_delta,
+        max_timestamp=header.max_timestamp if header.log_append_time else None,
+    )
+    return parse_header(data), data
