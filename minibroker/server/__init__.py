@@ -1,0 +1,1 @@
+"""The asyncio edge: listeners, connections, frames in and out."""

@@ -1,0 +1,395 @@
+"""One client connection: frames in, answers out, in order, one request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, cast
+
+from minibroker.handlers.context import ConnectionInfo
+from minibroker.logs import get_logger
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.dsl import Buffer
+
+if TYPE_CHECKING:
+    from minibroker.server.edge import Edge
+
+Answered = list[Buffer] | None
+# Serves one frame (without its size): the buffers of the response with its size, None for no response, or either later.
+# An exception of a type in `Edge.refusals` closes the connection with one log line, any other with its traceback.
+Dispatch = Callable[[bytearray, ConnectionInfo], Answered | Deferred[Answered]]
+
+log = get_logger(__name__)
+
+# A frame of this size and up is received into a buffer of its own and counted against the memory limit.
+LARGE_FRAME_BYTES = 16 * 1024
+# Buffers grow by at most this much at a time: filling more with zeros would hold the loop up.
+_GROW_BYTES = 4 * 1024 * 1024
+# Unparsed bytes kept while a request is being answered; with more the socket is no longer read.
+_REST_BYTES = 64 * 1024
+# Answers up to this size leave in one piece; larger buffers are handed to the system as they are.
+_JOIN_BYTES = 32 * 1024
+# Unsent answers with which a connection is served no further.
+_WRITE_HIGH_BYTES = 256 * 1024
+# Requests served before other connections have their turn.
+_TURN_REQUESTS = 16
+
+_size_at = Struct(">i").unpack_from
+
+# Why a connection does not serve its next request now.
+PARKED = 1  # the answer to a request comes later
+WRITING = 2  # the client does not read what it was sent
+MEMORY = 4  # the memory limit is reached
+TURN = 8  # others first
+DRAINING = 16  # the broker stops
+CLOSED = 32
+
+# Requests that only wait for something to happen: nothing they did is lost when a stop leaves them unanswered.
+_WAITING_APIS = frozenset({1, 11, 14})  # Fetch, JoinGroup, SyncGroup
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Reads frames, hands each to `dispatch` once the one before was answered, and writes the answers.
+
+    The next request of a connection is not begun while one is parked (Kafka mutes the channel), so answers are in
+    order by construction. Small frames arrive in a scratch buffer that all connections of a loop share; a large one
+    arrives in place, in the buffer that handlers see and may write to.
+    """
+
+    __slots__ = (
+        "_api_key",
+        "_blocked",
+        "_dispatch",
+        "_edge",
+        "_filled",
+        "_frame",
+        "_out",
+        "_out_bytes",
+        "_read_paused",
+        "_ready",
+        "_reserved",
+        "_rest",
+        "_size",
+        "_transport",
+        "active",
+        "idle_ticks",
+        "info",
+        "stalled_at",
+    )
+
+    def __init__(self, edge: Edge, dispatch: Dispatch) -> None:
+        self._edge = edge
+        self._dispatch = dispatch
+        self._transport: asyncio.Transport | None = None
+        self.info = ConnectionInfo()
+        self._blocked = 0
+        self._api_key = -1
+        self._rest = bytearray()  # received, not yet parsed
+        self._frame: bytearray | None = None  # a large frame on its way in
+        self._filled = 0
+        self._size = 0
+        self._ready: bytearray | None = None  # a large frame that came whole while another request was parked
+        self._reserved = 0
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._read_paused = False
+        self.active = True
+        self.idle_ticks = 0
+        self.stalled_at = -1
+
+    # -- asyncio's calls -----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        self.info = ConnectionInfo(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]))
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
+        if not self._edge.opened(self):
+            self._blocked |= CLOSED
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        frame = self._frame
+        if frame is None:
+            return self._edge.scratch
+        if self._filled == len(frame):
+            more = bytes(min(self._size - len(frame), _GROW_BYTES))
+            try:
+                frame += more
+            except BufferError:  # Windows' event loop still holds the view it filled last
+                self._frame = frame = frame + more
+        return memoryview(frame)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.active = True
+        if self._frame is not None:
+            self._filled += nbytes
+            if self._filled == self._size:
+                self._frame_complete(self._frame)
+            return
+        scratch = self._edge.scratch
+        if self._blocked or self._rest:
+            self._rest += scratch[:nbytes]
+            if not self._blocked:
+                self._parse_rest()
+            elif len(self._rest) >= _REST_BYTES:
+                self._pause_reading()
+            return
+        used = self._parse(scratch, nbytes)
+        if used < nbytes:
+            self._rest += scratch[used:nbytes]
+
+    def eof_received(self) -> bool:
+        return False  # a half-closed connection is closed: its answers have no reader
+
+    def pause_writing(self) -> None:
+        self._blocked |= WRITING
+
+    def resume_writing(self) -> None:
+        self._unblock(WRITING)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        waited = self._blocked & MEMORY
+        self._blocked |= CLOSED
+        self._frame = self._ready = None
+        self._rest = bytearray()
+        self._out = []
+        self._edge.closed(self)
+        if waited:
+            self._edge.memory.withdraw(self)
+        if not self._blocked & PARKED:  # else the handler still holds the frame
+            self._release_memory()
+        self._transport = None
+
+    # -- frames --------------------------------------------------------------------------------------------------------
+
+    def _parse(self, data: memoryview, end: int) -> int:
+        """Serve the whole frames in data[:end]; returns how many bytes were taken."""
+        position = 0
+        turn = _TURN_REQUESTS
+        while not self._blocked and end - position >= 4:
+            size: int = _size_at(data, position)[0]
+            after = position + 4 + size
+            if size < 0 or size > self._edge.max_frame_bytes:
+                self._refuse(f"request size {size} is not between 0 and {self._edge.max_frame_bytes}")
+            elif after <= end:
+                if turn == 0:
+                    self._blocked |= TURN
+                    self._edge.loop.call_soon(self._unblock, TURN)
+                    break
+                turn -= 1
+                frame = bytearray(data[position + 4 : after])
+                position = after
+                self._serve(frame)
+            elif size < LARGE_FRAME_BYTES:
+                break
+            elif self._begin_large(size):
+                self._fill(data[position + 4 : end])
+                position = end
+        if self._out:
+            self._flush()
+        return position
+
+    def _parse_rest(self) -> None:
+        rest = self._rest
+        self._rest = bytearray()
+        used = self._parse(memoryview(rest), len(rest))
+        if used < len(rest) and not self._blocked & CLOSED:
+            self._rest = rest[used:] + self._rest
+
+    def _begin_large(self, size: int) -> bool:
+        if self._reserved != size:
+            if not self._edge.memory.reserve(self, size):
+                self._blocked |= MEMORY
+                self._size = size
+                self._pause_reading()
+                self._edge.watch_stalled()
+                return False
+            self._reserved = size
+        self._size = size
+        self._frame = bytearray(min(size, _GROW_BYTES))
+        self._filled = 0
+        return True
+
+    def memory_granted(self) -> None:
+        """The memory limit has room for the frame whose size is known."""
+        self._reserved = self._size
+        # Called from within another connection's work, so not served before that is done.
+        self._edge.loop.call_soon(self._unblock, MEMORY)
+
+    def _fill(self, data: memoryview) -> None:
+        frame = self._frame
+        assert frame is not None
+        frame[: len(data)] = data
+        self._filled = len(data)
+
+    def _frame_complete(self, frame: bytearray) -> None:
+        self._frame = None
+        self.stalled_at = -1
+        if self._blocked:
+            self._ready = frame
+            self._pause_reading()
+            return
+        self._serve(frame)
+        if self._out:
+            self._flush()
+
+    @property
+    def receiving(self) -> int:
+        """Bytes of a large frame received so far; -1 when none is on its way."""
+        return -1 if self._frame is None else self._filled
+
+    @property
+    def parked(self) -> bool:
+        """A request waits for its answer."""
+        return bool(self._blocked & PARKED)
+
+    def _release_memory(self) -> None:
+        if self._reserved:
+            size, self._reserved = self._reserved, 0
+            self._edge.memory.release(size)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _serve(self, frame: bytearray) -> None:
+        try:
+            answer = self._dispatch(frame, self.info)
+            if isinstance(answer, Deferred):
+                pending = answer
+                if not pending.done:
+                    self._api_key = int.from_bytes(frame[:2], "big")
+                    self._blocked |= PARKED
+                    pending.then(self._answered_later)
+                    return
+                answer = pending.result()
+        except Exception as error:
+            self._failed(error)
+            return
+        if self._reserved:
+            self._release_memory()
+        if answer is not None:
+            self._respond(answer)
+
+    def _answered_later(self, pending: Deferred[Answered]) -> None:
+        self._blocked &= ~PARKED
+        self._api_key = -1
+        self._release_memory()
+        if self._blocked & CLOSED:
+            return
+        self.active = True
+        try:
+            answer = pending.result()
+        except Exception as error:
+            self._failed(error)
+            return
+        if answer is not None:
+            self._respond(answer)
+            self._flush()
+        if self._blocked & DRAINING:
+            self._edge.drained(self)
+        elif not self._blocked and (self._rest or self._ready is not None or self._read_paused):
+            # Whoever resolved the answer is in the middle of its own request; ours waits until that is done.
+            self._blocked |= TURN
+            self._edge.loop.call_soon(self._unblock, TURN)
+
+    def _unblock(self, reason: int) -> None:
+        self._blocked &= ~reason
+        if not self._blocked and self._ready is not None:
+            frame, self._ready = self._ready, None
+            self._serve(frame)
+            if self._out:
+                self._flush()
+        if not self._blocked and self._rest:
+            self._parse_rest()
+        if not self._blocked and self._read_paused and self._transport is not None:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._read_paused and self._transport is not None and not self._blocked & CLOSED:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _respond(self, buffers: list[Buffer]) -> None:
+        self._out += buffers
+        self._out_bytes += sum(map(len, buffers))
+        if self._out_bytes > _JOIN_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        size, self._out_bytes = self._out_bytes, 0
+        transport = self._transport
+        if transport is None or self._blocked & CLOSED:
+            return
+        if size <= _JOIN_BYTES:
+            transport.write(out[0] if len(out) == 1 else b"".join(out))
+        else:
+            self._edge.write_large(transport, _join_small(out))
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def drain(self) -> bool:
+        """Serve nothing more; True when what was begun still has to be answered."""
+        self._blocked |= DRAINING
+        self._pause_reading()
+        return bool(self._blocked & PARKED) and self._api_key not in _WAITING_APIS
+
+    def close(self) -> None:
+        """Close once everything written has left."""
+        self._blocked |= CLOSED
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: str = "") -> None:
+        """Close now, and say why when there is something to say."""
+        if reason:
+            self._say(reason)
+        self._blocked |= CLOSED
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _refuse(self, reason: str) -> None:
+        # What was answered before is still sent; nothing after the broken bytes is looked at.
+        self._say(reason)
+        if self._out:
+            self._flush()
+        self.close()
+
+    def _failed(self, error: Exception) -> None:
+        if self._reserved:
+            self._release_memory()
+        if isinstance(error, self._edge.refusals):
+            self._refuse(str(error))
+        else:
+            log.error("closing %s after an unexpected error", self, exc_info=error)
+            if self._out:
+                self._flush()
+            self.close()
+
+    def _say(self, reason: str) -> None:
+        log.warning("closing the connection of %s: %s", self, reason)
+
+    def __str__(self) -> str:
+        return f"{self.info.client_host}:{self.info.client_port}"
+
+
+def _join_small(buffers: list[Buffer]) -> list[Buffer]:
+    """Runs of small buffers joined, large ones left as they are."""
+    joined: list[Buffer] = []
+    run: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < LARGE_FRAME_BYTES:
+            run.append(buffer)
+            continue
+        if run:
+            joined.append(b"".join(run))
+            run = []
+        joined.append(buffer)
+    if run:
+        joined.append(b"".join(run))
+    return joined

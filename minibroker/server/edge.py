@@ -1,0 +1,177 @@
+"""All connections of one event loop: limits they share, who is idle, and the orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+from dataclasses import dataclass
+
+from minibroker.logs import get_logger
+from minibroker.server.connection import Connection, Dispatch
+from minibroker.server.memory import RequestMemory
+from minibroker_protocol.dsl import Buffer
+
+log = get_logger(__name__)
+
+_SCRATCH_BYTES = 64 * 1024
+# Who holds memory for a request and sends nothing of it for this long is closed, if others wait for that memory.
+_STALL_SECONDS = 5.0
+_IDLE_TICKS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What connections may use; the names are the settings'."""
+
+    max_frame_bytes: int = 104_857_600
+    queued_max_request_bytes: int = 256 * 1024 * 1024
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = (1 << 31) - 1
+    backlog: int = 128
+    stall_seconds: float = _STALL_SECONDS
+
+
+class Edge:
+    """Accepts connections on any number of listening sockets, each with its own dispatch.
+
+    refusals: exception types of `Dispatch` that are the client's doing and need no traceback.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: Limits,
+        *,
+        refusals: tuple[type[Exception], ...] = (),
+        vectored: bool | None = None,
+    ) -> None:
+        self.loop = loop
+        self.limits = limits
+        self.max_frame_bytes = limits.max_frame_bytes
+        self.refusals = refusals
+        self.memory = RequestMemory(limits.queued_max_request_bytes)
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.connections: set[Connection] = set()
+        self._servers: list[asyncio.Server] = []
+        self._awaited: set[Connection] = set()
+        self._all_drained: asyncio.Event | None = None
+        self._none_left: asyncio.Event | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        # asyncio's own writelines joins its buffers before 3.12, and so copies them.
+        self._vectored = (
+            vectored if vectored is not None else sys.version_info >= (3, 12) or "uvloop" in type(loop).__module__
+        )
+
+    async def listen(self, listener: socket.socket, dispatch: Dispatch) -> None:
+        """Serve the bound and listening socket; it belongs to this object from now on."""
+        server = await self.loop.create_server(
+            lambda: Connection(self, dispatch), sock=listener, backlog=self.limits.backlog
+        )
+        self._servers.append(server)
+        self._watch_idle()
+
+    def write_large(self, transport: asyncio.Transport, buffers: list[Buffer]) -> None:
+        """Hand large buffers to the system without joining them."""
+        if self._vectored:
+            transport.writelines(buffers)
+            return
+        for buffer in buffers:
+            transport.write(buffer)
+
+    # -- connections come and go -------------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> bool:
+        """Count a new connection; False when it is one too many."""
+        if len(self.connections) >= self.limits.max_connections or self._all_drained is not None:
+            return False
+        self.connections.add(connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self.drained(connection)
+        if self._none_left is not None and not self.connections:
+            self._none_left.set()
+
+    def _watch_idle(self) -> None:
+        if self.limits.connections_max_idle_ms <= 0 or self._idle_timer is not None:
+            return
+        self._idle_timer = self.loop.call_later(self.limits.connections_max_idle_ms / 1000 / _IDLE_TICKS, self._idle)
+
+    def _idle(self) -> None:
+        self._idle_timer = None
+        for connection in list(self.connections):
+            if connection.active or connection.parked:
+                connection.active = False
+                connection.idle_ticks = 0
+                continue
+            connection.idle_ticks += 1
+            if connection.idle_ticks >= _IDLE_TICKS:
+                log.info("closing the connection of %s: idle", connection)
+                connection.abort()
+        self._watch_idle()
+
+    def watch_stalled(self) -> None:
+        """Somebody waits for memory: see to it that those who hold it make use of it."""
+        if self._stall_timer is None:
+            self._stall_timer = self.loop.call_later(self.limits.stall_seconds, self._stalled)
+
+    def _stalled(self) -> None:
+        self._stall_timer = None
+        if not self.memory.contended:
+            return
+        for connection in list(self.connections):
+            received = connection.receiving
+            if received >= 0 and received == connection.stalled_at:
+                connection.abort(f"request stopped after {received} bytes while others wait for memory")
+            connection.stalled_at = received
+        self.watch_stalled()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def stop_accepting(self) -> None:
+        """Close the listening sockets."""
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
+        self._all_drained = asyncio.Event()
+
+    async def drain(self, grace_seconds: float) -> None:
+        """Begin no further request, and wait at most this long for answers to those that changed something."""
+        if self._all_drained is None:
+            await self.stop_accepting()
+        assert self._all_drained is not None
+        self._awaited = {connection for connection in list(self.connections) if connection.drain()}
+        if self._awaited:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_drained.wait(), grace_seconds)
+
+    def drained(self, connection: Connection) -> None:
+        """The last answer of a connection was written, or the connection is gone."""
+        self._awaited.discard(connection)
+        if self._all_drained is not None and not self._awaited:
+            self._all_drained.set()
+
+    async def close(self, grace_seconds: float = 1.0) -> None:
+        """Close every connection; one that does not take what it was sent within this time is cut."""
+        for timer in (self._idle_timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self._idle_timer = self._stall_timer = None
+        await self.stop_accepting()
+        self._none_left = asyncio.Event()
+        for connection in list(self.connections):
+            connection.close()
+        await self._wait_none_left(grace_seconds)
+        for connection in list(self.connections):
+            connection.abort()
+        await self._wait_none_left(grace_seconds)
+
+    async def _wait_none_left(self, grace_seconds: float) -> None:
+        if self.connections:
+            assert self._none_left is not None
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._none_left.wait(), grace_seconds)
