@@ -67,7 +67,7 @@ def find_work(log: PartitionLog, checkpoint: int | None, now_ms: int) -> Work:
     segments = log.segments
     start = log.log_start_offset
     first_dirty = start if checkpoint is None or not start <= checkpoint <= log.log_end_offset else checkpoint
-    limits = [log.last_stable_offset, segments[-1].base_offset]
+    limits = [log.last_stable_offset]
     dirty = [s for s, end in _with_ends(segments[:-1], segments[-1].base_offset) if end > first_dirty]
     if log.config.min_compaction_lag_ms > 0:
         young = now_ms - log.config.min_compaction_lag_ms

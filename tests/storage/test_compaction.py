@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from logs import NOW, append, batches, end_transaction, open_log, values
 
 from minibroker_protocol.errors import ApiError
-from minibroker_protocol.records import BatchHeader, Record, build_batch, decode_records
+from minibroker_protocol.records import BatchHeader, CorruptBatch, Record, build_batch, decode_records
 from minibroker_storage.compaction import Stopped, Work, compact, find_work, install, plan
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk, StorageError
@@ -190,19 +190,15 @@ def test_a_superseded_tombstone_goes_at_once() -> None:
 
 
 def test_the_end_of_the_round_is_kept_as_an_empty_batch() -> None:
-    """Else the next segment's base would be the only trace of the offsets in between."""
+    """Nobody needs the last batch here, but its offsets must not look free."""
     log = Compacted()
     log.put(("a", "1"))
-    log.put(("b", "1"), ("b", "2"))
+    log.put(("b", "x"), pid=7, txn=True)
     log.roll()
-    log.put(("b", "3"))
-    log.put(("a", "2"))
-    log.compact()
-    log.put(("a", "3"), ("b", "4"))
-    log.compact()
-    assert log.held() == [(5, "a", "3"), (6, "b", "4")]
-    log.checkpoint = None
-    assert log.shape()[-1][0] == 5
+    log.end(7, commit=False)
+    log.log.producers.expire(1 << 62)
+    assert compact(log.log, None, NOW, force=True) == 2
+    assert log.shape() == [(0, 70, "data"), (1, 61, "data empty"), (2, 78, "control")]
 
 
 # Producers
@@ -366,12 +362,26 @@ def test_small_segments_become_one_up_to_the_size_of_a_segment() -> None:
     assert [base for base, _, _ in log.shape()] == list(range(6))
 
 
+def test_abort_index_entries_go_with_their_group() -> None:
+    log = Compacted()
+    for pid in (7, 8):
+        log.put((f"k{pid}", "x"), pid=pid, txn=True)
+        log.end(pid, commit=False)
+        log.roll()
+    size = log.log.segments[0].size
+    log.log.update_config(LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=size))
+    log.compact()
+    assert [[txn.producer_id for txn in segment.txn_index] for segment in log.log.segments] == [[7], [8], []]
+
+
 def test_a_full_map_leaves_the_rest_for_the_next_round() -> None:
     log = Compacted()
     for n in range(4):
         log.put((f"k{n}", "old"))
+    log.roll()
     for n in range(4):
         log.put((f"k{n}", "new"))
+    log.roll()
     log.put(("z", "1"))
     log.roll()
     expected = [(4, "k0"), (5, "k1"), (6, "k2"), (7, "k3"), (8, "z")]
@@ -381,6 +391,7 @@ def test_a_full_map_leaves_the_rest_for_the_next_round() -> None:
         if not work.cleanable_bytes or log.checkpoint == work.upper_bound:
             break
         cleaned = plan(log.log, work, NOW).rewrite(map_bytes=150)
+        assert all(old.base_offset < cleaned.next_dirty for group in cleaned.groups for old in group.old)
         assert install(log.log, cleaned, NOW)
         assert cleaned.next_dirty > (log.checkpoint or 0)
         log.checkpoint = cleaned.next_dirty
@@ -422,6 +433,19 @@ def test_a_stopped_rewrite_leaves_no_file() -> None:
         plan(log.log, find_work(log.log, None, NOW), NOW).rewrite(lambda: next(calls))
     assert log.disk.list("t-0") == before
     assert [value for _, _, value in log.held()] == ["1", "2"]
+
+
+def test_a_broken_batch_is_named_and_nothing_is_cleaned() -> None:
+    log = Compacted()
+    log.put(("a", "1"))
+    log.put(("a", "2"))
+    log.roll()
+    name = log.log.segments[0].path(".log")
+    log.disk.open(name).pwrite(b"?", 139)
+    before = log.disk.list("t-0")
+    with pytest.raises(CorruptBatch, match=rf"{name}: batch at byte 70 \(offset 1\) has a wrong checksum"):
+        compact(log.log, None, NOW, force=True)
+    assert log.disk.list("t-0") == before
 
 
 def story(disk: Disk) -> Compacted:
