@@ -109,9 +109,9 @@ class MarkerSender:
         """From now on keep back the markers of every transactional id that `wanted` names."""
         self._holding = wanted
 
-    def release(self, transactional_id: str | None = None, *, stop_holding: bool = True) -> None:
-        """Send what was held back: of one transactional id, or of all."""
-        if transactional_id is None and stop_holding:
+    def release(self, transactional_id: str | None = None) -> None:
+        """Send what was held back of one transactional id; of all, and hold nothing back any more, without one."""
+        if transactional_id is None:
             self._holding = None
         for name in [transactional_id] if transactional_id is not None else list(self._held):
             job = self._held.pop(name, None)
@@ -190,8 +190,10 @@ class MarkerSender:
             return
         try:
             response = answer.result()
-        except ApiError as error:
-            codes = dict.fromkeys(partitions, error.code)
+        except Exception as error:  # a leader that fails to answer must not take the coordinator with it
+            log.warning("no answer to the markers of %s: %s", job.transactional_id, error)
+            code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+            codes = dict.fromkeys(partitions, code)
         else:
             assert isinstance(response, WriteTxnMarkersResponse)
             codes = {

@@ -10,7 +10,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
-from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred, resolved, spawn
@@ -176,7 +175,7 @@ class TransactionVerifier:
             topics=[_Topic(name=name, partitions=indexes) for name, indexes in topics.items()],
         )
         asked = _Asked(transaction, operation)
-        node_id = self._coordinator_of(transactional_id)
+        node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
         if node_id is None:
             asked.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif self._closed:
@@ -186,12 +185,6 @@ class TransactionVerifier:
         else:
             self._send(node_id, {transactional_id: asked})
         return asked.answer
-
-    def _coordinator_of(self, transactional_id: str) -> int | None:
-        topic = self._broker.image.topics.get(TRANSACTION_STATE_TOPIC)
-        if topic is None:
-            return None
-        return self._broker.leader_of(TRANSACTION_STATE_TOPIC, partition_for(transactional_id, len(topic.partitions)))
 
     def _queue(self, node_id: int, asked: _Asked) -> None:
         """One entry per transactional id: a newer request of an epoch displaces the older one, a lower epoch fails."""
@@ -221,10 +214,11 @@ class TransactionVerifier:
             self._send(node_id, following)
         try:
             response = answer.result()
-        except ApiError as error:
+        except Exception as error:  # whatever it is, every caller gets its answer
             log.warning("the transaction coordinator on broker %d did not answer: %s", node_id, error)
+            code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
             for asked in batch.values():
-                asked.fail(_failed_call(error.code))
+                asked.fail(_failed_call(code))
             return
         assert isinstance(response, AddPartitionsToTxnResponse)
         if response.error_code != ErrorCode.NONE:

@@ -184,6 +184,7 @@ def refusal(call: Callable[[], object]) -> ErrorCode:
     try:
         call()
     except ApiError as error:
-        assert error.message, f"{error.code.name} without a reason"
+        if not error.message:
+            raise AssertionError(f"{error.code.name} without a reason") from error
         return error.code
     return ErrorCode.NONE

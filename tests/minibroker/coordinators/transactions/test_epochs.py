@@ -10,7 +10,7 @@ from transaction_coordinator import ID, CoordinatorDouble, refusal
 from minibroker.coordinators.transactions.metadata import Entry
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, ONGOING, PREPARE_ABORT
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 FENCED = ErrorCode.PRODUCER_FENCED
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -212,8 +212,6 @@ def test_a_transition_in_flight_is_waited_for() -> None:
 def test_no_producer_id_at_hand() -> None:
     class Exhausted:
         def take(self) -> int:
-            from minibroker_protocol.errors import ApiError
-
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the next block is on its way")
 
     coordinator = CoordinatorDouble()

@@ -1,0 +1,282 @@
+"""The transaction coordinator of a whole broker: markers, failover, sweeps on the broker clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from memory_cluster import MemoryCluster
+
+from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.coordinators.hashing import partition_for
+from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch
+from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from minibroker.runtime.deferred import spawn
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+from minibroker_protocol.records import Record, build_batch, decode_records, end_txn_marker, iter_batches, parse_control
+from minibroker_storage.origin import Origin
+
+ID = "tx"
+T0, T1, U0 = ("t", 0), ("t", 1), ("u", 0)
+TIMEOUT_SWEEP_MS = 10_000
+EXPIRATION_SWEEP_MS = 3_600_000
+
+
+@pytest.fixture
+def cluster() -> Iterator[MemoryCluster]:
+    running = MemoryCluster(topics={"t": 2, "u": 1})
+    running.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
+    yield running
+    running.stop()
+
+
+def _init(cluster: MemoryCluster, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000) -> ProducerIdAndEpoch:
+    return spawn(cluster.broker.transactions.init_producer_id(ID, timeout_ms, expected)).result()
+
+
+def _begin(cluster: MemoryCluster, *partitions: tuple[str, int], timeout_ms: int = 60_000) -> ProducerIdAndEpoch:
+    producer = _init(cluster, timeout_ms=timeout_ms)
+    cluster.broker.transactions.add_partitions(ID, producer, partitions, transaction_version=0).result()
+    return producer
+
+
+def _end(cluster: MemoryCluster, producer: ProducerIdAndEpoch, *, commit: bool = True, version: int = 0) -> ProducerIdAndEpoch:
+    return cluster.broker.transactions.end_txn(ID, producer, commit=commit, transaction_version=version).result()
+
+
+def _entry(cluster: MemoryCluster) -> Entry:
+    return cluster.broker.transactions.describe(ID)
+
+
+def _markers(cluster: MemoryCluster, topic: str, index: int) -> list[tuple[str, int, int, int]]:
+    """(type, producer id, producer epoch, coordinator epoch) of every marker in the partition."""
+    log = cluster.broker.partition(topic, index).log
+    found = []
+    if log.log_end_offset > log.log_start_offset:
+        data = log.read(log.log_start_offset, 1 << 20, bound=log.log_end_offset, min_one_message=True).records
+        for position, header in iter_batches(data):
+            if header.is_control:
+                (record,) = decode_records(data, position, header, max_bytes=1000)
+                control = parse_control(record)
+                assert control.coordinator_epoch is not None
+                found.append(
+                    (control.type.name, header.producer_id, header.producer_epoch, control.coordinator_epoch)
+                )
+    return found
+
+
+def _fail_over(cluster: MemoryCluster) -> None:
+    """The same broker becomes coordinator again, in the next leader epoch."""
+    index = partition_for(ID, 50)
+    partition = cluster.broker.partition(TRANSACTION_STATE_TOPIC, index)
+    cluster.broker.transactions.resigned(index)
+    partition.leader_epoch += 1
+    cluster.broker.transactions.elected(partition, partition.leader_epoch)
+
+
+# -- markers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("commit", "kind"), [(True, "COMMIT"), (False, "ABORT")])
+def test_every_partition_gets_its_marker(cluster: MemoryCluster, commit: bool, kind: str) -> None:
+    producer = _begin(cluster, T0, T1, U0)
+    assert _end(cluster, producer, commit=commit) == (-1, -1)
+    for partition in (T0, T1, U0):
+        assert _markers(cluster, *partition) == [(kind, producer.producer_id, 0, 0)]
+    assert _entry(cluster).metadata.state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT)
+
+
+def test_an_end_with_version_2_writes_the_bumped_epoch(cluster: MemoryCluster) -> None:
+    producer = _begin(cluster, T0)
+    assert _end(cluster, producer, version=2) == (producer.producer_id, 1)
+    assert _markers(cluster, *T0) == [("COMMIT", producer.producer_id, 1, 0)]
+
+
+def test_a_transaction_of_many_partitions_lets_other_work_in_between() -> None:
+    running = MemoryCluster(topics={"wide": 200})
+    running.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
+    producer = _begin(running, *[("wide", i) for i in range(200)])
+    _end(running, producer)
+    assert _entry(running).metadata.state is PREPARE_COMMIT, "the answer does not wait for 200 markers"
+    running.timers.advance(1)
+    assert _entry(running).metadata.state is COMPLETE_COMMIT
+    assert all(len(_markers(running, "wide", i)) == 1 for i in range(200))
+    running.stop()
+
+
+def test_markers_can_be_held_and_let_go(cluster: MemoryCluster) -> None:
+    service = cluster.broker.transactions
+    service.markers.hold(lambda name: name == ID)
+    producer = _begin(cluster, T0, U0)
+    _end(cluster, producer)
+    assert _entry(cluster).metadata.state is PREPARE_COMMIT
+    assert service.markers.held == [ID]
+    assert _entry(cluster).volatile.missing_markers == {T0, U0}
+    with pytest.raises(ApiError) as caught:
+        service.add_partitions(ID, producer, [T1], transaction_version=0)
+    assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    service.markers.release(ID)
+    assert _entry(cluster).metadata.state is COMPLETE_COMMIT
+    assert (service.markers.held, service.markers.active) == ([], [])
+
+
+def test_a_deleted_topic_needs_no_marker(cluster: MemoryCluster) -> None:
+    cluster.broker.transactions.markers.hold()
+    producer = _begin(cluster, T0, U0)
+    _end(cluster, producer)
+    request = DeleteTopicsRequest(topic_names=["u"], timeout_ms=1000)
+    assert cluster.call(request, DeleteTopicsResponse, 3).responses[0].error_code == 0
+    cluster.broker.transactions.markers.release()
+    assert _entry(cluster).metadata.state is COMPLETE_COMMIT
+    assert len(_markers(cluster, *T0)) == 1
+
+
+def test_a_partition_that_is_out_of_reach_is_tried_again(cluster: MemoryCluster) -> None:
+    producer = _begin(cluster, T0, U0)
+    partition = cluster.broker.partition(*T0)
+    partition.leader_id = 99
+    _end(cluster, producer)
+    assert _entry(cluster).metadata.state is PREPARE_COMMIT
+    assert _entry(cluster).volatile.missing_markers == {T0}
+    cluster.timers.advance(100)
+    assert _entry(cluster).metadata.state is PREPARE_COMMIT
+    partition.leader_id = 1
+    cluster.timers.advance(100)
+    assert _entry(cluster).metadata.state is COMPLETE_COMMIT
+    assert len(_markers(cluster, *U0)) == 1, "only the missing marker was sent again"
+
+
+def test_a_refused_marker_leaves_the_transaction_prepared_until_a_reload(cluster: MemoryCluster) -> None:
+    producer = _begin(cluster, T0)
+    # Somebody wrote a marker with a higher coordinator epoch for this producer (Admin.abortTransaction).
+    hanging = end_txn_marker(
+        producer_id=producer.producer_id,
+        producer_epoch=0,
+        commit=False,
+        coordinator_epoch=1,
+        timestamp_ms=cluster.clock.now_ms(),
+    )
+    cluster.broker.partition(*T0).append(hanging, origin=Origin.COORDINATOR)
+    _end(cluster, producer)
+    cluster.timers.advance(60_000)
+    assert _entry(cluster).metadata.state is PREPARE_COMMIT
+    with pytest.raises(ApiError) as caught:
+        _init(cluster)
+    assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    _fail_over(cluster)
+    assert _entry(cluster).metadata.state is COMPLETE_COMMIT
+    assert _markers(cluster, *T0)[-1] == ("COMMIT", producer.producer_id, 0, 1)
+
+
+# -- failover ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_prepared_transaction_is_completed_by_the_next_coordinator(cluster: MemoryCluster) -> None:
+    cluster.broker.transactions.markers.hold()
+    producer = _begin(cluster, T0)
+    _end(cluster, producer, version=2)
+    cluster.broker.transactions.markers.hold(lambda _: False)
+    _fail_over(cluster)
+    assert cluster.broker.transactions.markers.held == [], "the former coordinator's markers are dropped"
+    assert _entry(cluster).metadata.state is COMPLETE_COMMIT
+    assert _markers(cluster, *T0) == [("COMMIT", producer.producer_id, 1, 1)]
+
+
+def test_nobody_answers_for_a_partition_it_does_not_lead(cluster: MemoryCluster) -> None:
+    producer = _begin(cluster, T0)
+    cluster.broker.transactions.resigned(partition_for(ID, 50))
+    service = cluster.broker.transactions
+    for request in (
+        lambda: _init(cluster),
+        lambda: service.add_partitions(ID, producer, [T1], transaction_version=0),
+        lambda: service.verify_partitions(ID, producer, [T1]),
+        lambda: _end(cluster, producer),
+        lambda: service.describe(ID),
+    ):
+        with pytest.raises(ApiError) as caught:
+            request()
+        assert caught.value.code is ErrorCode.NOT_COORDINATOR
+
+
+def test_everything_is_there_after_a_restart() -> None:
+    first = MemoryCluster(topics={"t": 2})
+    first.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
+    producer = _begin(first, T0, T1)
+    first.stop()
+    second = MemoryCluster(disk=first.disk)
+    metadata = _entry(second).metadata
+    assert (metadata.state, metadata.producer, metadata.partitions) == (ONGOING, producer, {T0, T1})
+    assert spawn(second.broker.transactions.init_producer_id(None, 0, None)).result().producer_id >= 1000, (
+        "the rest of the first block is discarded"
+    )
+    second.stop()
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_timeout_sweep_runs_on_the_broker_clock(cluster: MemoryCluster) -> None:
+    cluster.clock.freeze()
+    _begin(cluster, T0, timeout_ms=2000)
+    cluster.clock.advance(TIMEOUT_SWEEP_MS - 1)
+    assert _entry(cluster).metadata.state is ONGOING
+    cluster.clock.advance(1)
+    assert _entry(cluster).metadata.state is COMPLETE_ABORT
+    assert [m[0] for m in _markers(cluster, *T0)] == ["ABORT"]
+
+
+def test_the_expiration_sweep_runs_on_the_broker_clock(cluster: MemoryCluster) -> None:
+    cluster.clock.freeze()
+    _init(cluster)
+    week_ms = 604_800_000
+    cluster.clock.advance(week_ms - EXPIRATION_SWEEP_MS)
+    assert _entry(cluster).metadata.state is EMPTY
+    cluster.clock.advance(2 * EXPIRATION_SWEEP_MS)
+    with pytest.raises(ApiError) as caught:
+        _entry(cluster)
+    assert caught.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_a_closed_service_sweeps_no_more(cluster: MemoryCluster) -> None:
+    _begin(cluster, T0, timeout_ms=2000)
+    cluster.broker.transactions.close()
+    cluster.clock.advance(10 * TIMEOUT_SWEEP_MS)
+    assert _markers(cluster, *T0) == []
+
+
+# -- offsets -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_marker_of_the_offsets_topic_reaches_the_group_coordinator(cluster: MemoryCluster) -> None:
+    cluster.broker.create_topics([CONSUMER_OFFSETS_TOPIC]).result()
+    ended: list[tuple[int, int, int, bool]] = []
+    groups = cluster.broker.groups
+    complete = groups.complete_transaction
+
+    def watched(index: int, producer_id: int, epoch: int, committed: bool) -> None:
+        ended.append((index, producer_id, epoch, committed))
+        complete(index, producer_id, epoch, committed)
+
+    groups.complete_transaction = watched  # type: ignore[method-assign]
+    producer = _begin(cluster, (CONSUMER_OFFSETS_TOPIC, 3), T0)
+    _end(cluster, producer)
+    assert ended == [(3, producer.producer_id, 0, True)]
+    assert len(_markers(cluster, CONSUMER_OFFSETS_TOPIC, 3)) == 1
+
+
+def test_data_under_the_transaction_is_stable_once_it_ended(cluster: MemoryCluster) -> None:
+    producer = _begin(cluster, T0)
+    partition = cluster.broker.partition(*T0)
+    guard = partition.log.producers.start_verification(producer.producer_id, 0, 0, False, cluster.clock.now_ms())
+    batch = build_batch(
+        [Record(0, cluster.clock.now_ms(), b"k", b"v", [])],
+        producer_id=producer.producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    partition.append(batch, origin=Origin.CLIENT, guard=guard)
+    assert (partition.log.last_stable_offset, partition.log.high_watermark) == (0, 1)
+    _end(cluster, producer)
+    assert (partition.log.last_stable_offset, partition.log.high_watermark) == (2, 2)
