@@ -1,6 +1,6 @@
 """A real Apache Kafka broker (KRaft, one node, loopback) from Maven's jars: the oracle that the tests are held against.
 
-Run as a program it prints `bootstrap.servers=HOST:PORT` and serves until it is interrupted.
+Run as a program it prints `bootstrap.servers=HOST:PORT` and serves until its standard input ends or it is terminated.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jvm import java_command
+from jvm import FAST_START, java_command
 
 CLUSTER_ID = "bWluaWJyb2tlci10ZXN0cw"
 START_SECONDS = 90.0
+STOP_SECONDS = 60.0
 
 # Replication factors of one, or a single broker refuses transactions and groups; no wait before a first rebalance.
 PROPERTIES = """\
@@ -53,55 +54,88 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-def format_storage(directory: Path, port: int, controller_port: int, extra: str) -> Path:
-    properties = directory / "server.properties"
-    text = PROPERTIES.format(port=port, controller_port=controller_port, data=directory / "data")
-    properties.write_text(text + extra)
-    argv = java_command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(done.stdout + done.stderr)
-    return properties
+class RealKafka:
+    """One broker in a directory of its own, formatted at once; it may be started and stopped many times.
 
+    `extra` is added to server.properties; `jvm_options` are chosen for a short life unless others are given.
+    """
 
-def wait_until_served(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    process.kill()
-    process.wait()
-    raise RuntimeError(f"Kafka did not start\n{log.read_text(errors='replace')[-3000:]}")
+    def __init__(self, extra: str = "", port: int | None = None, jvm_options: tuple[str, ...] = FAST_START) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="real-kafka-"))
+        self.process: subprocess.Popen[bytes] | None = None
+        free_port, controller_port = free_ports(2)
+        self.port = port or free_port
+        self._jvm_options = jvm_options
+        self._properties = self.directory / "server.properties"
+        data = self.directory / "data"
+        self._properties.write_text(
+            PROPERTIES.format(port=self.port, controller_port=controller_port, data=data) + extra
+        )
+        self._format()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the broker and return its process, before it serves; see `wait`."""
+        with (self.directory / "broker.log").open("ab") as out:
+            argv = java_command("kafka.Kafka", str(self._properties), heap="1g", options=self._jvm_options)
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        return self.process
+
+    def wait(self) -> None:
+        """Return once the broker's port is open."""
+        assert self.process
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return
+        self.kill()
+        log = (self.directory / "broker.log").read_text(errors="replace")
+        raise RuntimeError(f"Kafka did not start\n{log[-3000:]}")
+
+    def stop(self) -> None:
+        """Stop in good order."""
+        if self.process:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        """End the broker at once and leave nothing behind."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _format(self) -> None:
+        argv = java_command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if done.returncode:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise RuntimeError(done.stdout + done.stderr)
 
 
 @contextmanager
-def real_kafka(extra: str = "", port: int | None = None, heap: str = "768m") -> Iterator[str]:
-    """Format and start a broker in a directory of its own, yield HOST:PORT, and leave nothing behind."""
-    directory = Path(tempfile.mkdtemp(prefix="real-kafka-"))
-    broker_port, controller_port = free_ports(2)
-    broker_port = port or broker_port
-    log = directory / "broker.log"
+def real_kafka(extra: str = "", port: int | None = None) -> Iterator[str]:
+    """HOST:PORT of a fresh broker that ends with the block."""
+    kafka = RealKafka(extra, port)
     try:
-        properties = format_storage(directory, broker_port, controller_port, extra)
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                java_command("kafka.Kafka", str(properties), heap=heap),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
-        try:
-            wait_until_served(process, broker_port, log)
-            yield f"127.0.0.1:{broker_port}"
-        finally:
-            process.kill()
-            process.wait()
+        kafka.start()
+        kafka.wait()
+        yield kafka.bootstrap
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        kafka.close()
 
 
 def main() -> int:

@@ -1,0 +1,223 @@
+"""What is measured. A scenario takes a running broker and returns figures by name; times of brokers are CPU times."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median, quantiles
+from typing import Any
+
+from targets import Target, cpu_seconds
+from wire import FETCH_VERSION, PRODUCE_VERSION, Connection, create_topic, fetch_frame, produce_frame
+
+from minibroker_protocol.messages import FetchResponse, ProduceResponse
+from minibroker_protocol.records import iter_batches
+
+Figures = dict[str, float]
+
+IN_FLIGHT = 5
+RECORD_BYTES = 100
+BULK_BATCH_RECORDS = 9_200  # with record overhead about one megabyte, the most a batch may be by default
+BULK_BATCHES = 100
+SMALL_REQUESTS = 8_000
+LATENCY_SAMPLES = 2_000
+FETCH_BYTES = 1 << 20
+TRANSACTIONS = 300
+TRANSACTION_RECORDS = 10
+CLIENT_SECONDS = 30.0
+
+
+class Meter:
+    """Wall time and the broker's CPU time over a block, in seconds."""
+
+    wall = 0.0
+    cpu = float("nan")
+
+
+@contextmanager
+def metered(target: Target) -> Iterator[Meter]:
+    meter = Meter()
+    before, begin = cpu_seconds(target.pid), time.perf_counter()
+    yield meter
+    meter.wall = time.perf_counter() - begin
+    after = cpu_seconds(target.pid)
+    if before is not None and after is not None:
+        meter.cpu = after - before
+
+
+@contextmanager
+def connected(target: Target) -> Iterator[Connection]:
+    connection = Connection(target.bootstrap)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def new_topic(connection: Connection) -> str:
+    name = f"bench-{uuid.uuid4().hex[:8]}"
+    create_topic(connection, name)
+    return name
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def produced(connection: Connection) -> int:
+    """Base offset that the next Produce response gives."""
+    response = ProduceResponse.decode(connection.receive(True), PRODUCE_VERSION)
+    partition = response.responses[0].partition_responses[0]
+    if partition.error_code:
+        raise RuntimeError(f"Produce: error {partition.error_code} {partition.error_message}")
+    return partition.base_offset
+
+
+def pipeline(connection: Connection, frame: bytearray, requests: int) -> None:
+    """Send a Produce frame many times, IN_FLIGHT at once."""
+    sent = 0
+    for done in range(requests):
+        while sent < requests and sent - done < IN_FLIGHT:
+            connection.send(frame)
+            sent += 1
+        produced(connection)
+
+
+def first_produce(connection: Connection, frame: bytearray) -> None:
+    """One Produce outside the measurement: a topic just made may not have its leader at work yet."""
+    deadline = time.monotonic() + CLIENT_SECONDS
+    while True:
+        connection.send(frame)
+        try:
+            produced(connection)
+            return
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def bulk(target: Target) -> Figures:
+    """Batches of a megabyte into one partition, then out again in fetches of a mebibyte."""
+    megabytes = BULK_BATCHES * BULK_BATCH_RECORDS * RECORD_BYTES / 1e6
+    with connected(target) as connection:
+        topic = new_topic(connection)
+        frame = produce_frame(topic, BULK_BATCH_RECORDS, RECORD_BYTES, now_ms())
+        first_produce(connection, frame)
+        with metered(target) as producing:
+            pipeline(connection, frame, BULK_BATCHES)
+        with metered(target) as fetching:
+            read_all(connection, topic, (BULK_BATCHES + 1) * BULK_BATCH_RECORDS)
+    return {
+        "produce 1 MB batches, MB/s": megabytes / producing.wall,
+        "produce 1 MB batches, broker CPU µs per MB": 1e6 * producing.cpu / megabytes,
+        "fetch 1 MiB, MB/s": megabytes / fetching.wall,
+        "fetch 1 MiB, broker CPU µs per MB": 1e6 * fetching.cpu / megabytes,
+    }
+
+
+def read_all(connection: Connection, topic: str, end: int) -> None:
+    offset = 0
+    while offset < end:
+        connection.send(fetch_frame(topic, offset, FETCH_BYTES))
+        response = FetchResponse.decode(connection.receive(True), FETCH_VERSION)
+        partition = response.responses[0].partitions[0]
+        if partition.error_code:
+            raise RuntimeError(f"Fetch: error {partition.error_code}")
+        records: Any = partition.records
+        for _, header in iter_batches(records):
+            offset = header.next_offset
+
+
+def small(target: Target) -> Figures:
+    """Requests of one record, five in flight."""
+    with connected(target) as connection:
+        frame = produce_frame(new_topic(connection), 1, RECORD_BYTES, now_ms())
+        first_produce(connection, frame)
+        pipeline(connection, frame, SMALL_REQUESTS // 10)
+        with metered(target) as meter:
+            pipeline(connection, frame, SMALL_REQUESTS)
+    return {
+        "produce 1 record, 5 in flight, requests/s": SMALL_REQUESTS / meter.wall,
+        "produce 1 record, 5 in flight, broker CPU µs": 1e6 * meter.cpu / SMALL_REQUESTS,
+    }
+
+
+def latency(target: Target) -> Figures:
+    """One record at a time, from before it is sent until its answer is read."""
+    times: list[float] = []
+    with connected(target) as connection:
+        frame = produce_frame(new_topic(connection), 1, RECORD_BYTES, now_ms())
+        first_produce(connection, frame)
+        for _ in range(LATENCY_SAMPLES + 100):
+            begin = time.perf_counter()
+            connection.send(frame)
+            produced(connection)
+            times.append(time.perf_counter() - begin)
+    times = times[100:]
+    return {
+        "produce 1 record alone, p50 µs": 1e6 * median(times),
+        "produce 1 record alone, p99 µs": 1e6 * quantiles(times, n=100)[98],
+    }
+
+
+def transactions(target: Target) -> Figures:
+    """Transactions of ten records with librdkafka, which takes about 1.4 ms for each commit by itself."""
+    from confluent_kafka import Producer
+
+    with connected(target) as connection:
+        topic = new_topic(connection)
+    settings = {"bootstrap.servers": target.bootstrap, "transactional.id": topic, "linger.ms": 0, "log_level": 2}
+    producer = Producer(settings)
+    producer.init_transactions(CLIENT_SECONDS)
+
+    def transact() -> float:
+        producer.begin_transaction()
+        for _ in range(TRANSACTION_RECORDS):
+            producer.produce(topic, b"x" * RECORD_BYTES, partition=0)
+        begin = time.perf_counter()
+        producer.commit_transaction(CLIENT_SECONDS)
+        return time.perf_counter() - begin
+
+    for _ in range(TRANSACTIONS // 10):
+        transact()
+    with metered(target) as meter:
+        times = [transact() for _ in range(TRANSACTIONS)]
+    return {
+        "transactions of 10 records, per s": TRANSACTIONS / meter.wall,
+        "transaction, p50 ms of its commit": 1e3 * median(times),
+        "transaction, broker CPU µs": 1e6 * meter.cpu / TRANSACTIONS,
+    }
+
+
+def use_as_fixture(target: Target) -> None:
+    """What a small test does with a broker: create a topic, produce ten, consume ten in a group."""
+    from confluent_kafka import Consumer, Producer
+
+    with connected(target) as connection:
+        topic = new_topic(connection)
+    producer = Producer({"bootstrap.servers": target.bootstrap, "linger.ms": 0, "log_level": 2})
+    for number in range(10):
+        producer.produce(topic, b"%d" % number)
+    if producer.flush(CLIENT_SECONDS):
+        raise RuntimeError("not all records were taken")
+    settings = {"bootstrap.servers": target.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 2})
+    consumer.subscribe([topic])
+    got, deadline = 0, time.monotonic() + CLIENT_SECONDS
+    while got < 10 and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        got += message is not None and message.error() is None
+    consumer.close()
+    if got < 10:
+        raise RuntimeError(f"only {got} of 10 records came back")
+
+
+SCENARIOS: dict[str, Callable[[Target], Figures]] = {
+    "bulk": bulk,
+    "small": small,
+    "latency": latency,
+    "transactions": transactions,
+}
