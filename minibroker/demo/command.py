@@ -26,6 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="run against this broker instead of one of its own")
     parser.add_argument("--records", type=int, default=2000, help="records to feed at least (default: %(default)s)")
     parser.add_argument("--patience", type=float, default=45.0, help="seconds one step may take (default: %(default)s)")
+    parser.add_argument(
+        "--timeout-ms",
+        type=int,
+        help=f"session and transaction timeout (default: {OWN_TIMEOUT_MS}, {FOREIGN_TIMEOUT_MS} with --bootstrap)",
+    )
     parser.add_argument("--seed", type=int, help="seed of the random aborts, to repeat a run")
 
 
@@ -54,11 +59,13 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
 
 
 def _tell(bootstrap: str, options: argparse.Namespace) -> int:
+    from confluent_kafka import KafkaException
+
     from minibroker.demo.progress import Progress
     from minibroker.demo.story import Story, StoryFailed, StorySettings
-    from minibroker.demo.verdict import judge, read_back
+    from minibroker.demo.verdict import Unreadable, judge, read_back
 
-    timeout_ms = FOREIGN_TIMEOUT_MS if options.bootstrap else OWN_TIMEOUT_MS
+    timeout_ms = options.timeout_ms or (FOREIGN_TIMEOUT_MS if options.bootstrap else OWN_TIMEOUT_MS)
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     settings = StorySettings(
         bootstrap=bootstrap,
@@ -74,12 +81,16 @@ def _tell(bootstrap: str, options: argparse.Namespace) -> int:
     complete = True
     try:
         story.run()
-    except StoryFailed as failed:
+    except (StoryFailed, KafkaException) as failed:
         progress.event(f"broken off: {failed}")
         complete = False
     finally:
         story.close()
-    source, target = read_back(bootstrap, story.source, story.target)
+    try:
+        source, target = read_back(bootstrap, story.source, story.target)
+    except Unreadable as failed:
+        progress.event(f"the topics cannot be read back: {failed}")
+        return 1
     progress.event("both topics are read back by aiokafka, read_committed")
     verdict = judge(source, target, story.fenced_producers, expected_fenced=EXPECTED_FENCED)
     print("\n".join(verdict.lines()), flush=True)

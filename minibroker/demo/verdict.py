@@ -10,8 +10,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 
 READ_SECONDS = 30.0
+
+
+class Unreadable(Exception):
+    """The broker does not give the topics back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +68,12 @@ def judge(source: list[bytes], target: list[bytes], fenced_producers: int, *, ex
 
 
 def read_back(bootstrap: str, *topics: str) -> list[list[bytes]]:
-    """All committed values of each topic, in no particular order across partitions."""
-    logging.getLogger("aiokafka").setLevel(logging.ERROR)
-    return asyncio.run(_read_topics(bootstrap, topics))
+    """All committed values of each topic, in no particular order across partitions; Unreadable when that fails."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    try:
+        return asyncio.run(_read_topics(bootstrap, topics))
+    except KafkaError as error:
+        raise Unreadable(str(error)) from error
 
 
 async def _read_topics(bootstrap: str, topics: tuple[str, ...]) -> list[list[bytes]]:
