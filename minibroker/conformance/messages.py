@@ -111,15 +111,12 @@ def _value(shapes: Shapes, field: Field, value: Any, where: str) -> Any:
     if value is None:
         return None
     if not kind.array:
-        return _single(shapes, kind.code, kind.struct, field.name, value, where)
+        return _single(shapes, kind.code, kind.struct, value, where)
     items = value if isinstance(value, list) else [value]
-    return [
-        _single(shapes, kind.code, kind.struct, field.name, item, f"{where}[{index}]")
-        for index, item in enumerate(items)
-    ]
+    return [_single(shapes, kind.code, kind.struct, item, f"{where}[{index}]") for index, item in enumerate(items)]
 
 
-def _single(shapes: Shapes, code: str, struct: type[Struct] | None, name: str, value: Any, where: str) -> Any:
+def _single(shapes: Shapes, code: str, struct: type[Struct] | None, value: Any, where: str) -> Any:
     try:
         if struct is not None:
             return _struct(shapes, struct, value, where)
@@ -133,12 +130,10 @@ def _single(shapes: Shapes, code: str, struct: type[Struct] | None, name: str, v
             return bool(value)
         if code == "d":
             return float(value)
-        if isinstance(value, str) and is_error_field(_camel(name)):
-            return int(ErrorCode[value])
         if not isinstance(value, int):
             raise ScenarioError(f"{where}: a number is wanted, not {value!r}")
         return value
-    except (ValueError, KeyError) as exc:
+    except ValueError as exc:
         raise ScenarioError(f"{where}: {exc}") from None
 
 

@@ -35,6 +35,7 @@ RESPONSE: dict[str, Any] = {
     "names": ["b", "a"],
     "raw": b"xy",
     "responses": [{"records": RECORDS}],
+    "nested": {"again": {"again": 1}},
 }
 SHORT = [
     {"base": 5, "last": 6, "pid": 9, "epoch": 1, "seq": 4, "txn": True, "codec": "gzip", "values": ["v", None]},
@@ -65,6 +66,7 @@ SHORT = [
         ("topics[1]..errorCode", "C"),
         ("..only.deep[1]", 2),
         ("..only..deep", [1, 2]),
+        ("..again", {"again": 1}),
         ("..nosuch", "<absent>"),
         ("topics..nosuch", "<absent>"),
         ("nosuch..errorCode", "<absent>"),

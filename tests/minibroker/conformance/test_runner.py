@@ -272,6 +272,57 @@ def test_requests_go_where_the_broker_says(suite: Suite) -> None:
         assert suite.steps(BEAT + ", to: 'group:x', expect: {errorCode: NONE}}") == "ok s"
 
 
+def test_a_retry_asks_for_the_coordinator_again(suite: Suite) -> None:
+    with scripted_broker() as other:
+        ports = [suite.broker.port, other.port]
+        suite.broker.handlers[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+            error_code=0,
+            node_id=1,
+            host="127.0.0.1",
+            port=suite.broker.port if request.key.startswith("mb-warm") else ports.pop(0),
+        )
+        suite.broker.handlers[HeartbeatRequest] = beats(16)
+        other.handlers[HeartbeatRequest] = beats(0)
+        assert suite.steps(BEAT + ", retry: true, expect: {errorCode: NONE}}") == "ok s"
+
+
+def test_a_coordinator_that_is_not_there_yet(suite: Suite) -> None:
+    with scripted_broker() as other:
+        errors = [15, 14, 0]
+        suite.broker.handlers[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
+            error_code=0 if request.key.startswith("mb-warm") else errors.pop(0),
+            node_id=1,
+            host="127.0.0.1",
+            port=other.port,
+        )
+        other.handlers[HeartbeatRequest] = beats(0)
+        assert suite.steps(BEAT + ", expect: {errorCode: NONE}}") == "ok s"
+        assert errors == []
+
+
+def test_a_connection_is_new_after_an_outcome_and_a_silence(suite: Suite) -> None:
+    suite.broker.handlers[HeartbeatRequest] = lambda request, version: (
+        CLOSE if request.group_id == "close" else HeartbeatResponse(error_code=0)
+    )
+    close = "{call: Heartbeat v3, req: {groupId: close}, outcome: closed}"
+    assert suite.steps(close, BEAT + ", expect: {errorCode: NONE}}") == "ok s"
+
+
+def test_a_response_in_another_version(suite: Suite) -> None:
+    suite.broker.handlers[HeartbeatRequest] = lambda request, version: b"\0\0\0\1\0\x19"
+    assert suite.steps(BEAT + ", header: {responseVersion: 0}, expect: {errorCode: UNKNOWN_MEMBER_ID}}") == "ok s"
+
+
+def test_a_defect_of_the_runner_fails_one_scenario(suite: Suite) -> None:
+    suite.broker.handlers[HeartbeatRequest] = beats(0)
+    status = suite(
+        "- {name: broken, steps: [{sleep: -1}]}", f"- {{name: fine, steps: [{BEAT}}}]}}", options=("--jobs", "1")
+    )
+    assert status == 1
+    assert suite.lines[0].startswith("FAIL broken: error in the runner: ValueError: ")
+    assert suite.lines[1:] == ["ok fine", "1 passed, 1 failed"]
+
+
 def test_topics_are_made_and_their_leader_is_asked(suite: Suite) -> None:
     with scripted_broker() as leader:
         asked: list[str] = []

@@ -50,6 +50,17 @@ def test_a_response_that_trickles_is_late(pair: tuple[Connection, socket.socket]
         thread.join()
 
 
+def test_a_response_that_stops_halfway_is_late(pair: tuple[Connection, socket.socket]) -> None:
+    connection, peer = pair
+    timer = threading.Timer(0.3, peer.sendall, [b"\0\0\1\0xx"])
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(NoResponse):
+        connection.receive(0.4)
+    assert time.monotonic() - start < 0.6
+    timer.join()
+
+
 def test_a_peer_that_takes_nothing(pair: tuple[Connection, socket.socket]) -> None:
     connection, _ = pair
     with pytest.raises(NoResponse, match="took no bytes"):
