@@ -1,0 +1,478 @@
+"""Frames in and answers out over real sockets, with a dispatch that stands in for the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from minibroker.handlers.context import ConnectionInfo
+from minibroker.runtime.asyncio_runtime import new_event_loop
+from minibroker.runtime.deferred import Deferred
+from minibroker.server.connection import Answered
+from minibroker.server.edge import Edge, Limits
+from minibroker.server.listeners import listen_all
+
+FETCH, PRODUCE, ECHO, SILENT, REFUSE, CRASH = 1, 0, 100, 101, 102, 103
+
+
+class Refused(Exception):
+    pass
+
+
+def frame(api_key: int, payload: bytes = b"") -> bytes:
+    body = struct.pack(">h", api_key) + payload
+    return struct.pack(">i", len(body)) + body
+
+
+def answer_of(request: bytes) -> bytes:
+    """What the fake answers to an ECHO frame: its body."""
+    return struct.pack(">i", len(request) - 6) + request[6:]
+
+
+class FakeBroker:
+    """Echoes; parks Fetch and Produce until the test resolves them."""
+
+    def __init__(self) -> None:
+        self.parked: list[Deferred[Answered]] = []
+        self.served: list[tuple[int, bytes]] = []
+        self.frames: list[bytearray] = []
+        self.infos: list[ConnectionInfo] = []
+
+    def dispatch(self, data: bytearray, info: ConnectionInfo) -> Answered | Deferred[Answered]:
+        api_key = int.from_bytes(data[:2], "big")
+        body = bytes(data[2:])
+        self.served.append((api_key, body[:16]))
+        self.frames.append(data)
+        self.infos.append(info)
+        if api_key == ECHO:
+            return [struct.pack(">i", len(body)), memoryview(body)]
+        if api_key == SILENT:
+            return None
+        if api_key == REFUSE:
+            raise Refused("no such thing")
+        if api_key == CRASH:
+            raise ZeroDivisionError
+        later: Deferred[Answered] = Deferred()
+        self.parked.append(later)
+        return later
+
+
+class Client:
+    """A blocking-free client on plain streams."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def answer(self) -> bytes:
+        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+        return await self.reader.readexactly(size)
+
+    async def echo(self, payload: bytes) -> bytes:
+        self.writer.write(frame(ECHO, payload))
+        return await self.answer()
+
+    async def at_end(self) -> bool:
+        """True when the broker closes the connection within two seconds."""
+        try:
+            return await asyncio.wait_for(self.reader.read(), 2) == b""
+        except ConnectionResetError:
+            return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+
+class Bench:
+    def __init__(self, edge: Edge, broker: FakeBroker, port: int) -> None:
+        self.edge = edge
+        self.broker = broker
+        self.port = port
+        self.clients: list[Client] = []
+
+    async def client(self) -> Client:
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+        self.clients.append(client)
+        return client
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+Story = Callable[[Bench], Awaitable[None]]
+Run = Callable[..., None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a story against an edge on either event loop."""
+    if request.param == "uvloop":
+        pytest.importorskip("uvloop")
+
+    def play(story: Story, **limits: Any) -> None:
+        loop = new_event_loop(uvloop=request.param == "uvloop")
+
+        async def whole() -> None:
+            broker = FakeBroker()
+            edge = Edge(loop, Limits(**limits), refusals=(Refused,))
+            (listener,) = listen_all("127.0.0.1", [0])
+            port = listener.getsockname()[1]
+            await edge.listen(listener, broker.dispatch)
+            bench = Bench(edge, broker, port)
+            try:
+                await asyncio.wait_for(story(bench), 30)
+            finally:
+                for client in bench.clients:
+                    await client.close()
+                await edge.close()
+                assert not edge.connections
+                assert edge.memory.used == 0 or broker.parked
+
+        try:
+            loop.run_until_complete(whole())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+
+    return play
+
+
+def test_answers_a_request_and_tells_who_asked(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        assert await client.echo(b"hello") == b"hello"
+        info = bench.broker.infos[0]
+        assert info.client_port == client.writer.get_extra_info("sockname")[1]
+        assert (info.client_host, info.local_host, info.local_port) == ("127.0.0.1", "127.0.0.1", bench.port)
+
+    run(story)
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3, 7, 1000])
+def test_frames_may_come_in_any_pieces(run: Run, cuts: int) -> None:
+    payloads = [b"", b"a", b"x" * 300, b"y" * 1500, b"z"]
+
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        stream = b"".join(frame(ECHO, p) for p in payloads)
+        for start in range(0, len(stream), cuts):
+            client.writer.write(stream[start : start + cuts])
+            await client.writer.drain()
+            if cuts > 1 or start % 50 == 0:
+                await asyncio.sleep(0)
+        assert [await client.answer() for _ in payloads] == payloads
+
+    run(story)
+
+
+@pytest.mark.parametrize("size", [16 * 1024 - 3, 16 * 1024, 64 * 1024, 1 << 20, (9 << 20) + 5])
+def test_large_frames_are_whole_writable_and_echoed(run: Run, size: int) -> None:
+    payload = random.Random(size).randbytes(size)
+
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(ECHO, b"before") + frame(ECHO, payload) + frame(ECHO, b"after"))
+        assert await client.answer() == b"before"
+        assert await client.answer() == payload
+        assert await client.answer() == b"after"
+        bench.broker.frames[1][5] = 7
+
+    run(story)
+
+
+def test_requests_wait_for_the_parked_one_and_are_answered_in_order(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(ECHO, b"1") + frame(FETCH) + frame(ECHO, b"3") + frame(SILENT) + frame(ECHO, b"5"))
+        assert await client.answer() == b"1"
+        await asyncio.sleep(0.02)
+        client.writer.write(frame(ECHO, b"6"))
+        await asyncio.sleep(0.02)
+        assert [key for key, _ in bench.broker.served] == [ECHO, FETCH]  # nothing behind it was begun
+        bench.broker.parked[0].resolve([struct.pack(">i", 1), b"2"])
+        assert [await client.answer() for _ in range(4)] == [b"2", b"3", b"5", b"6"]
+
+    run(story)
+
+
+def test_what_follows_an_answer_is_not_served_inside_the_request_that_caused_it(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(FETCH) + frame(ECHO, b"next"))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        await asyncio.sleep(0.01)
+        bench.broker.parked[0].resolve([struct.pack(">i", 1), b"f"])
+        assert len(bench.broker.served) == 1  # the resolver's own work is not over yet
+        assert [await client.answer(), await client.answer()] == [b"f", b"next"]
+
+    run(story)
+
+
+def test_a_large_frame_behind_a_parked_request_waits(run: Run) -> None:
+    payload = b"L" * 300_000
+
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(PRODUCE) + frame(ECHO, payload))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        await asyncio.sleep(0.02)
+        bench.broker.parked[0].resolve(None)
+        assert await client.answer() == payload
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [struct.pack(">i", -1), struct.pack(">i", 1 << 30), b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00"],
+)
+def test_a_size_that_cannot_be_closes_the_connection_after_the_answers_before_it(run: Run, garbage: bytes) -> None:
+    async def story(bench: Bench) -> None:
+        good, bad = await bench.client(), await bench.client()
+        bad.writer.write(frame(ECHO, b"ok") + garbage)
+        assert await bad.answer() == b"ok"
+        assert await bad.at_end()
+        assert await good.echo(b"still") == b"still"
+
+    run(story)
+
+
+@pytest.mark.parametrize(("api_key", "lines"), [(REFUSE, "no such thing"), (CRASH, "ZeroDivisionError")])
+def test_a_refusal_and_a_crash_close_only_their_own_connection(
+    run: Run, api_key: int, lines: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(bench: Bench) -> None:
+        good, bad = await bench.client(), await bench.client()
+        bad.writer.write(frame(ECHO, b"ok") + frame(api_key) + frame(ECHO, b"never"))
+        assert await bad.answer() == b"ok"
+        assert await bad.at_end()
+        assert await good.echo(b"still") == b"still"
+        assert (ECHO, b"never") not in bench.broker.served
+
+    run(story)
+    assert lines in caplog.text
+    assert len(caplog.records) == 1
+    assert (caplog.records[0].exc_info is not None) == (api_key == CRASH)
+
+
+def test_a_failed_parked_request_closes_its_connection(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(PRODUCE))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        bench.broker.parked[0].fail(Refused("acks=0"))
+        assert await client.at_end()
+
+    run(story)
+
+
+def test_an_answer_for_a_client_that_left_is_dropped(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(FETCH))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        await client.close()
+        await bench.until(lambda: not bench.edge.connections)
+        bench.broker.parked[0].resolve([struct.pack(">i", 1), b"f"])
+
+    run(story)
+
+
+def test_a_client_that_does_not_read_is_served_no_further(run: Run) -> None:
+    payload = b"p" * 100_000
+
+    async def story(bench: Bench) -> None:
+        slow, good = socket.create_connection(("127.0.0.1", bench.port)), await bench.client()
+        try:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 128 * 1024)
+            slow.setblocking(False)
+            sent = bytearray()
+            stream = frame(ECHO, payload) * 300
+            while len(sent) < len(stream):
+                try:
+                    count = slow.send(stream[len(sent) : len(sent) + 65536])
+                except BlockingIOError:
+                    served = len(bench.broker.served)
+                    await asyncio.sleep(0.05)
+                    if len(bench.broker.served) == served:
+                        break
+                    continue
+                sent += stream[len(sent) : len(sent) + count]
+                await asyncio.sleep(0)
+            assert len(bench.broker.served) < 200  # 30 MB would have been answered otherwise
+            assert await good.echo(b"fine") == b"fine"
+            # Once it reads, everything it asked for arrives.
+            got = 0
+            asked = len(sent) // len(frame(ECHO, payload))
+            async with asyncio.timeout(10):
+                while got < asked * (len(payload) + 4):
+                    try:
+                        got += len(slow.recv(1 << 20))
+                    except BlockingIOError:
+                        await asyncio.sleep(0.001)
+        finally:
+            slow.close()
+
+    run(story)
+
+
+def test_memory_for_requests_is_limited_and_others_get_it_in_turn(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        holder, second, small = [await bench.client() for _ in range(3)]
+        big = b"B" * 80_000
+        holder.writer.write(frame(PRODUCE, big))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        assert bench.edge.memory.used == len(big) + 2
+        second.writer.write(frame(ECHO, big))
+        await asyncio.sleep(0.05)
+        assert len(bench.broker.served) == 1  # 160 kB do not fit in 100 kB
+        assert await small.echo(b"s") == b"s"  # small requests are not held up
+        bench.broker.parked[0].resolve([struct.pack(">i", 0)])
+        assert await second.answer() == big
+        assert await holder.answer() == b""
+
+    run(story, queued_max_request_bytes=100_000)
+
+
+def test_who_holds_memory_and_sends_nothing_is_closed_when_others_wait(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        stuck, waiting = await bench.client(), await bench.client()
+        stuck.writer.write(frame(ECHO, b"B" * 80_000)[:50_000])
+        await bench.until(lambda: bench.edge.memory.used > 0)
+        payload = b"W" * 70_000
+        waiting.writer.write(frame(ECHO, payload))
+        assert await waiting.answer() == payload
+        assert await stuck.at_end()
+
+    run(story, queued_max_request_bytes=100_000, stall_seconds=0.05)
+
+
+def test_a_waiting_client_that_leaves_gives_up_its_turn(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        holder, leaver, last = [await bench.client() for _ in range(3)]
+        payload = b"B" * 80_000
+        holder.writer.write(frame(PRODUCE, payload))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        leaver.writer.write(frame(ECHO, payload))
+        await bench.until(lambda: bench.edge.memory.contended)
+        leaver.writer.transport.abort()
+        last.writer.write(frame(ECHO, payload))
+        await asyncio.sleep(0.02)
+        bench.broker.parked[0].resolve(None)
+        assert await last.answer() == payload
+
+    run(story, queued_max_request_bytes=100_000)
+
+
+def test_idle_connections_are_closed_and_busy_and_parked_ones_are_not(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        idle, busy, parked = [await bench.client() for _ in range(3)]
+        parked.writer.write(frame(FETCH))
+        for _ in range(12):
+            await busy.echo(b"x")
+            await asyncio.sleep(0.03)
+        assert await idle.at_end()
+        assert await busy.echo(b"y") == b"y"
+        bench.broker.parked[0].resolve([struct.pack(">i", 1), b"f"])
+        assert await parked.answer() == b"f"
+
+    run(story, connections_max_idle_ms=160)
+
+
+def test_no_more_connections_than_allowed(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        clients = [await bench.client() for _ in range(3)]
+        assert [await c.echo(b"x") for c in clients[:2]] == [b"x", b"x"]
+        assert await clients[2].at_end()
+
+    run(story, max_connections=2)
+
+
+def test_a_stop_answers_what_changed_something_and_leaves_the_rest(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        producer, fetcher, idle = [await bench.client() for _ in range(3)]
+        producer.writer.write(frame(PRODUCE) + frame(ECHO, b"late"))
+        fetcher.writer.write(frame(FETCH))
+        await bench.until(lambda: len(bench.broker.parked) == 2)
+        await bench.edge.stop_accepting()
+        loop = asyncio.get_running_loop()
+        order = [api_key for api_key, _ in bench.broker.served]
+        loop.call_later(0.05, bench.broker.parked[order.index(PRODUCE)].resolve, [struct.pack(">i", 1), b"p"])
+        started = loop.time()
+        await bench.edge.drain(5)
+        assert 0.03 < loop.time() - started < 2
+        await bench.edge.close()
+        assert await producer.answer() == b"p"
+        assert await producer.at_end()
+        assert await fetcher.at_end()
+        assert await idle.at_end()
+        assert (ECHO, b"late") not in bench.broker.served
+        with pytest.raises(OSError):
+            await bench.client()
+
+    run(story)
+
+
+def test_a_stop_does_not_wait_for_ever(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(PRODUCE))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        started = asyncio.get_running_loop().time()
+        await bench.edge.drain(0.05)
+        await bench.edge.close(0.05)
+        assert asyncio.get_running_loop().time() - started < 1
+        assert await client.at_end()
+
+    run(story)
+
+
+def test_a_view_the_loop_still_holds_does_not_stop_a_frame_from_growing() -> None:
+    """Windows' proactor loop asks for the next buffer while it holds the last one."""
+
+    class Transport(asyncio.Transport):
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+        def get_extra_info(self, name: str, default: Any = None) -> Any:
+            return ("127.0.0.1", 1)
+
+    from minibroker.server.connection import Connection
+
+    class StandInEdge:
+        scratch = memoryview(bytearray(64 * 1024))
+        max_frame_bytes = 100 << 20
+
+        def opened(self, _: Connection) -> bool:
+            return True
+
+    edge = StandInEdge()
+    edge.memory = Edge.__new__(Edge)  # type: ignore[attr-defined]
+    from minibroker.server.memory import RequestMemory
+
+    edge.memory = RequestMemory(0)  # type: ignore[attr-defined]
+    broker = FakeBroker()
+    connection = Connection(edge, broker.dispatch)  # type: ignore[arg-type]
+    connection.connection_made(Transport())
+    payload = random.Random(1).randbytes(9 << 20)
+    data = frame(SILENT, payload)
+    position = 0
+    held: memoryview | None = None
+    while position < len(data):
+        view = connection.get_buffer(-1)
+        count = min(len(view), len(data) - position)
+        view[:count] = data[position : position + count]
+        position += count
+        connection.buffer_updated(count)
+        held = view  # noqa: F841  kept alive on purpose
+    assert bytes(broker.frames[0][2:]) == payload

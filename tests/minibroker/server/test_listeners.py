@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
+
+
+def test_free_ports_are_bound_distinct_and_accept_before_anybody_serves_them() -> None:
+    listeners = listen_all("127.0.0.1", [0, 0, 0])
+    try:
+        addresses = [local_address(listener) for listener in listeners]
+        assert len(set(addresses)) == 3
+        for address in addresses:
+            with socket.create_connection(address, timeout=2):
+                pass
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def test_a_taken_port_is_named_and_nothing_stays_bound() -> None:
+    (taken,) = listen_all("127.0.0.1", [0])
+    (free,) = listen_all("127.0.0.1", [0])
+    taken_port, free_port = taken.getsockname()[1], free.getsockname()[1]
+    free.close()
+    with pytest.raises(ListenError, match=f"127.0.0.1:{taken_port} is in use"):
+        listen_all("127.0.0.1", [free_port, taken_port])
+    taken.close()
+    for listener in listen_all("127.0.0.1", [free_port, taken_port]):
+        listener.close()
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.77"])
+def test_a_host_that_is_not_here_is_named(host: str) -> None:
+    with pytest.raises(ListenError, match=host):
+        listen_all(host, [0])
+
+
+@pytest.mark.parametrize(("host", "reached"), [("0.0.0.0", "127.0.0.1"), ("localhost", "127.0.0.1")])
+def test_the_address_told_is_one_that_can_be_reached(host: str, reached: str) -> None:
+    (listener,) = listen_all(host, [0])
+    assert local_address(listener)[0] == reached
+    listener.close()
+
+
+def test_ipv6() -> None:
+    try:
+        (listener,) = listen_all("::1", [0])
+    except ListenError:
+        pytest.skip("no IPv6 here")
+    host, port = local_address(listener)
+    assert format_address(host, port) == f"[::1]:{port}"
+    listener.close()
