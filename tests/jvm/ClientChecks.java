@@ -29,11 +29,19 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.TopicExistsException;
+import org.apache.kafka.common.errors.UnsupportedVersionException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Kafka's own Java client against the broker named by the first argument; one line `ok NAME` or `FAIL NAME: why` a check. */
+/** Kafka's own Java client against the broker named by the first argument; one line `ok NAME`, `FAIL NAME: why` or `SKIP NAME: why` a check. */
 public final class ClientChecks {
+    /** What a check needs is not part of what this broker says it serves. */
+    static final class NotServed extends Exception {
+        NotServed(String why) {
+            super(why);
+        }
+    }
+
     interface Check {
         void run() throws Exception;
     }
@@ -58,7 +66,7 @@ public final class ClientChecks {
         run("admin_fences_producer", checks::adminFencing);
         run("transactions_are_described", checks::describeTransactions);
         run("group_rebalances_classic", () -> checks.groupRebalances("classic"));
-        run("group_rebalances_consumer", () -> checks.groupRebalances("consumer"));
+        run("group_rebalances_consumer", checks::consumerProtocol);
         run("topics_created_listed_deleted", checks::topics);
         run("timestamps_and_deleted_records", checks::offsets);
         run("compression", checks::compression);
@@ -70,6 +78,8 @@ public final class ClientChecks {
         try {
             check.run();
             System.out.println("ok " + name);
+        } catch (NotServed reason) {
+            System.out.println("SKIP " + name + ": " + reason.getMessage());
         } catch (Throwable wrong) {
             System.out.println("FAIL " + name + ": " + wrong.toString().replace('\n', ' '));
             wrong.printStackTrace();
@@ -212,6 +222,14 @@ public final class ClientChecks {
             producer.commitTransaction();
             until("complete", () -> admin.describeTransactions(List.of(id)).description(id).get().state()
                     == TransactionState.COMPLETE_COMMIT);
+        }
+    }
+
+    private void consumerProtocol() throws Exception {
+        try {
+            groupRebalances("consumer");
+        } catch (UnsupportedVersionException unsupported) {
+            throw new NotServed("the broker does not serve the consumer protocol (KIP-848)");
         }
     }
 
