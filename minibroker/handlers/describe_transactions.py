@@ -66,7 +66,7 @@ def handle_list(ctx: RequestContext, request: ListTransactionsRequest) -> ListTr
             states=frozenset(request.state_filters),
             producer_ids=frozenset(request.producer_id_filters),
             longer_than_ms=request.duration_filter,
-            pattern=queries.compile_pattern(request.transactional_id_pattern),
+            pattern=queries.pattern_of(request.transactional_id_pattern),
         )
         found = ctx.broker.transactions.list(wanted)
         unknown = [name for name in request.state_filters if name not in BY_LABEL]

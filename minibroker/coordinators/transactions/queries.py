@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from minibroker.coordinators.patterns import BadPattern, Pattern, compile_pattern
 from minibroker.coordinators.transactions.metadata import NO_TIMESTAMP, Entry
 from minibroker.coordinators.transactions.shard import TransactionShard
 from minibroker.coordinators.transactions.states import DEAD, PREPARED
@@ -19,7 +19,7 @@ class TransactionFilter:
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()
     longer_than_ms: int = -1
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
 
     def passes(self, transactional_id: str, entry: Entry, now_ms: int) -> bool:
         metadata = entry.metadata
@@ -32,26 +32,17 @@ class TransactionFilter:
         # An id that never began a transaction has start -1, and so counts as old (TransactionStateManager).
         if self.longer_than_ms >= 0 and now_ms - metadata.start_ms <= self.longer_than_ms:
             return False
-        return self.pattern is None or self.pattern.fullmatch(transactional_id) is not None
+        return self.pattern is None or self.pattern.fullmatch(transactional_id)
 
 
-def compile_pattern(text: str | None) -> re.Pattern[str] | None:
-    """A ListTransactions pattern; None and "" match everything. Raises ApiError(INVALID_REGULAR_EXPRESSION).
-
-    Kafka uses RE2/J. What Python's `re` adds to it (look-around, back references, atomic groups) is refused here as
-    there; what it lacks is unlikely in a transactional id's pattern.
-    """
+def pattern_of(text: str | None) -> Pattern | None:
+    """A ListTransactions pattern; None and "" match everything. Raises ApiError(INVALID_REGULAR_EXPRESSION)."""
     if not text:
         return None
     try:
-        if _NOT_RE2.search(text):
-            raise re.error("look-around, back references and possessive repetition are not supported")
-        return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+        return compile_pattern(text)
+    except BadPattern as error:
         raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {text!r}: {error}") from None
-
-
-_NOT_RE2 = re.compile(r"\(\?(?:[=!>#(]|<[=!]|P[=>])|(?<!\\)(?:\\\\)*\\[1-9]|(?<!\\)[*+?}]\+")
 
 
 def describe(shard: TransactionShard, transactional_id: str) -> Entry:

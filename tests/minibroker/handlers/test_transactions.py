@@ -122,7 +122,11 @@ def test_two_phase_commit_is_behind_its_switches() -> None:
 
 def test_one_missing_partition_keeps_the_others_out(cluster: MemoryCluster) -> None:
     producer = _producer(cluster)
-    topics = [Topic(name="t", partitions=[0, 2]), Topic(name="nowhere", partitions=[0]), Topic(name="u", partitions=[0])]
+    topics = [
+        Topic(name="t", partitions=[0, 2]),
+        Topic(name="nowhere", partitions=[0]),
+        Topic(name="u", partitions=[0]),
+    ]
     assert _add(cluster, producer, topics) == {
         ("t", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
         ("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -341,7 +345,7 @@ def populated(cluster: MemoryCluster) -> MemoryCluster:
     ],
 )
 def test_list_transactions(populated: MemoryCluster, fields: dict[str, object], names: set[str]) -> None:
-    assert _names(_list(populated, **fields)) == names
+    assert _names(_list(populated, 2, **fields)) == names
 
 
 def test_unknown_state_names_are_given_back(populated: MemoryCluster) -> None:

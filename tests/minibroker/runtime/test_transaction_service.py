@@ -31,7 +31,9 @@ def cluster() -> Iterator[MemoryCluster]:
     running.stop()
 
 
-def _init(cluster: MemoryCluster, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000) -> ProducerIdAndEpoch:
+def _init(
+    cluster: MemoryCluster, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000
+) -> ProducerIdAndEpoch:
     return spawn(cluster.broker.transactions.init_producer_id(ID, timeout_ms, expected)).result()
 
 
@@ -41,7 +43,9 @@ def _begin(cluster: MemoryCluster, *partitions: tuple[str, int], timeout_ms: int
     return producer
 
 
-def _end(cluster: MemoryCluster, producer: ProducerIdAndEpoch, *, commit: bool = True, version: int = 0) -> ProducerIdAndEpoch:
+def _end(
+    cluster: MemoryCluster, producer: ProducerIdAndEpoch, *, commit: bool = True, version: int = 0
+) -> ProducerIdAndEpoch:
     return cluster.broker.transactions.end_txn(ID, producer, commit=commit, transaction_version=version).result()
 
 
@@ -60,9 +64,7 @@ def _markers(cluster: MemoryCluster, topic: str, index: int) -> list[tuple[str, 
                 (record,) = decode_records(data, position, header, max_bytes=1000)
                 control = parse_control(record)
                 assert control.coordinator_epoch is not None
-                found.append(
-                    (control.type.name, header.producer_id, header.producer_epoch, control.coordinator_epoch)
-                )
+                found.append((control.type.name, header.producer_id, header.producer_epoch, control.coordinator_epoch))
     return found
 
 
@@ -206,7 +208,7 @@ def test_everything_is_there_after_a_restart() -> None:
     first.stop()
     second = MemoryCluster(disk=first.disk)
     metadata = _entry(second).metadata
-    assert (metadata.state, metadata.producer, metadata.partitions) == (ONGOING, producer, {T0, T1})
+    assert (metadata.state, metadata.producer, metadata.partitions) == (ONGOING, producer, frozenset({T0, T1}))
     assert spawn(second.broker.transactions.init_producer_id(None, 0, None)).result().producer_id >= 1000, (
         "the rest of the first block is discarded"
     )
@@ -258,7 +260,7 @@ def test_the_marker_of_the_offsets_topic_reaches_the_group_coordinator(cluster: 
         ended.append((index, producer_id, epoch, committed))
         complete(index, producer_id, epoch, committed)
 
-    groups.complete_transaction = watched  # type: ignore[method-assign]
+    groups.complete_transaction = watched  # type: ignore[method-assign, assignment]
     producer = _begin(cluster, (CONSUMER_OFFSETS_TOPIC, 3), T0)
     _end(cluster, producer)
     assert ended == [(3, producer.producer_id, 0, True)]

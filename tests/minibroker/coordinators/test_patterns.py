@@ -1,0 +1,101 @@
+"""Client patterns: RE2's syntax, and never more than linear time."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minibroker.coordinators.patterns import BadPattern, Pattern
+
+MATCHES = [
+    ("", ["", None, "a"]),
+    ("abc", ["abc", None, "ab", "abcd", ""]),
+    ("a|b|", ["a", "b", "", None, "ab"]),
+    ("a*", ["", "a", "aaaa", None, "ab"]),
+    ("a+?b", ["ab", "aab", None, "b"]),
+    ("(ab)?c", ["c", "abc", None, "ababc"]),
+    ("a{2}", ["aa", None, "a", "aaa"]),
+    ("a{2,}", ["aa", "aaaa", None, "a"]),
+    ("a{1,3}b", ["ab", "aaab", None, "b", "aaaab"]),
+    ("a{,3}", ["a{,3}", None, "aa"]),
+    ("x{", ["x{", None, "x"]),
+    (".", ["a", "é", None, "\n", ""]),
+    ("(?s).", ["\n"]),
+    ("(?i)Order-[a-c]", ["ORDER-B", "order-c", None, "order-d"]),
+    ("(?i:a)b", ["Ab", "ab", None, "AB"]),
+    ("(?i)a(?-i)b", ["Ab", None, "AB"]),
+    ("[^a-c]", ["d", None, "b"]),
+    ("[]a]+", ["]a]", None, "b"]),
+    ("[a-]", ["-", "a", None, "b"]),
+    (r"[\d_.-]+", ["1_2.-", None, "a"]),
+    ("[[:alpha:]]+", ["aZ", None, "a1"]),
+    ("[[:^digit:]]", ["a", None, "1"]),
+    (r"\d\D\w\W\s\S", ["1aa- x", None, "aaaaaa"]),
+    (r"\.\*\\", [".*\\"]),
+    (r"\x41\x{263a}\101\n", ["A☺A\n"]),
+    (r"\pL+", ["aé", None, "a1"]),
+    (r"\p{Lu}\P{Lu}", ["Aa", None, "aA"]),
+    (r"\Qa.b*\E+", ["a.b*", "a.b**", None, "axb"]),
+    (r"\Q(", ["("]),
+    ("^a$", ["a"]),
+    (r"\Aa\z", ["a"]),
+    (r"(?m)a$\n^b", ["a\nb"]),
+    (r"a\b-\bb", ["a-b"]),
+    (r"a\Bb", ["ab"]),
+    (r"a\bb", [None, "ab"]),
+    ("(?P<name>a)(?<other>b)", ["ab"]),
+    ("(a|b)*c", ["c", "ababc", None, "abab"]),
+    ("(a*)*", ["", "aaa"]),
+    ("[*+]order", ["+order", None, "order"]),
+    (r"\++", ["+++"]),
+    (r"a\\1", ["a\\1"]),
+]
+
+
+@pytest.mark.parametrize(("text", "samples"), MATCHES, ids=[text for text, _ in MATCHES])
+def test_matches(text: str, samples: list[str | None]) -> None:
+    pattern = Pattern(text)
+    cut = samples.index(None) if None in samples else len(samples)
+    assert [s for s in samples[:cut] if s is not None and not pattern.fullmatch(s)] == []
+    assert [s for s in samples[cut:] if s is not None and pattern.fullmatch(s)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("(", ")", "a)", "[", "[a", "[b-a]", "[[:nope:]]", "*", "+a", "a**", "a++", "a*+", "a{2}{3}", "\\", r"\1"),
+        *("(?=a)", "(?!a)", "(?<=a)", "(?<!a)", "(?>a)", "(?P=n)", "(?P<1>a)", "(?z)", "(?i", "a{2,1}", "a{1001}"),
+        *(r"\p{Greek}", r"\x{110000}", r"\xg1", r"\y", "(a{1000}){1000}", "(" * 1000, "(?-)", "(?"),
+    ],
+)
+def test_what_is_no_pattern_is_refused_with_a_reason(text: str) -> None:
+    with pytest.raises(BadPattern, match=r"\w"):
+        Pattern(text)
+
+
+@pytest.mark.parametrize("text", ["(a+)+b", "(a|a)*b", "(a*)*b", "(a?){50}a{50}b", "([a-z]+)*$x"])
+def test_no_pattern_keeps_the_broker_busy(text: str) -> None:
+    started = time.perf_counter()
+    assert not Pattern(text).fullmatch("a" * 300)
+    assert time.perf_counter() - started < 2
+
+
+EXPRESSIONS = st.recursive(
+    st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\w", ""]),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda two: f"(?:{two[0]}|{two[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{0,2}"])).map(lambda t: f"(?:{t[0]}){t[1]}"),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=EXPRESSIONS, sample=st.text("abc", max_size=6))
+def test_agrees_with_re(text: str, sample: str) -> None:
+    assert Pattern(text).fullmatch(sample) == (re.fullmatch(text, sample) is not None)
