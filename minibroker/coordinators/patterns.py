@@ -1,8 +1,8 @@
 """Regular expressions of clients, in RE2's syntax and in time linear to the text.
 
 Kafka uses RE2/J (KIP-848, KIP-1152) because a pattern from outside must not be able to keep a broker busy; Python's
-`re` backtracks. What is here: literals, ``.``, classes (ranges, Perl and POSIX classes, ``\\p{L}`` by general category),
-groups, alternation, repetition, anchors, ``\\Q…\\E``, flags ``imsU``. Not here: Unicode scripts. A match is one of the
+`re` backtracks. What is here: literals, ``.``, classes (ranges, Perl and POSIX classes, ``\\p{L}`` by general
+category), groups, alternation, repetition, anchors, ``\\Q…\\E``, flags ``imsU``. Not here: Unicode scripts. A match is one of the
 whole text. Syntax and limits: RE2's syntax page and RE2/J's Parser.
 """
 
@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 MAX_REPEAT: Final = 1000
 MAX_PROGRAM: Final = 5000
@@ -407,7 +409,16 @@ def _holds(op: str, text: str, position: int) -> bool:
     return boundary if op == "word boundary" else not boundary
 
 
+def compile_pattern(text: str | None) -> Pattern | None:
+    """The pattern a client sent; None and "" stand for no pattern. Raises ApiError(INVALID_REGULAR_EXPRESSION)."""
+    if not text:
+        return None
+    try:
+        return _compiled(text)
+    except BadPattern as error:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {text!r}: {error}") from None
+
+
 @lru_cache(maxsize=64)
-def compile_pattern(text: str) -> Pattern:
-    """The pattern for `text`; raises BadPattern."""
+def _compiled(text: str) -> Pattern:
     return Pattern(text)

@@ -6,6 +6,7 @@ COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND, INVAL
 
 from __future__ import annotations
 
+from minibroker.coordinators.patterns import compile_pattern
 from minibroker.coordinators.transactions import queries
 from minibroker.coordinators.transactions.states import BY_LABEL
 from minibroker.handlers.context import RequestContext
@@ -66,7 +67,7 @@ def handle_list(ctx: RequestContext, request: ListTransactionsRequest) -> ListTr
             states=frozenset(request.state_filters),
             producer_ids=frozenset(request.producer_id_filters),
             longer_than_ms=request.duration_filter,
-            pattern=queries.pattern_of(request.transactional_id_pattern),
+            pattern=compile_pattern(request.transactional_id_pattern),
         )
         found = ctx.broker.transactions.list(wanted)
         unknown = [name for name in request.state_filters if name not in BY_LABEL]

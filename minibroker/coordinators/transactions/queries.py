@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from minibroker.coordinators.patterns import BadPattern, Pattern, compile_pattern
+from minibroker.coordinators.patterns import Pattern
 from minibroker.coordinators.transactions.metadata import NO_TIMESTAMP, Entry
 from minibroker.coordinators.transactions.shard import TransactionShard
 from minibroker.coordinators.transactions.states import DEAD, PREPARED
@@ -33,16 +33,6 @@ class TransactionFilter:
         if self.longer_than_ms >= 0 and now_ms - metadata.start_ms <= self.longer_than_ms:
             return False
         return self.pattern is None or self.pattern.fullmatch(transactional_id)
-
-
-def pattern_of(text: str | None) -> Pattern | None:
-    """A ListTransactions pattern; None and "" match everything. Raises ApiError(INVALID_REGULAR_EXPRESSION)."""
-    if not text:
-        return None
-    try:
-        return compile_pattern(text)
-    except BadPattern as error:
-        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {text!r}: {error}") from None
 
 
 def describe(shard: TransactionShard, transactional_id: str) -> Entry:

@@ -36,6 +36,7 @@ def _metadata(state: TransactionState, **changes: object) -> TransactionMetadata
 
 
 _OPEN = {"partitions": frozenset({("t3", 4)}), "start_ms": UPDATED_MS, "client_transaction_version": 2}
+_TAGS = "0008 0000000000000001 0108 0000000000000002 0202 0002"
 _T3_4 = "02 037433 02 00000004 00"
 
 SAMPLES = [
@@ -63,8 +64,7 @@ SAMPLES = [
             start_ms=UPDATED_MS,
             client_transaction_version=2,
         ),
-        f"0001 0000000000000001 7fff 0000ea60 02 02 037433 02 00000002 00 {STAMP} {STAMP}"
-        + " 03 0008 0000000000000001 0108 0000000000000002 0202 0002",
+        f"0001 0000000000000001 7fff 0000ea60 02 02 037433 02 00000002 00 {STAMP} {STAMP} 03 {_TAGS}",
     ),
 ]
 
