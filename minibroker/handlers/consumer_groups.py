@@ -1,12 +1,20 @@
 """ConsumerGroupHeartbeat (68) and ConsumerGroupDescribe (69): groups of the KIP-848 protocol.
 
 Versions 0-1. v1: the client makes its member id, subscription by regular expression, member types.
+Kafka: GroupCoordinatorService.consumerGroupHeartbeat, consumerGroupDescribe.
+
+Errors of the heartbeat: INVALID_REQUEST, UNSUPPORTED_VERSION (group.version 0 or the protocol switched off),
+NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
+FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION.
 """
 
 from __future__ import annotations
 
+from minibroker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from minibroker.handlers.context import RequestContext
-from minibroker_protocol.errors import ErrorCode
+from minibroker.handlers.groups import check_group_id, client_info
+from minibroker.logs import get_logger
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -14,20 +22,44 @@ from minibroker_protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatResponse,
 )
 
+log = get_logger(__name__)
+
+GROUP_VERSION = "group.version"
+
 _Described = ConsumerGroupDescribeResponse.DescribedGroup
 
 
-def handle_heartbeat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, member_epoch=0, heartbeat_interval_ms=0
-    )
+def _check_enabled(ctx: RequestContext) -> None:
+    if ctx.broker.image.feature(GROUP_VERSION) < 1 or not ctx.broker.groups.config().consumer_enabled:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The cluster does not support the new CONSUMER group protocol.")
+
+
+async def handle_heartbeat(
+    ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    try:
+        _check_enabled(ctx)
+        return await ctx.broker.groups.consumer_heartbeat(client_info(ctx), request)
+    except ApiError as error:
+        log.debug("ConsumerGroupHeartbeat refused: %s", error)
+        return ConsumerGroupHeartbeatResponse(
+            error_code=error.code, error_message=error.message or None, member_epoch=0, heartbeat_interval_ms=0
+        )
 
 
 def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(
-        groups=[
-            _Described(
-                error_code=ErrorCode.UNSUPPORTED_VERSION,
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    groups = []
+    for group_id in request.group_ids:
+        try:
+            _check_enabled(ctx)
+            check_group_id(group_id)
+            described = ctx.broker.groups.shard_for(group_id)[1].consumers.describe(group_id)
+            described.authorized_operations = operations
+        except ApiError as error:
+            described = _Described(
+                error_code=error.code,
+                error_message=error.message or None,
                 group_id=group_id,
                 group_state="",
                 group_epoch=0,
@@ -35,6 +67,5 @@ def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeRequest) 
                 assignor_name="",
                 members=[],
             )
-            for group_id in request.group_ids
-        ]
-    )
+        groups.append(described)
+    return ConsumerGroupDescribeResponse(groups=groups)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC
 from minibroker.cluster.partition import Partition
 from minibroker.coordinators.groups.commits import Commit, Committed, all_partitions
+from minibroker.coordinators.groups.consumer.heartbeat import validate
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, GroupConfig, TimerKey
 from minibroker.coordinators.groups.shard import GroupShard
 from minibroker.coordinators.hashing import partition_for
@@ -19,6 +20,10 @@ from minibroker.runtime.deferred import Deferred, spawn
 from minibroker.runtime.waiting import with_timeout
 from minibroker.settings import Settings
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from minibroker_protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -196,6 +201,15 @@ class GroupService:
         index, shard = self.shard_for(request.group_id)
         return self.host.execute(index, shard.leave(request))
 
+    # -- KIP-848 members -------------------------------------------------------------------------------------------
+
+    def consumer_heartbeat(
+        self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest
+    ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+        validate(request, client.api_version, self.config().consumer_assignors)
+        index, shard = self.shard_for(request.group_id)
+        return self.host.execute(index, shard.consumers.heartbeat(client, request))
+
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Deferred[Committed]:
@@ -264,7 +278,8 @@ class GroupService:
             try:
                 index, shard = self.shard_for(group_id)
                 outcome = shard.decisions.delete_groups([group_id])
-                results += await self.host.execute(index, outcome)
+                deleted = await self.host.execute(index, outcome)
+                results += deleted
             except ApiError as error:
                 results.append((group_id, error.code))
         return results

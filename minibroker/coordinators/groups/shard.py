@@ -11,10 +11,12 @@ from typing import cast
 from minibroker.coordinators.groups import records
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.join import Join, creation, join_error
-from minibroker.coordinators.groups.classic.membership import Membership
+from minibroker.coordinators.groups.classic.membership import Membership, sync_error
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.commits import Commit, Committed, OffsetDecisions
+from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker.coordinators.groups.consumer.members import ConsumerMembers, replay_consumer_record
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.groups.offsets import NO_PRODUCER_ID, OffsetStore
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
@@ -48,12 +50,13 @@ class GroupShard:
 
     def __init__(self, env: Environment) -> None:
         self.env = env
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
         self.offsets = OffsetStore()
         self.decisions = OffsetDecisions(env, self.groups, self.offsets)
         self.rebalance = Rebalance(env)
         self._join = Join(env, self.rebalance)
         self._membership = Membership(self.rebalance)
+        self.consumers = ConsumerMembers(env, self.groups)
         self._live = False
 
     # -- classic members -------------------------------------------------------------------------------------------
@@ -62,14 +65,23 @@ class GroupShard:
         """Decide about a JoinGroup; `answer` is resolved now or when the group has its next generation."""
         group_id, created = request.group_id, False
         group = self.groups.get(group_id)
+        before: list[CoordinatorRecord] = []
+        if isinstance(group, ConsumerGroup):
+            if not group.is_empty:
+                answer.resolve(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+                return Outcome(None)
+            before, group = group.tombstones(), None
         if group is None:
             if request.member_id:
                 answer.resolve(join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-                return Outcome(None)
+                return Outcome(None, tuple(before))
             group, created = ClassicGroup(group_id, self.env.now_ms()), True
             self.groups[group_id] = group
         decided = self._join.join(group, client, request, answer)
-        return creation(group, decided, answer) if created else decided
+        if created:
+            decided = creation(group, decided, answer)
+            decided.records = (*before, *decided.records)
+        return decided
 
     def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> Outcome[None]:
         return self._membership.sync(self._member_group(request.group_id), request, answer)
@@ -83,7 +95,7 @@ class GroupShard:
 
     def _member_group(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
         return group
 
@@ -101,7 +113,7 @@ class GroupShard:
             ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
+                group_state=group.state_name,
                 group_type=group.type_name,
             )
             for group in self.groups.values()
@@ -147,6 +159,8 @@ class GroupShard:
         elif key_type == records.GROUP_METADATA:
             key = cast("GroupMetadataKey", record.key)
             self._replay_group(key.group, cast("GroupMetadataValue | None", record.value))
+        else:
+            replay_consumer_record(self.groups, record)
 
     def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
         self.offsets.complete(producer_id, committed=committed)
@@ -179,6 +193,9 @@ class GroupShard:
         self._live = True
         most = self.env.config().max_size
         for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                self.consumers.loaded(group)
+                continue
             for member in group.members.values():
                 self.rebalance.rearm_session(group, member)
             if len(group.members) > most:
@@ -187,14 +204,16 @@ class GroupShard:
     def resigned(self) -> None:
         """Answer what is parked; the members find the new coordinator."""
         for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                continue
             for member in list(group.members.values()):
                 group.complete_join(member, join_error(ErrorCode.NOT_COORDINATOR, member.member_id))
-                group.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR, assignment=b""))
+                group.complete_sync(member, sync_error(ErrorCode.NOT_COORDINATOR))
             group.state = GroupState.DEAD
 
     def durable(self) -> dict[str, object]:
         """Everything the log decides, for comparing a live shard with a reloaded one."""
         return {
-            "groups": {group_id: group.persisted for group_id, group in self.groups.items()},
+            "groups": {group_id: group.durable() for group_id, group in self.groups.items()},
             "offsets": self.offsets.snapshot(),
         }

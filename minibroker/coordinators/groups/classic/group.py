@@ -68,6 +68,10 @@ class ClassicGroup:
         return self.state in PREVIOUS[GroupState.PREPARING_REBALANCE]
 
     @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
     def is_empty(self) -> bool:
         return self.state is GroupState.EMPTY
 
@@ -392,6 +396,9 @@ class ClassicGroup:
         if not answer.done:
             answer.resolve(response)
         return True
+
+    def durable(self) -> GroupMetadataValue | None:
+        return self.persisted
 
     # -- durable form ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,281 @@
+"""A KIP-848 group: epochs, members, target and current assignments (Kafka's ConsumerGroup).
+
+Everything here comes from records; `volatile` parts are named so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from minibroker.cluster.metadata import MetadataImage
+from minibroker.coordinators.groups.consumer.member import (
+    NO_TARGET,
+    NOTHING,
+    Assigned,
+    ConsumerMember,
+    MemberState,
+    Target,
+    decoded,
+)
+from minibroker.coordinators.groups.consumer.records import group_tombstones
+from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker_protocol.coordinator_records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+)
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+EPOCHS_VERSION = 9
+"""First OffsetCommit version that carries member epochs."""
+
+
+class ConsumerGroup:
+    """group_epoch counts changes of members, subscriptions and topics; target_epoch is the epoch the targets are for.
+
+    owners: the member that owns a partition or has still to give it up.
+    seen_image (volatile): the metadata that the group epoch was last checked against.
+    """
+
+    type_name = "consumer"
+    protocol_type = "consumer"
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.group_epoch = 1  # so that the first member gets epoch 2, as it does from Kafka 4.3
+        self.metadata_hash = 0
+        self.target_epoch = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.targets: dict[str, Target] = {}
+        self.expressions: dict[str, frozenset[str]] = {}
+        self.owners: dict[tuple[bytes, int], str] = {}
+        self.seen_image: MetadataImage | None = None
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state_name(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.group_epoch > self.target_epoch:
+            return "Assigning"
+        if all(member.reconciled_to(self.target_epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    def member(self, member_id: str) -> ConsumerMember:
+        """Raises UNKNOWN_MEMBER_ID."""
+        found = self.members.get(member_id)
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
+        return found
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        member_id = None if instance_id is None else self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def is_held(self, topic_id: bytes, partition: int) -> bool:
+        return (topic_id, partition) in self.owners
+
+    def topics_of(self, member: ConsumerMember, expressions: Mapping[str, frozenset[str]]) -> set[str]:
+        """Names a member subscribes to, by name and by expression."""
+        names = set(member.subscribed_topic_names)
+        if member.subscribed_topic_regex:
+            names |= expressions.get(member.subscribed_topic_regex, frozenset())
+        return names
+
+    def subscribed_topics(
+        self, members: Iterable[ConsumerMember], expressions: Mapping[str, frozenset[str]]
+    ) -> set[str]:
+        names: set[str] = set()
+        for member in members:
+            names |= self.topics_of(member, expressions)
+        return names
+
+    def preferred_assignor(self, members: Iterable[ConsumerMember], default: str) -> str:
+        """The one most members ask for."""
+        votes = Counter(member.server_assignor for member in members if member.server_assignor is not None)
+        return max(votes, key=votes.__getitem__) if votes else default
+
+    # -- what others may do ----------------------------------------------------------------------------------------
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        *,
+        transactional: bool,
+        api_version: int,
+    ) -> Callable[[bytes, int], None] | None:
+        """By member epoch. An older epoch is good for partitions the member has had since then (KIP-1251).
+
+        Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, and ILLEGAL_GENERATION for a member that
+        uses the classic protocol. A commit of nobody passes while there are no members.
+        """
+        if generation_id < 0 and not self.members:
+            return None
+        member = self.member(member_id)
+        if not transactional and not member.uses_classic_protocol and api_version < EPOCHS_VERSION:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION, f"members of group {self.group_id} commit with OffsetCommit v9 or later"
+            )
+        if generation_id == member.member_epoch:
+            return None
+        told = f"member {member_id} is in epoch {member.member_epoch}, the request in {generation_id}"
+        if member.uses_classic_protocol:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION, told)
+        if generation_id > member.member_epoch or transactional:
+            raise ApiError(ErrorCode.STALE_MEMBER_EPOCH, told)
+
+        def check(topic_id: bytes, partition: int) -> None:
+            since = member.assigned.get(topic_id, {}).get(partition)
+            if since is None:
+                since = member.pending_revocation.get(topic_id, {}).get(partition)
+            if since is None or generation_id < since:
+                raise ApiError(ErrorCode.STALE_MEMBER_EPOCH, told)
+
+        return check
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """A request without member is an admin's. Raises UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH."""
+        if not member_id and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member.member_epoch != member_epoch:
+            code = ErrorCode.ILLEGAL_GENERATION if member.uses_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
+            raise ApiError(code, f"member {member_id} is in epoch {member.member_epoch}, not {member_epoch}")
+
+    def validate_offset_delete(self) -> None:
+        """Always; subscribed topics are refused one by one."""
+
+    def validate_delete(self) -> None:
+        if self.members:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {self.group_id} has members")
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in self.topics_of(member, self.expressions) for member in self.members.values())
+
+    def expiry_base_ms(self, commit_timestamp_ms: int) -> int | None:
+        return commit_timestamp_ms
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return group_tombstones(self.group_id, self.members, self.expressions)
+
+    # -- replay ----------------------------------------------------------------------------------------------------
+
+    def set_epoch(self, value: ConsumerGroupMetadataValue) -> None:
+        self.group_epoch = value.epoch
+        self.metadata_hash = value.metadata_hash
+
+    def set_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue) -> None:
+        """What a member says of itself; its assignment stays."""
+        before = self.members.get(member_id) or ConsumerMember(member_id)
+        self._put(
+            replace(
+                before,
+                instance_id=value.instance_id,
+                rack_id=value.rack_id,
+                client_id=value.client_id,
+                client_host=value.client_host,
+                subscribed_topic_names=tuple(value.subscribed_topic_names),
+                subscribed_topic_regex=value.subscribed_topic_regex,
+                rebalance_timeout_ms=value.rebalance_timeout_ms,
+                server_assignor=value.server_assignor,
+                classic=value.classic_member_metadata,
+            )
+        )
+
+    def set_assignment(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        """What a member owns; None takes everything from it. A member not told of yet is made."""
+        before = self.members.get(member_id)
+        if value is None:
+            if before is not None:
+                self._put(replace(before, member_epoch=-1, assigned=NOTHING, pending_revocation=NOTHING))
+            return
+        self._put(
+            replace(
+                before or ConsumerMember(member_id),
+                member_epoch=value.member_epoch,
+                previous_member_epoch=value.previous_member_epoch,
+                state=MemberState.of(value.state),
+                assigned=decoded(value.assigned_partitions, value.member_epoch),
+                pending_revocation=decoded(value.partitions_pending_revocation, value.member_epoch),
+            )
+        )
+
+    def remove_member(self, member_id: str) -> None:
+        before = self.members.pop(member_id, None)
+        if before is not None:
+            self._forget_partitions(before)
+            if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
+                del self.static_members[before.instance_id]
+
+    def set_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+        if value is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = {t.topic_id: frozenset(t.partitions) for t in value.topic_partitions}
+
+    def target(self, member_id: str) -> Target:
+        return self.targets.get(member_id, NO_TARGET)
+
+    def _put(self, member: ConsumerMember) -> None:
+        before = self.members.get(member.member_id)
+        if before is not None:
+            self._forget_partitions(before)
+            if before.instance_id is not None and before.instance_id != member.instance_id:
+                self.static_members.pop(before.instance_id, None)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        for assigned in (member.assigned, member.pending_revocation):
+            for topic_id, epochs in assigned.items():
+                for partition in epochs:
+                    self.owners[topic_id, partition] = member.member_id
+
+    def _forget_partitions(self, member: ConsumerMember) -> None:
+        for assigned in (member.assigned, member.pending_revocation):
+            for topic_id, epochs in assigned.items():
+                for partition in epochs:
+                    # In a compacted log the next owner's record can come before the one that took it away.
+                    if self.owners.get((topic_id, partition)) == member.member_id:
+                        del self.owners[topic_id, partition]
+
+    def durable(self) -> dict[str, object]:
+        """Everything that came from records, for comparing two groups."""
+        return {
+            "epochs": (self.group_epoch, self.metadata_hash, self.target_epoch),
+            "members": dict(self.members),
+            "static": dict(self.static_members),
+            "targets": {member_id: dict(target) for member_id, target in self.targets.items()},
+            "expressions": dict(self.expressions),
+            "owners": dict(self.owners),
+        }
+
+
+def metadata_hash(image: MetadataImage, topics: Iterable[str]) -> int:
+    """A number that changes when one of the existing `topics` changes its id or its partitions (KIP-1101).
+
+    Only ever compared with itself: another hash function than Kafka's costs a group one epoch when the broker changes.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    known = False
+    for name in sorted(topics):
+        topic = image.topics.get(name)
+        if topic is not None:
+            known = True
+            digest.update(f"{name}\0{len(topic.partitions)}\0".encode() + topic.topic_id)
+    return int.from_bytes(digest.digest(), "big", signed=True) if known else 0
+
+
+__all__ = ["Assigned", "ConsumerGroup", "metadata_hash"]

@@ -1,0 +1,458 @@
+"""ConsumerGroupHeartbeat: join, follow, leave (Kafka's GroupMetadataManager.consumerGroupHeartbeat, KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from minibroker.cluster.metadata import MetadataImage
+from minibroker.coordinators.groups.consumer import records
+from minibroker.coordinators.groups.consumer.assignors import ASSIGNORS, Candidate
+from minibroker.coordinators.groups.consumer.group import ConsumerGroup, metadata_hash
+from minibroker.coordinators.groups.consumer.member import (
+    JOIN_EPOCH,
+    NO_TARGET,
+    NOTHING,
+    STATIC_LEAVE_EPOCH,
+    Assigned,
+    ConsumerMember,
+    MemberState,
+    Target,
+)
+from minibroker.coordinators.groups.consumer.reconcile import Owned, reconcile
+from minibroker.coordinators.groups.environment import ClientInfo, Environment, TimerKey, rebalance_key, session_key
+from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.coordinators.patterns import compile_pattern
+from minibroker.logs import get_logger
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+log = get_logger(__name__)
+
+CLIENT_MEMBER_ID_VERSION = 1
+
+Response = ConsumerGroupHeartbeatResponse
+
+
+@dataclass(slots=True)
+class Change:
+    """One decision while it is made: the records so far, and the group as it will be with them."""
+
+    group: ConsumerGroup
+    records: list[CoordinatorRecord] = field(default_factory=list)
+    expressions: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def group_id(self) -> str:
+        return self.group.group_id
+
+    def known_expressions(self) -> Mapping[str, frozenset[str]]:
+        return {**self.group.expressions, **self.expressions} if self.expressions else self.group.expressions
+
+
+def validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:
+    """What can be said without the group. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    epoch = request.member_epoch
+    if not request.group_id:
+        raise _invalid("GroupId can't be empty.")
+    if request.instance_id == "":
+        raise _invalid("InstanceId can't be empty.")
+    if request.rack_id == "":
+        raise _invalid("RackId can't be empty.")
+    if not request.member_id and (api_version >= CLIENT_MEMBER_ID_VERSION or epoch != JOIN_EPOCH):
+        raise _invalid("MemberId can't be empty.")
+    if epoch == JOIN_EPOCH:
+        if request.rebalance_timeout_ms == -1:
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+    elif epoch == STATIC_LEAVE_EPOCH:
+        if request.instance_id is None:
+            raise _invalid("InstanceId can't be null.")
+    elif epoch < STATIC_LEAVE_EPOCH:
+        raise _invalid(f"MemberEpoch is invalid: {epoch}.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+class Heartbeat:
+    """Decides about one heartbeat on a group that exists or is about to; sessions are armed here as well.
+
+    find: the group as it is when a wait is over. expired: what the end of a member's session means.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        find: Callable[[str], ConsumerGroup | None],
+        expired: Callable[[ConsumerGroup, ConsumerMember], Outcome[None]],
+    ) -> None:
+        self._env = env
+        self._find = find
+        self._expired = expired
+
+    # -- members that stay -----------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, group: ConsumerGroup, client: ClientInfo, request: ConsumerGroupHeartbeatRequest, change: Change
+    ) -> Outcome[Response]:
+        """Raises ApiError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
+        GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION."""
+        member_id = request.member_id or self._env.new_uuid()
+        self.check_room(group, member_id)
+        owned = _owned(request)
+        member = self._subscribe(group, request, member_id, owned, change)
+        updated = _updated(member, client, request)
+        _, updated = self.follow(change, member, updated, owned)
+        self.watch(group.group_id, updated)
+        response = Response(
+            member_id=member_id,
+            member_epoch=updated.member_epoch,
+            heartbeat_interval_ms=self._env.config().consumer_heartbeat_interval_ms,
+        )
+        full = request.member_epoch == JOIN_EPOCH or (
+            request.rebalance_timeout_ms != -1
+            and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+            and request.topic_partitions is not None
+        )
+        if full or _numbers(updated.assigned) != _numbers(member.assigned):
+            response.assignment = _assignment(updated.assigned)
+
+        def forget_image() -> None:
+            group.seen_image = None
+
+        return Outcome(response, tuple(change.records), on_abandon=forget_image)
+
+    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+        if member_id not in group.members and len(group.members) >= self._env.config().consumer_max_size:
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id} is full")
+
+    def _subscribe(
+        self,
+        group: ConsumerGroup,
+        request: ConsumerGroupHeartbeatRequest,
+        member_id: str,
+        owned: Owned,
+        change: Change,
+    ) -> ConsumerMember:
+        """The member that speaks: known, new, or a static one that comes back."""
+        joins = request.member_epoch == JOIN_EPOCH
+        if request.instance_id is None:
+            if joins:
+                return group.members.get(member_id) or ConsumerMember(member_id)
+            member = group.member(member_id)
+            _check_epoch(member, request.member_epoch, owned)
+            return member
+        held_by = group.static_member(request.instance_id)
+        if joins:
+            if held_by is None:
+                return group.members.get(member_id) or ConsumerMember(member_id)
+            if not held_by.uses_classic_protocol and held_by.member_epoch != STATIC_LEAVE_EPOCH:
+                raise ApiError(
+                    ErrorCode.UNRELEASED_INSTANCE_ID,
+                    f"Static member {member_id} with instance id {request.instance_id} cannot join the group because "
+                    f"the instance id is owned by {held_by.member_id} member.",
+                )
+            return self.replace_static(change, held_by, member_id)
+        check_instance(held_by, request.instance_id, member_id)
+        assert held_by is not None
+        _check_epoch(held_by, request.member_epoch, owned)
+        return held_by
+
+    def replace_static(self, change: Change, old: ConsumerMember, member_id: str) -> ConsumerMember:
+        """A static member takes over what its former self left, under its new id."""
+        group = change.group
+        new = replace(old, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+        self.cancel(group.group_id, old.member_id)
+        change.records += records.member_tombstones(group.group_id, old.member_id)
+        change.records.append(records.member_metadata(group.group_id, new))
+        change.records.append(records.target_assignment(group.group_id, member_id, group.target(old.member_id)))
+        change.records.append(records.current_assignment(group.group_id, new))
+        return new
+
+    # -- the three steps of every heartbeat ------------------------------------------------------------------------
+
+    def follow(
+        self, change: Change, member: ConsumerMember, updated: ConsumerMember, owned: Owned
+    ) -> tuple[int, ConsumerMember]:
+        """Move group epoch, target and the member's assignment as far as they go now: (target epoch, member)."""
+        epoch = self._bump(change, member, updated)
+        target_epoch, target = self._retarget(change, updated, epoch)
+        reconciled = reconcile(updated, target_epoch, target, held=self._holds(change, updated), owned=owned)
+        if reconciled is not updated and _assignment_of(reconciled) != _assignment_of(updated):
+            change.records.append(records.current_assignment(change.group_id, reconciled))
+            if not reconciled.uses_classic_protocol:
+                self.watch_rebalance(change.group_id, reconciled)
+        return target_epoch, reconciled
+
+    def _bump(self, change: Change, member: ConsumerMember, updated: ConsumerMember) -> int:
+        """Write down what changed of the member; the group's epoch, one higher when its subscriptions or topics did."""
+        group, image = change.group, self._env.image()
+        bump = (updated.subscribed_topic_names, updated.subscribed_topic_regex) != (
+            member.subscribed_topic_names,
+            member.subscribed_topic_regex,
+        )
+        bump = bump or (updated.member_id not in group.members and group.static_member(updated.instance_id) is None)
+        if updated != member or (updated.member_id not in group.members and not change.records):
+            change.records.append(records.member_metadata(group.group_id, updated))
+        if not bump and group.seen_image is image:
+            return group.group_epoch
+        bump = self._resolve(change, member, updated, image) or bump
+        members = self._members_with(group, updated)
+        topics = group.subscribed_topics(members, change.known_expressions())
+        now_hash = metadata_hash(image, topics)
+        group.seen_image = image
+        if not bump and now_hash == group.metadata_hash:
+            return group.group_epoch
+        epoch = group.group_epoch + 1
+        change.records.append(records.group_epoch(group.group_id, epoch, now_hash))
+        log.debug("group %s: epoch %d", group.group_id, epoch)
+        return epoch
+
+    def _resolve(self, change: Change, member: ConsumerMember, updated: ConsumerMember, image: MetadataImage) -> bool:
+        """Match the group's expressions against today's topics; True when one matches others than before.
+
+        Raises INVALID_REGULAR_EXPRESSION.
+        """
+        group = change.group
+        wanted = {m.subscribed_topic_regex for m in self._members_with(group, updated) if m.subscribed_topic_regex}
+        changed = False
+        for expression in sorted(wanted):
+            pattern = compile_pattern(expression)
+            assert pattern is not None
+            topics = frozenset(name for name in image.topics if pattern.fullmatch(name))
+            if group.expressions.get(expression) != topics:
+                changed = True
+                change.expressions[expression] = topics
+                change.records.append(
+                    records.regular_expression(group.group_id, expression, topics, image.offset, self._env.now_ms())
+                )
+        for expression in group.expressions.keys() - wanted:
+            change.records.append(records.regular_expression_tombstone(group.group_id, expression))
+        return changed
+
+    @staticmethod
+    def _members_with(group: ConsumerGroup, updated: ConsumerMember) -> list[ConsumerMember]:
+        """All members as they will be; a static member's former self is gone."""
+        replaced = group.static_member(updated.instance_id)
+        gone = replaced.member_id if replaced is not None else ""
+        others = [m for m in group.members.values() if m.member_id not in (updated.member_id, gone)]
+        return [*others, updated]
+
+    def _retarget(self, change: Change, updated: ConsumerMember, epoch: int) -> tuple[int, Target]:
+        """The target for the group's epoch, computed anew when it is older; the member's part of it."""
+        group = change.group
+        if epoch <= group.target_epoch:
+            return group.target_epoch, self._target_of(group, updated)
+        image, config = self._env.image(), self._env.config()
+        members = self._members_with(group, updated)
+        known = change.known_expressions()
+        candidates, counts = [], {}
+        for member in members:
+            ids = set()
+            for name in group.topics_of(member, known):
+                topic = image.topics.get(name)
+                if topic is not None:
+                    ids.add(topic.topic_id)
+                    counts[topic.topic_id] = len(topic.partitions)
+            current = self._target_of(group, member)
+            candidates.append(Candidate(member.member_id, member.instance_id, frozenset(ids), current))
+        name = group.preferred_assignor(members, config.consumer_assignors[0])
+        assignment = ASSIGNORS[name](candidates, counts)
+        for candidate in candidates:
+            target = assignment.get(candidate.member_id, {})
+            if candidate.member_id not in group.targets or target != candidate.current:
+                change.records.append(records.target_assignment(group.group_id, candidate.member_id, target))
+        change.records.append(records.target_epoch(group.group_id, epoch, self._env.now_ms()))
+        return epoch, assignment.get(updated.member_id, NO_TARGET)
+
+    @staticmethod
+    def _target_of(group: ConsumerGroup, member: ConsumerMember) -> Target:
+        """A static member that came back has the target of its former self."""
+        if member.member_id in group.targets:
+            return group.targets[member.member_id]
+        before = group.static_member(member.instance_id)
+        return NO_TARGET if before is None else group.target(before.member_id)
+
+    @staticmethod
+    def _holds(change: Change, member: ConsumerMember) -> _Holder:
+        before = change.group.static_member(member.instance_id)
+        return _Holder(change.group, before.member_id if before is not None else None, member)
+
+    # -- members that go -------------------------------------------------------------------------------------------
+
+    def leave(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
+        """The member that leaves. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        if request.instance_id is None:
+            return group.member(request.member_id)
+        held_by = group.static_member(request.instance_id)
+        check_instance(held_by, request.instance_id, request.member_id)
+        assert held_by is not None
+        return held_by
+
+    def leave_for_now(self, group: ConsumerGroup, member: ConsumerMember) -> list[CoordinatorRecord]:
+        """A static member goes and will come back: it keeps what it has."""
+        away = replace(member, member_epoch=STATIC_LEAVE_EPOCH, pending_revocation=NOTHING)
+        return [records.current_assignment(group.group_id, away)]
+
+    def removal(self, group: ConsumerGroup, *members: ConsumerMember) -> list[CoordinatorRecord]:
+        """Take members out and bump the group's epoch; their sessions end."""
+        group_id = group.group_id
+        gone = {member.member_id for member in members}
+        result: list[CoordinatorRecord] = []
+        for member in members:
+            self.cancel(group_id, member.member_id)
+            result += records.member_tombstones(group_id, member.member_id)
+        left = [member for member in group.members.values() if member.member_id not in gone]
+        wanted = {member.subscribed_topic_regex for member in left}
+        result += [
+            records.regular_expression_tombstone(group_id, expression)
+            for expression in group.expressions
+            if expression not in wanted
+        ]
+        topics = group.subscribed_topics(left, group.expressions)
+        result.append(records.group_epoch(group_id, group.group_epoch + 1, metadata_hash(self._env.image(), topics)))
+        return result
+
+    # -- waits -----------------------------------------------------------------------------------------------------
+
+    def watch(self, group_id: str, member: ConsumerMember) -> None:
+        """Expect the next heartbeat in time."""
+        timeout_ms = self._env.config().consumer_session_timeout_ms
+        if member.classic is not None:
+            timeout_ms = member.classic.session_timeout_ms
+        self._expire_in(session_key(group_id, member.member_id), timeout_ms, None)
+
+    def watch_rebalance(self, group_id: str, member: ConsumerMember) -> None:
+        """A member must give its partitions up in time."""
+        key = rebalance_key(group_id, member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self._expire_in(key, member.rebalance_timeout_ms, member.member_epoch)
+        else:
+            self._env.timers.cancel(key)
+
+    def _expire_in(self, key: TimerKey, delay_ms: int, epoch: int | None) -> None:
+        """Take the member out when the wait is over, if it is still in `epoch` (None: in any)."""
+
+        def over() -> Outcome[None]:
+            what, group_id, member_id = key
+            group = self._find(group_id)
+            member = None if group is None else group.members.get(member_id)
+            if group is None or member is None or epoch not in (None, member.member_epoch):
+                return Outcome(None)
+            log.info("group %s: %s of member %s expired", group_id, what, member_id)
+            return self._expired(group, member)
+
+        self._env.timers.schedule(key, delay_ms, over)
+
+    def cancel(self, group_id: str, member_id: str) -> None:
+        self._env.timers.cancel(session_key(group_id, member_id))
+        self._env.timers.cancel(rebalance_key(group_id, member_id))
+
+    def loaded(self, group: ConsumerGroup) -> None:
+        """Sessions of all members begin anew after a load."""
+        for member in group.members.values():
+            self.watch(group.group_id, member)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self.watch_rebalance(group.group_id, member)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Whether a partition is in somebody's hands; a static member's former self does not count."""
+
+    group: ConsumerGroup
+    former_id: str | None
+    member: ConsumerMember
+
+    def __call__(self, topic_id: bytes, partition: int) -> bool:
+        owner = self.group.owners.get((topic_id, partition))
+        if owner is None:
+            return False
+        return self.former_id is None or owner != self.former_id or owner == self.member.member_id
+
+
+def check_instance(held_by: ConsumerMember | None, instance_id: str, member_id: str) -> None:
+    """Raises UNKNOWN_MEMBER_ID when nobody holds the instance id, FENCED_INSTANCE_ID when another member does."""
+    if held_by is None:
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if held_by.member_id != member_id:
+        raise ApiError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {held_by.member_id}.",
+        )
+
+
+def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
+    """The member's epoch, or the one before when the answer with the new one may have been lost."""
+    if epoch == member.member_epoch:
+        return
+    lost_answer = (
+        epoch == member.previous_member_epoch
+        and owned is not None
+        and all(p in member.assigned.get(topic_id, {}) for topic_id, partitions in owned for p in partitions)
+    )
+    if epoch > member.member_epoch or not lost_answer:
+        raise ApiError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has epoch {epoch}, the group coordinator knows {member.member_epoch}. "
+            "The member must abandon all its partitions and rejoin.",
+        )
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned:
+    if request.topic_partitions is None:
+        return None
+    return [(topic.topic_id, topic.partitions) for topic in request.topic_partitions]
+
+
+def _updated(member: ConsumerMember, client: ClientInfo, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
+    """The member with what the request says; null fields say nothing."""
+    names = request.subscribed_topic_names
+    regex = request.subscribed_topic_regex
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+        ),
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+        subscribed_topic_names=member.subscribed_topic_names if names is None else tuple(sorted(set(names))),
+        subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex or None,
+        client_id=client.client_id,
+        client_host=client.client_host,
+        classic=None,
+    )
+
+
+def _numbers(assigned: Assigned) -> dict[bytes, set[int]]:
+    return {topic_id: set(epochs) for topic_id, epochs in assigned.items()}
+
+
+def _assignment_of(member: ConsumerMember) -> tuple[object, ...]:
+    return (
+        member.member_epoch,
+        member.previous_member_epoch,
+        member.state,
+        member.assigned,
+        member.pending_revocation,
+    )
+
+
+def _assignment(assigned: Assigned) -> Response.Assignment:
+    return Response.Assignment(
+        topic_partitions=[
+            Response.TopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
+            for topic_id, epochs in sorted(assigned.items())
+        ]
+    )

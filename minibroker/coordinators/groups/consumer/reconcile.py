@@ -1,0 +1,83 @@
+"""A member's next step towards its target assignment (Kafka's CurrentAssignmentBuilder, KIP-848)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from minibroker.coordinators.groups.consumer.member import NOTHING, ConsumerMember, MemberState, Target
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+Owned = Iterable[tuple[bytes, Iterable[int]]] | None
+"""What a heartbeat says the member owns; None when it says nothing."""
+
+
+def reconcile(
+    member: ConsumerMember,
+    target_epoch: int,
+    target: Target,
+    *,
+    held: Callable[[bytes, int], bool],
+    owned: Owned,
+) -> ConsumerMember:
+    """The member after this heartbeat. held: whether some member owns the partition now.
+
+    A member first gives up what it must not keep and stays in its epoch until it says so; then it takes the target's
+    epoch and what is free of its target. What others still hold it gets in later heartbeats.
+    Raises FENCED_MEMBER_EPOCH for a member in a state that this version does not know and that still owns partitions.
+    """
+    if member.reconciled_to(target_epoch):
+        return member
+    epoch = member.member_epoch
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if not member.owns_nothing_of(owned, member.pending_revocation):
+            return member
+        epoch += 1
+    elif member.state is MemberState.UNKNOWN:
+        if owned is None or any(True for _ in owned):
+            raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is unknown here; it must rejoin")
+        epoch = target_epoch
+    return _next(member, epoch, target_epoch, target, held, owned)
+
+
+def _next(
+    member: ConsumerMember,
+    epoch: int,
+    target_epoch: int,
+    target: Target,
+    held: Callable[[bytes, int], bool],
+    owned: Owned,
+) -> ConsumerMember:
+    keep: dict[bytes, dict[int, int]] = {}
+    revoke: dict[bytes, dict[int, int]] = {}
+    for topic_id, epochs in member.assigned.items():
+        wanted = target.get(topic_id, frozenset())
+        for partition, since in epochs.items():
+            (keep if partition in wanted else revoke).setdefault(topic_id, {})[partition] = since
+    if revoke and not member.owns_nothing_of(owned, revoke):
+        return replace(
+            member,
+            state=MemberState.UNREVOKED_PARTITIONS,
+            member_epoch=epoch,
+            previous_member_epoch=member.member_epoch,
+            assigned=keep,
+            pending_revocation=revoke,
+        )
+    unreleased = False
+    for topic_id, wanted in target.items():
+        kept = keep.get(topic_id, NOTHING)
+        for partition in sorted(wanted):
+            if partition in kept:
+                continue
+            if held(topic_id, partition):
+                unreleased = True
+            else:
+                keep.setdefault(topic_id, {})[partition] = target_epoch
+    return replace(
+        member,
+        state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
+        member_epoch=target_epoch,
+        previous_member_epoch=member.member_epoch,
+        assigned=keep,
+        pending_revocation=NOTHING,
+    )
