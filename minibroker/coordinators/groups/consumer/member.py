@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
@@ -63,8 +63,8 @@ class ConsumerMember:
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
-    assigned: Assigned = NOTHING
-    pending_revocation: Assigned = NOTHING
+    assigned: Assigned = field(default_factory=lambda: NOTHING)
+    pending_revocation: Assigned = field(default_factory=lambda: NOTHING)
 
     @property
     def uses_classic_protocol(self) -> bool:
