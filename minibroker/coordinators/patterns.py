@@ -2,8 +2,8 @@
 
 Kafka uses RE2/J (KIP-848, KIP-1152) because a pattern from outside must not be able to keep a broker busy; Python's
 `re` backtracks. What is here: literals, ``.``, classes (ranges, Perl and POSIX classes, ``\\p{L}`` by general
-category), groups, alternation, repetition, anchors, ``\\Q…\\E``, flags ``imsU``. Not here: Unicode scripts. A match is one of the
-whole text. Syntax and limits: RE2's syntax page and RE2/J's Parser.
+category), groups, alternation, repetition, anchors, ``\\Q…\\E``, flags ``imsU``. Not here: Unicode scripts. A match is
+one of the whole text. Syntax and limits: RE2's syntax page and RE2/J's Parser.
 """
 
 from __future__ import annotations
