@@ -41,6 +41,7 @@ def write(bootstrap: str) -> None:
             producer.produce("dumped", f"{number}-{record}", f"key-{record}", partition=0)
         place = confluent_kafka.TopicPartition("dumped", 0, number)
         producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), SECONDS)
+        producer.flush(SECONDS)  # an abort drops what was not sent yet
         end: Any = producer.abort_transaction if number % 3 == 2 else producer.commit_transaction
         end(SECONDS)
     consumer.close()
