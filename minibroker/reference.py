@@ -65,8 +65,9 @@ def semantics_table() -> str:
     """Where the two semantics differ, from the semantics object."""
     from minibroker.semantics import difference_table
 
+    rows = difference_table()
     lines = ["| field | `kafka` | `kip` | seeds | meaning |", "|---|---|---|---|---|"]
-    lines += [f"| `{name}` | {kafka} | {kip} | {seeds} | {doc} |" for name, kafka, kip, seeds, doc in difference_table()]
+    lines += [f"| `{field}` | {kafka} | {kip} | {seeds} | {doc} |" for field, kafka, kip, seeds, doc in rows]
     return "\n".join(lines) + "\n"
 
 

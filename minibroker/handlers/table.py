@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import Request, registry
-
 from minibroker.handlers import (
     administration,
     configs,
@@ -35,6 +32,8 @@ from minibroker.handlers import (
 from minibroker.handlers.api_versions import ApiVersions, unsupported
 from minibroker.handlers.context import Api, Handler
 from minibroker.handlers.dispatch import Dispatcher
+from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import Request, registry
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, TypeVar
 
+from manual_time import ManualTimers
+
 from minibroker.cluster.broker import Broker
 from minibroker.cluster.cluster import Cluster, Node
 from minibroker.handlers.context import ConnectionInfo
@@ -19,8 +21,6 @@ from minibroker_protocol.dsl import Request, Response, registry
 from minibroker_protocol.headers import RequestHeader, first_flexible_version
 from minibroker_storage.disk import Disk
 from minibroker_storage.memory_disk import MemoryDisk
-
-from manual_time import ManualTimers
 
 R = TypeVar("R", bound=Response)
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from minibroker_protocol.dsl import NO_ID
-from minibroker_protocol.errors import ApiError, ErrorCode
 
 from minibroker.cluster.fetch_sessions import FetchSessionCache, FetchTarget
+from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 
 def target(topic: str, index: int = 0, offset: int = 0) -> FetchTarget:
@@ -15,7 +15,6 @@ def target(topic: str, index: int = 0, offset: int = 0) -> FetchTarget:
 
 def cache(slots: int = 2) -> FetchSessionCache:
     return FetchSessionCache(slots, Random(1), eviction_ms=1000)
-
 
 
 def test_fetch_session_id_not_found_for_an_id_nobody_gave_out() -> None:

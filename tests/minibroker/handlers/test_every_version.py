@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from memory_cluster import MemoryCluster
+
 from minibroker.handlers.context import Api
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.table import apis

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from manual_time import ManualTimers
 
 from minibroker.runtime.clock import BrokerClock
-from manual_time import ManualTimers
 
 
 def make() -> tuple[ManualTimers, BrokerClock]:

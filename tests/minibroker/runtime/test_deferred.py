@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from manual_time import ManualTimers
 
 from minibroker.runtime.deferred import Deferred, gather, resolved, spawn
 from minibroker.runtime.waiting import sleep, with_timeout
-from manual_time import ManualTimers
 
 
 def test_a_coroutine_that_need_not_wait_is_done_when_spawn_returns() -> None:
