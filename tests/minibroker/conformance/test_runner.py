@@ -300,6 +300,19 @@ def test_a_coordinator_that_is_not_there_yet(suite: Suite) -> None:
         assert errors == []
 
 
+def test_a_coordinator_that_is_refused_is_asked_for_once(suite: Suite) -> None:
+    asked: list[str] = []
+
+    def refuse(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+        asked.append(request.key)
+        return FindCoordinatorResponse(error_code=24, node_id=-1, host="", port=-1)
+
+    suite.broker.handlers[FindCoordinatorRequest] = refuse
+    suite.broker.handlers[HeartbeatRequest] = beats(0)
+    assert suite.steps(BEAT + ", expect: {errorCode: NONE}}") == "ok s"
+    assert asked.count("g") == 1
+
+
 def test_a_connection_is_new_after_an_outcome_and_a_silence(suite: Suite) -> None:
     suite.broker.handlers[HeartbeatRequest] = lambda request, version: (
         CLOSE if request.group_id == "close" else HeartbeatResponse(error_code=0)
