@@ -1,0 +1,40 @@
+"""A Kafka-protocol broker for testing what Kafka promises about exactly-once.
+
+with Minibroker(topics={"orders": 3}) as broker:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minibroker.version import __version__
+
+if TYPE_CHECKING:
+    from minibroker.config_types import ConfigError
+    from minibroker.server.service import StartError
+    from minibroker.testing.embedded import Minibroker
+
+__all__ = ["ConfigError", "Minibroker", "StartError", "__version__"]
+
+# Loaded when first asked for: the command line and type checkers need none of it.
+_LAZY = {
+    "ConfigError": "minibroker.config_types",
+    "Minibroker": "minibroker.testing.embedded",
+    "StartError": "minibroker.server.service",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

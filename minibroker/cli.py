@@ -1,0 +1,63 @@
+"""The command `minibroker`: one table of subcommands, each loaded when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from minibroker.version import __version__
+
+EXIT_USAGE = 2
+
+
+class Command(NamedTuple):
+    """A module with ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "serve": Command("minibroker.server.command", "run a broker"),
+    "demo": Command("minibroker.demo.command", "run an exactly-once loop and check what came out of it"),
+    "conformance": Command("minibroker.conformance.cli", "check any broker against recorded answers of Apache Kafka"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; returns its exit code, 2 for arguments that make no sense."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = arguments[0] if arguments else ""
+    if name in COMMANDS:
+        return _run(name, arguments[1:])
+    if name in ("--version", "-V"):
+        print(f"minibroker {__version__}")
+        return 0
+    if name in ("--help", "-h"):
+        print(_usage())
+        return 0
+    print(f"minibroker: unknown command {name!r}\n{_usage()}" if name else _usage(), file=sys.stderr)
+    return EXIT_USAGE
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    import argparse
+    from importlib import import_module
+
+    module = import_module(COMMANDS[name].module)
+    parser = argparse.ArgumentParser(prog=f"minibroker {name}", description=COMMANDS[name].help, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"minibroker {__version__}")
+    module.add_arguments(parser)
+    code: int = module.run(parser.parse_args(arguments))
+    return code
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
+    return "\n".join(["usage: minibroker COMMAND [OPTIONS]", "", *lines, "", "minibroker COMMAND --help says more."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""The command `minibroker serve`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from typing import Any
+
+from minibroker import logs
+from minibroker.config_types import ConfigError
+from minibroker.logs import get_logger
+from minibroker.server.options import DEFAULT_HOST, Options, make_options, parse_ports, parse_topic
+
+log = get_logger(__name__)
+
+EXIT_OK, EXIT_FAILED, EXIT_BAD_CONFIG = 0, 1, 2
+_DEFAULT_PORT = "9092"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--host", default=DEFAULT_HOST, help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port",
+        default=_DEFAULT_PORT,
+        metavar="PORT[,PORT…]",
+        help="port of the first broker, the others take the next ones; 0 for free ones (default: %(default)s)",
+    )
+    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="brokers in the cluster (default: 1)")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="keep everything in DIR; without it nothing outlives the broker"
+    )
+    parser.add_argument("--ephemeral", action="store_true", help="keep everything in memory, up to a limit")
+    parser.add_argument("--semantics", default="kafka", metavar="NAME", help="kafka (default) or kip")
+    parser.add_argument("--transaction-version", type=int, metavar="V", help="0, 1 or 2 (default: the semantics' own)")
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="make this topic if it is missing"
+    )
+    parser.add_argument(
+        "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting under Kafka's name"
+    )
+    parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
+    parser.add_argument(
+        "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
+    )
+    # For a program that starts a broker and wants it to end with itself, however that ends.
+    parser.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal comes: 0 after an orderly stop, 1 when it could not start, 2 for bad configuration."""
+    from minibroker.runtime.asyncio_runtime import new_event_loop
+    from minibroker.server.service import Service, StartError
+
+    logs.configure(arguments.log_level, arguments.log_format)
+    try:
+        service = Service(_options(arguments))
+    except ConfigError as error:
+        return _fail(error, EXIT_BAD_CONFIG)
+    loop = new_event_loop(uvloop=service.settings.bool("minibroker.uvloop"))
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(_serve(service, until_stdin_closes=arguments.until_stdin_closes))
+    except ConfigError as error:
+        return _fail(error, EXIT_BAD_CONFIG)
+    except StartError as error:
+        return _fail(error, EXIT_FAILED)
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    from minibroker.settings import environment_config, parse_assignment
+
+    config, warnings = environment_config(os.environ)
+    for warning in warnings:
+        log.debug("%s", warning)
+    config.update(parse_assignment(text) for text in arguments.config)
+    ports = parse_ports(arguments.port)
+    return make_options(
+        host=arguments.host,
+        brokers=arguments.brokers,
+        port=ports[0],
+        ports=ports if len(ports) > 1 else None,
+        data_dir=arguments.data_dir,
+        ephemeral=arguments.ephemeral,
+        semantics=arguments.semantics,
+        transaction_version=arguments.transaction_version,
+        topics=dict(parse_topic(text) for text in arguments.topic),
+        config=config,
+    )
+
+
+async def _serve(service: Any, *, until_stdin_closes: bool) -> int:
+    from minibroker.server.signals import StopSignals
+
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    signals = StopSignals(loop, stopping.set)
+    # Before anything is opened: a signal during a long recovery must not leave it half done.
+    signals.install()
+    try:
+        await service.start()
+        try:
+            if until_stdin_closes:
+                _watch_stdin(loop, stopping)
+            sys.stdout.write(f"bootstrap.servers={service.bootstrap_servers}\n")
+            sys.stdout.flush()
+            _settle()
+            await stopping.wait()
+            log.info("stopping")
+        finally:
+            await service.stop()
+    finally:
+        signals.remove()
+    return EXIT_OK
+
+
+def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    import threading
+
+    def watch() -> None:
+        try:
+            while os.read(0, 4096):
+                pass
+        except OSError:
+            pass
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stopping.set)
+
+    # A thread, because Windows' event loop cannot wait for a pipe that somebody else made.
+    threading.Thread(target=watch, name="minibroker-stdin", daemon=True).start()
+
+
+def _settle() -> None:
+    """Keep the collector from walking over everything that was imported, again and again."""
+    import gc
+
+    gc.freeze()
+
+
+def _fail(error: Exception, code: int) -> int:
+    print(f"minibroker: {error}", file=sys.stderr)
+    return code

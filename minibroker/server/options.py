@@ -1,0 +1,99 @@
+"""What a broker is started with, checked before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from minibroker.config_types import ConfigError
+
+DEFAULT_HOST = "127.0.0.1"
+_MAX_BROKERS = 100
+_MAX_TRANSACTION_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """One cluster to start. Made by `make_options`, which checks it.
+
+    ports: one a broker, 0 for a free one. data_dir: kept; None: in memory when `ephemeral`, else a directory that is
+    removed at the end. transaction_version: None for the semantics' own. topics: name → partitions.
+    """
+
+    host: str
+    ports: tuple[int, ...]
+    data_dir: str | None
+    ephemeral: bool
+    semantics: str
+    transaction_version: int | None
+    topics: Mapping[str, int]
+    config: Mapping[str, Any]
+
+
+def make_options(
+    *,
+    host: str = DEFAULT_HOST,
+    brokers: int = 1,
+    port: int = 0,
+    ports: Sequence[int] | None = None,
+    data_dir: str | None = None,
+    ephemeral: bool = False,
+    semantics: str = "kafka",
+    transaction_version: int | None = None,
+    topics: Mapping[str, int] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Options:
+    """Checked options. `ports` names every broker's port; `port` the first one's, the others take the next numbers.
+
+    Raises ConfigError with one line.
+    """
+    if not 1 <= brokers <= _MAX_BROKERS:
+        raise ConfigError(f"brokers must be between 1 and {_MAX_BROKERS}, not {brokers}")
+    if data_dir is not None and ephemeral:
+        raise ConfigError("a data directory and ephemeral exclude each other")
+    if transaction_version is not None and not 0 <= transaction_version <= _MAX_TRANSACTION_VERSION:
+        raise ConfigError(f"transaction version must be 0, 1 or 2, not {transaction_version}")
+    for name, partitions in (topics or {}).items():
+        if not name or partitions < 1:
+            raise ConfigError(f"topic {name!r} needs a name and at least one partition, not {partitions}")
+    return Options(
+        host=host,
+        ports=_ports(brokers, port, ports),
+        data_dir=data_dir,
+        ephemeral=ephemeral,
+        semantics=semantics,
+        transaction_version=transaction_version,
+        topics=dict(topics or {}),
+        config=dict(config or {}),
+    )
+
+
+def parse_topic(text: str) -> tuple[str, int]:
+    """``name:partitions``; a name alone has one partition."""
+    name, _, count = text.rpartition(":") if ":" in text else (text, ":", "1")
+    if not name or not count.isdecimal() or int(count) < 1:
+        raise ConfigError(f"expected NAME:PARTITIONS, got {text!r}")
+    return name, int(count)
+
+
+def parse_ports(text: str) -> tuple[int, ...]:
+    """``9092`` or ``9092,9093``."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise ConfigError(f"expected a port or ports separated by commas, got {text!r}")
+    return tuple(int(part) for part in parts)
+
+
+def _ports(brokers: int, port: int, ports: Sequence[int] | None) -> tuple[int, ...]:
+    if ports is None:
+        ports = [0] * brokers if port == 0 else range(port, port + brokers)
+    elif len(ports) != brokers:
+        raise ConfigError(f"{brokers} broker(s) need as many ports, not {len(ports)}")
+    for number in ports:
+        if not 0 <= number <= 65535:
+            raise ConfigError(f"port {number} is not between 0 and 65535")
+    fixed = [number for number in ports if number]
+    if len(set(fixed)) != len(fixed):
+        raise ConfigError("two brokers cannot have the same port")
+    return tuple(ports)

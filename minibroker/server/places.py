@@ -1,0 +1,122 @@
+"""Which disk each broker of a cluster has, and under which node id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from minibroker.config_types import ConfigError
+from minibroker.runtime.executor import Executor, InlineExecutor
+from minibroker.server.options import Options
+from minibroker.settings import Settings
+from minibroker_storage.disk import Disk
+
+_META_FILE = "meta.properties"
+# Without a dash: "broker-1" would be partition 1 of a topic called broker.
+_BROKER_DIR = "broker{}"
+_FIRST_NODE_ID = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One broker's own."""
+
+    node_id: int
+    disk: Disk
+    log_dir: str
+    volume_bytes: Callable[[], tuple[int, int]]
+
+
+class Places:
+    """The disks of a cluster.
+
+    A single broker's directory is the data directory itself, laid out as Kafka's; several brokers have one directory
+    each in it, and the controller's journal beside them. executor: where slow disk work belongs, None for threads.
+
+    Raises ConfigError when the data directory was made by another number of brokers.
+    """
+
+    def __init__(self, options: Options, settings: Settings) -> None:
+        self.executor: Executor | None = None
+        self._temporary: list[Callable[[], None]] = []
+        count = len(options.ports)
+        if options.ephemeral:
+            self._in_memory(count, settings.int("minibroker.ephemeral.max.bytes"))
+            return
+        root = options.data_dir
+        if root is None:
+            from minibroker.data_dir import TemporaryDirectory
+
+            directory = TemporaryDirectory()
+            self._temporary.append(directory.remove)
+            root = directory.path
+        self._on_disk(os.path.abspath(root), count, durable=options.data_dir is not None)
+
+    def _in_memory(self, count: int, max_bytes: int) -> None:
+        from minibroker_storage.memory_disk import MemoryDisk
+
+        share = max_bytes // count
+        disks = [MemoryDisk(share, _wall_ms) for _ in range(count)]
+        self.brokers = [
+            Place(_FIRST_NODE_ID + i, disk, "memory", lambda d=disk: (d.max_bytes, d.max_bytes - d.used_bytes))  # type: ignore[misc]
+            for i, disk in enumerate(disks)
+        ]
+        self.journal_disk: Disk = disks[0] if count == 1 else MemoryDisk(share, _wall_ms)
+        self.executor = InlineExecutor()
+
+    def _on_disk(self, root: str, count: int, *, durable: bool) -> None:
+        from minibroker_storage.os_disk import OsDisk
+
+        _check_layout(root, count)
+        paths = [root] if count == 1 else [os.path.join(root, _BROKER_DIR.format(i + 1)) for i in range(count)]
+        first = _single_node_id(root) if count == 1 else _FIRST_NODE_ID
+        self.brokers = [
+            Place(first + i, OsDisk(path, durable=durable), path, lambda p=path: _volume_bytes(p))  # type: ignore[misc]
+            for i, path in enumerate(paths)
+        ]
+        self.journal_disk = self.brokers[0].disk if count == 1 else OsDisk(root, durable=durable)
+
+    def close(self) -> None:
+        """Close the journal's disk and remove what was temporary; the brokers close their own disks."""
+        self.journal_disk.close()
+        for remove in self._temporary:
+            remove()
+
+
+def _check_layout(root: str, count: int) -> None:
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise ConfigError(f"data directory {root} is not a directory")
+    made_by = 1 if os.path.exists(os.path.join(root, _META_FILE)) else 0
+    while os.path.isdir(os.path.join(root, _BROKER_DIR.format(made_by + 1))):
+        made_by += 1
+    if made_by not in (0, count):
+        raise ConfigError(f"data directory {root} is that of {made_by} broker(s), not of {count}")
+
+
+def _single_node_id(root: str) -> int:
+    """What meta.properties says, so that a directory made by a Kafka of any node id can be taken up."""
+    try:
+        with open(os.path.join(root, _META_FILE), encoding="latin-1") as file:
+            for line in file:
+                name, _, value = line.partition("=")
+                if name.strip() == "node.id" and value.strip().isdecimal():
+                    return int(value)
+    except OSError:
+        pass
+    return _FIRST_NODE_ID
+
+
+def _volume_bytes(path: str) -> tuple[int, int]:
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return -1, -1
+    return usage.total, usage.free
+
+
+def _wall_ms() -> int:
+    import time
+
+    return time.time_ns() // 1_000_000

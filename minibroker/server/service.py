@@ -1,0 +1,193 @@
+"""A whole running cluster: sockets, data directories, brokers, and the order in which they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from minibroker.config_types import ConfigError
+from minibroker.logs import get_logger
+from minibroker.runtime.asyncio_runtime import LoopTimers
+from minibroker.runtime.clock import BrokerClock
+from minibroker.runtime.threads import ThreadExecutor
+from minibroker.server.edge import Edge, Limits
+from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
+from minibroker.server.options import Options
+from minibroker.server.places import Places
+from minibroker.server.watchdog import LoopWatchdog
+from minibroker.settings import Settings
+
+if TYPE_CHECKING:
+    from minibroker.cluster.cluster import Cluster
+    from minibroker.semantics import Semantics
+
+log = get_logger(__name__)
+
+
+class StartError(Exception):
+    """The broker could not start; the text is one line that says what is in the way."""
+
+
+class Service:
+    """Starts and stops the cluster that `options` describe, on the running event loop.
+
+    Raises ConfigError at once for what the options say wrong.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.settings = Settings(options.config)
+        self.semantics = _semantics(options)
+        self.bootstrap_servers = ""
+        self.cluster: Cluster | None = None
+        self._listeners: list[socket.socket] = []
+        self._places: Places | None = None
+        self._edge: Edge | None = None
+        self._executor: ThreadExecutor | None = None
+        self._watchdog: LoopWatchdog | None = None
+
+    async def start(self) -> None:
+        """Bind every port, take up the data, serve. Raises StartError or ConfigError and leaves nothing behind."""
+        for name in self.settings.ignored:
+            log.info("%s is a setting of Kafka that has no effect here", name)
+        loop = asyncio.get_running_loop()
+        try:
+            self._listeners = listen_all(
+                self.options.host, self.options.ports, self.settings.int("socket.listen.backlog.size")
+            )
+            self._places = Places(self.options, self.settings)
+            self._executor = ThreadExecutor(loop)
+            self.cluster = self._build(loop)
+            self._guarded_start(self.cluster)
+            await self._serve(loop, self.cluster)
+        except ListenError as error:
+            await self.stop()
+            raise StartError(str(error)) from None
+        except BaseException:
+            await self.stop()
+            raise
+        if self.options.data_dir is None:
+            from minibroker.data_dir import remove_abandoned
+
+            self._executor.submit(remove_abandoned)
+
+    def _build(self, loop: asyncio.AbstractEventLoop) -> Cluster:
+        from minibroker.cluster.cluster import Cluster, Node
+
+        assert self._places is not None
+        assert self._executor is not None
+        timers = LoopTimers(loop)
+        nodes = [
+            Node(
+                node_id=place.node_id,
+                host=_advertised_host(listener),
+                port=listener.getsockname()[1],
+                disk=place.disk,
+                log_dir=place.log_dir,
+                rack=self.settings.get("broker.rack"),  # type: ignore[arg-type]
+                volume_bytes=place.volume_bytes,
+            )
+            for place, listener in zip(self._places.brokers, self._listeners, strict=True)
+        ]
+        return Cluster(
+            self.settings,
+            self.semantics,
+            nodes=nodes,
+            journal_disk=self._places.journal_disk,
+            clock=BrokerClock(timers),
+            timers=timers,
+            executor=self._places.executor or self._executor,
+            random=Random(),
+            transaction_version=self.options.transaction_version,
+            topics=self.options.topics,
+            holder=str(os.getpid()),
+        )
+
+    @staticmethod
+    def _guarded_start(cluster: Cluster) -> None:
+        from minibroker_protocol.errors import ApiError
+        from minibroker_storage.directory import DirectoryLocked, WrongDirectory
+        from minibroker_storage.disk import StorageError
+        from minibroker_storage.file_errors import MalformedFile
+
+        try:
+            cluster.start()
+        except (DirectoryLocked, WrongDirectory, MalformedFile, StorageError, ApiError) as error:
+            raise StartError(str(error)) from error
+
+    async def _serve(self, loop: asyncio.AbstractEventLoop, cluster: Cluster) -> None:
+        from minibroker.handlers.dispatch import CloseConnection
+
+        settings = self.settings
+        limits = Limits(
+            max_frame_bytes=settings.int("socket.request.max.bytes"),
+            queued_max_request_bytes=settings.int("queued.max.request.bytes"),
+            connections_max_idle_ms=settings.int("connections.max.idle.ms"),
+            max_connections=settings.int("max.connections"),
+            backlog=settings.int("socket.listen.backlog.size"),
+        )
+        self._edge = Edge(loop, limits, refusals=(CloseConnection,))
+        self.bootstrap_servers = ",".join(format_address(*local_address(listener)) for listener in self._listeners)
+        assert self._places is not None
+        for place in self._places.brokers:
+            await self._edge.listen(self._listeners.pop(0), cluster.dispatcher(place.node_id).dispatch)
+        max_lag_ms = settings.int("minibroker.loop.lag.max.ms")
+        if max_lag_ms:
+            self._watchdog = LoopWatchdog(loop, max_lag_ms)
+            self._watchdog.start()
+
+    async def stop(self) -> None:
+        """Stop accepting, answer what is applied, close the logs, and remove what was temporary."""
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        if self._edge is not None:
+            await self._edge.stop_accepting()
+            await self._edge.drain(self.settings.int("minibroker.shutdown.timeout.ms") / 1000)
+            await self._edge.close()
+            self._edge = None
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+        cluster, self.cluster = self.cluster, None
+        if cluster is not None:
+            with _logged("closing the brokers"):
+                cluster.stop()
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+            # Deferreds of the threads' last work are resolved by callbacks that are already queued.
+            await asyncio.sleep(0)
+        if self._places is not None:
+            self._places.close()
+            self._places = None
+
+
+@contextlib.contextmanager
+def _logged(doing: str) -> Any:
+    try:
+        yield
+    except Exception:
+        log.exception("%s failed", doing)
+
+
+def _semantics(options: Options) -> Semantics:
+    from minibroker.semantics import PRESETS
+
+    preset = PRESETS.get(options.semantics)
+    if preset is None:
+        raise ConfigError(f"semantics {options.semantics!r} is not one of {', '.join(sorted(PRESETS))}")
+    level = options.transaction_version
+    problems = preset.problems(preset.transaction_version if level is None else level)
+    if problems:
+        raise ConfigError(f"semantics {options.semantics}: {problems[0]}")
+    return preset
+
+
+def _advertised_host(listener: socket.socket) -> str:
+    """The bound address; "" for a wildcard, which makes Metadata name the address each client came to."""
+    host: str = listener.getsockname()[0]
+    return "" if host in ("0.0.0.0", "::") else host

@@ -1,0 +1,64 @@
+"""SIGTERM and SIGINT: the first asks for an orderly stop, the second ends the process at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_EXIT_SIGNALLED = 128
+# SIGBREAK is what Windows sends for Ctrl+Break, and the only one another process can send there.
+_NUMBERS = tuple(int(getattr(signal, n)) for n in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, n))
+
+
+class StopSignals:
+    """Calls `stop` on the loop's thread when the process is first asked to end.
+
+    loop_handlers: use the loop's own signal handling; without it (Windows) Python's, which hands over to the loop.
+    Use in the main thread only.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stop: Callable[[], None],
+        *,
+        loop_handlers: bool = sys.platform != "win32",
+        exit_now: Callable[[int], Any] = os._exit,
+    ) -> None:
+        self._loop = loop
+        self._stop = stop
+        self._loop_handlers = loop_handlers
+        self._exit_now = exit_now
+        self._asked = False
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        for number in _NUMBERS:
+            if self._loop_handlers:
+                self._loop.add_signal_handler(number, self._signalled, number)
+            else:
+                self._before[number] = signal.signal(number, self._python_handler)
+
+    def remove(self) -> None:
+        if self._loop_handlers:
+            for number in _NUMBERS:
+                self._loop.remove_signal_handler(number)
+        for replaced, handler in self._before.items():
+            signal.signal(replaced, handler)
+        self._before = {}
+
+    def _python_handler(self, number: int, frame: Any) -> None:
+        if self._asked:
+            self._exit_now(_EXIT_SIGNALLED + number)
+        self._loop.call_soon_threadsafe(self._signalled, number)
+
+    def _signalled(self, number: int) -> None:
+        if self._asked:
+            self._exit_now(_EXIT_SIGNALLED + number)
+            return
+        self._asked = True
+        self._stop()

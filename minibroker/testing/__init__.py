@@ -1,0 +1,1 @@
+"""The public kit for tests."""
