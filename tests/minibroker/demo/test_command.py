@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -47,13 +47,39 @@ def test_exactly_once() -> None:
     assert done.stdout.splitlines()[-1] == "verdict: exactly once"
 
 
-def readers_see_aborted_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    from minibroker_storage.log import PartitionLog
-
-    monkeypatch.setattr(PartitionLog, "aborted_transactions", lambda *_, **__: [])
+def readers_see_aborted_records(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("minibroker_storage.log.PartitionLog.aborted_transactions", lambda *_, **__: [])
 
 
-BREAKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {"readers_see_aborted_records": readers_see_aborted_records}
+def zombies_are_let_in(patch: pytest.MonkeyPatch) -> None:
+    """No epoch is compared any more, neither by the coordinator nor by partitions."""
+    from minibroker.coordinators.transactions import end_txn as ends
+    from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
+
+    original = ends.end_txn
+
+    def end_txn(shard: Any, transactional_id: str, _: object, **more: Any) -> Any:
+        entry = shard.entry(transactional_id)
+        return original(shard, transactional_id, ProducerIdAndEpoch(entry.metadata.producer_id, entry.epoch), **more)
+
+    patch.setattr(ends, "end_txn", end_txn)
+    patch.setattr("minibroker.coordinators.transactions.partitions._require_producer", lambda *_: None)
+    for module in ("producer_append", "producer_state"):
+        patch.setattr(f"minibroker_storage.{module}.check_epoch", lambda *_: None)
+
+
+def aborts_move_offsets(patch: pytest.MonkeyPatch) -> None:
+    from minibroker.runtime.group_service import GroupService
+
+    original = GroupService.complete_transaction
+
+    def complete(self: GroupService, partition: int, producer_id: int, producer_epoch: int, committed: bool) -> Any:
+        return original(self, partition, producer_id, producer_epoch, True)
+
+    patch.setattr(GroupService, "complete_transaction", complete)
+
+
+BREAKS = {broken.__name__: broken for broken in (readers_see_aborted_records, zombies_are_let_in, aborts_move_offsets)}
 
 
 @pytest.mark.clients
