@@ -124,6 +124,18 @@ def test_the_code_for_a_timed_out_epoch(  # 588-2, 588-6, 588-7
         assert _code(coordinator, producer, api_key, version) == wanted
 
 
+def test_only_the_epoch_that_timed_out_gets_it() -> None:  # 588-2
+    coordinator = _coordinator(DRAFT)
+    producer_id, _ = coordinator.init()
+    running = coordinator.init((producer_id, 0), timeout_ms=1000)
+    coordinator.add(running)
+    coordinator.now_ms += 1001
+    coordinator.sweep_timeouts()
+    assert _code(coordinator, running, END_TXN, 2) == 90
+    assert _code(coordinator, (producer_id, 0), END_TXN, 2) == 91
+    assert _code(coordinator, (producer_id, 9), END_TXN, 2) == 91
+
+
 def test_it_ends_when_the_epoch_is_claimed() -> None:  # 588-2
     coordinator, producer = _timed_out(DRAFT)
     assert _code(coordinator, producer, END_TXN, 2) == 90
