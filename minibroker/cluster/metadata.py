@@ -5,7 +5,7 @@ The controller makes a new image for each change and hands it to every broker; n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -19,16 +19,29 @@ def _empty() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
+    """epoch: grows with every registration. fenced: registered but not serving; shutting_down: giving its leaders away."""
+
     node_id: int
     host: str
     port: int
     rack: str | None = None
     fenced: bool = False
+    epoch: int = -1
+    shutting_down: bool = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it may lead and join in-sync sets."""
+        return not self.fenced and not self.shutting_down
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """replicas, isr: node ids. leader: node id or NO_LEADER. partition_epoch grows with every change."""
+    """replicas, isr: node ids. leader: node id or NO_LEADER. partition_epoch grows with every change.
+
+    adding, removing: what a reassignment under way does. elr: eligible to lead though out of sync, because the in-sync
+    set fell below the minimum while they were in it; last_known_elr: who led last, once nobody is left (KIP-966).
+    """
 
     index: int
     replicas: tuple[int, ...]
@@ -36,6 +49,15 @@ class PartitionImage:
     leader: int
     leader_epoch: int
     partition_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+    @property
+    def target_replicas(self) -> tuple[int, ...]:
+        """The replicas once the reassignment is done."""
+        return tuple(node for node in self.replicas if node not in self.removing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +123,26 @@ class MetadataImage:
         return replace(self, topics=topics, topic_names=names, offset=self.offset + 1)
 
     def with_broker(self, broker: BrokerImage) -> MetadataImage:
-        return replace(self, brokers={**self.brokers, broker.node_id: broker}, offset=self.offset + 1)
+        return self._with_brokers({**self.brokers, broker.node_id: broker})
+
+    def without_broker(self, node_id: int) -> MetadataImage:
+        return self._with_brokers({n: b for n, b in self.brokers.items() if n != node_id})
+
+    def _with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
+        # Clients send what concerns the controller to the broker named here, and any live one will do.
+        live = [node for node, broker in brokers.items() if not broker.fenced]
+        controller = self.controller_id if self.controller_id in live or not live else min(live)
+        return replace(self, brokers=brokers, controller_id=controller, offset=self.offset + 1)
+
+    def with_partitions(self, changes: Mapping[str, Iterable[PartitionImage]]) -> MetadataImage:
+        """Topic name → partitions that replace those of the same index."""
+        topics = dict(self.topics)
+        for name, changed in changes.items():
+            partitions = list(topics[name].partitions)
+            for partition in changed:
+                partitions[partition.index] = partition
+            topics[name] = replace(topics[name], partitions=tuple(partitions))
+        return replace(self, topics=topics, offset=self.offset + 1)
 
     def with_feature(self, name: str, level: int) -> MetadataImage:
         features = dict(self.features)

@@ -7,15 +7,28 @@ from typing import Any
 
 from minibroker.controller.configs import ConfigControl
 from minibroker.controller.features import FeatureControl
+from minibroker.controller.reassignments import ReassignmentControl
+from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.cluster import UpdateFeaturesRequest
+from minibroker_protocol.messages.cluster import UnregisterBrokerRequest, UpdateFeaturesRequest
 from minibroker_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
-from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from minibroker_protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from minibroker_protocol.messages.inter_broker import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    AlterPartitionRequest,
+)
+from minibroker_protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
 
 
 class Controller:
@@ -24,20 +37,31 @@ class Controller:
     def __init__(self, state: ControllerState) -> None:
         self.state = state
         topics, configs, features = TopicControl(state), ConfigControl(state), FeatureControl(state)
+        self.replication = ReplicationControl(state)
+        self.reassignments = ReassignmentControl(state, self.replication)
         self._handlers: dict[type[Request], Callable[[Any], Response]] = {
             CreateTopicsRequest: topics.create_topics,
             DeleteTopicsRequest: topics.delete_topics,
             CreatePartitionsRequest: topics.create_partitions,
-            IncrementalAlterConfigsRequest: configs.incremental_alter,
-            AlterConfigsRequest: configs.alter,
+            IncrementalAlterConfigsRequest: lambda request: self._configured(configs.incremental_alter(request)),
+            AlterConfigsRequest: lambda request: self._configured(configs.alter(request)),
             UpdateFeaturesRequest: features.update,
             AllocateProducerIdsRequest: self._allocate_producer_ids,
+            ElectLeadersRequest: self.replication.elect_leaders,
+            UnregisterBrokerRequest: self.replication.unregister,
+            AlterPartitionReassignmentsRequest: self.reassignments.alter,
+            ListPartitionReassignmentsRequest: self.reassignments.listed,
         }
 
     def handle(self, request: Request, api_version: int) -> Deferred[Response]:
         """Serve one request (`cluster.transport.Node`)."""
         answer: Deferred[Response] = Deferred()
         handler = self._handlers.get(type(request))
+        if isinstance(request, AlterPartitionRequest):  # the only one whose meaning depends on its version
+
+            def handler(request: Any) -> Response:
+                return self.replication.alter_partition(request, api_version)
+
         if handler is None:
             answer.fail(
                 ApiError(ErrorCode.UNSUPPORTED_VERSION, f"the controller does not serve {type(request).__name__}")
@@ -48,6 +72,11 @@ class Controller:
         except Exception as error:
             answer.fail(error)
         return answer
+
+    def _configured(self, response: Response) -> Response:
+        # unclean.leader.election.enable may just have been switched on for a partition that waits for it.
+        self.replication.elect_missing()
+        return response
 
     def _allocate_producer_ids(self, _: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         try:

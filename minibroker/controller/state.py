@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -22,6 +22,14 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 
 Publish = Callable[[MetadataImage, tuple[str, ...]], None]
 """Told of a new image and of the topics that changed in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """A partition of topic `topic` becomes `partition`."""
+
+    topic: str
+    partition: PartitionImage
 
 
 def encode_id(topic_id: bytes) -> str:
@@ -77,6 +85,18 @@ class ControllerState:
         self.image = self.image.with_broker(broker)
         self._publish()
 
+    def remove_broker(self, node_id: int) -> None:
+        self.image = self.image.without_broker(node_id)
+        self._publish()
+
+    def change_partitions(self, changes: Iterable[PartitionChange]) -> None:
+        """Put partitions in the place of those they replace, all at once; nothing happens when there are none."""
+        entries = [{"topic": change.topic, **_written(change.partition)} for change in changes]
+        if not entries:
+            return
+        self._commit({"type": "partition-changes", "partitions": entries})
+        self._publish(*dict.fromkeys(entry["topic"] for entry in entries))
+
     def new_topic_id(self) -> bytes:
         """A random version-4 UUID that no topic has (Kafka never gives one that starts with a dash)."""
         while True:
@@ -102,7 +122,7 @@ class ControllerState:
                 "type": "topic",
                 "name": name,
                 "id": encode_id(topic_id or self.new_topic_id()),
-                "replicas": [list(replicas) for replicas in assignment],
+                **self._placed(assignment),
                 "configs": dict(configs),
                 "epoch": leader_epoch,
             }
@@ -111,8 +131,15 @@ class ControllerState:
         return self.image.topics[name]
 
     def add_partitions(self, name: str, assignment: Iterable[tuple[int, ...]]) -> None:
-        self._commit({"type": "partitions", "name": name, "replicas": [list(replicas) for replicas in assignment]})
+        self._commit({"type": "partitions", "name": name, **self._placed(assignment)})
         self._publish(name)
+
+    def _placed(self, assignment: Iterable[tuple[int, ...]]) -> Entry:
+        """Replica lists, and the in-sync sets where not every replica is up."""
+        replicas = [list(nodes) for nodes in assignment]
+        down = {node for node, broker in self.image.brokers.items() if not broker.active}
+        isr = [[node for node in nodes if node not in down] for nodes in replicas]
+        return {"replicas": replicas} if isr == replicas else {"replicas": replicas, "isr": isr}
 
     def remove_topic(self, name: str) -> None:
         self._commit({"type": "remove-topic", "name": name})
@@ -159,16 +186,21 @@ class ControllerState:
 
     def _apply_topic(self, entry: Entry) -> None:
         epoch = int(entry.get("epoch", 0))
-        partitions = tuple(_new_partition(i, tuple(r), epoch) for i, r in enumerate(entry["replicas"]))
+        partitions = _new_partitions(entry, 0, epoch)
         self.image = self.image.with_topic(
             TopicImage(entry["name"], decode_id(entry["id"]), partitions, dict(entry["configs"]))
         )
 
     def _apply_partitions(self, entry: Entry) -> None:
         topic = self.image.topics[entry["name"]]
-        first = len(topic.partitions)
-        added = tuple(_new_partition(first + i, tuple(r), 0) for i, r in enumerate(entry["replicas"]))
+        added = _new_partitions(entry, len(topic.partitions), 0)
         self.image = self.image.with_topic(replace(topic, partitions=topic.partitions + added))
+
+    def _apply_partition_changes(self, entry: Entry) -> None:
+        changes: dict[str, list[PartitionImage]] = {}
+        for written in entry["partitions"]:
+            changes.setdefault(written["topic"], []).append(_read(written))
+        self.image = self.image.with_partitions(changes)
 
     def _apply_remove_topic(self, entry: Entry) -> None:
         self.image = self.image.without_topic(entry["name"])
@@ -200,6 +232,25 @@ class ControllerState:
         self.image = replace(self.image, topics=topics, offset=self.image.offset + 1)
 
 
-def _new_partition(index: int, replicas: tuple[int, ...], leader_epoch: int) -> PartitionImage:
-    leader = replicas[0] if replicas else NO_LEADER
-    return PartitionImage(index, replicas, replicas, leader, leader_epoch)
+def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> tuple[PartitionImage, ...]:
+    isr: list[list[int]] = entry.get("isr", entry["replicas"])
+    return tuple(
+        PartitionImage(first + i, tuple(replicas), tuple(live), live[0] if live else NO_LEADER, leader_epoch)
+        for i, (replicas, live) in enumerate(zip(entry["replicas"], isr, strict=True))
+    )
+
+
+_NODE_LISTS = ("replicas", "isr", "adding", "removing", "elr", "last_known_elr")
+_NUMBERS = ("index", "leader", "leader_epoch", "partition_epoch")
+
+
+def _written(partition: PartitionImage) -> dict[str, Any]:
+    written: dict[str, Any] = {name: getattr(partition, name) for name in _NUMBERS}
+    written.update((name, list(getattr(partition, name))) for name in _NODE_LISTS if getattr(partition, name))
+    return written
+
+
+def _read(written: Mapping[str, Any]) -> PartitionImage:
+    fields: dict[str, Any] = {name: tuple(int(node) for node in written.get(name, ())) for name in _NODE_LISTS}
+    fields.update((name, int(written[name])) for name in _NUMBERS)
+    return PartitionImage(**fields)

@@ -166,6 +166,12 @@ class TopicControl:
                         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                         f"The manual partition assignment includes broker {node}, but no such broker is registered.",
                     )
+            brokers = self._state.image.brokers
+            if not any(brokers[node].active for node in replicas):
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    "All brokers specified in the manual partition assignment are fenced or in controlled shutdown.",
+                )
         if len(sizes) > 1:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -175,7 +181,7 @@ class TopicControl:
 
     def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
         """Leaders go round the brokers, each topic beginning one broker further, followers on the next ones."""
-        nodes = sorted(n for n, b in self._state.image.brokers.items() if not b.fenced)
+        nodes = sorted(n for n, b in self._state.image.brokers.items() if b.active)
         if factor > len(nodes):
             raise ApiError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,

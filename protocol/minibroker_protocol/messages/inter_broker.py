@@ -1,11 +1,56 @@
-"""What only brokers send: AllocateProducerIds (67).
+"""What only brokers send: AlterPartition (56), AllocateProducerIds (67).
 
 Field names and versions: Kafka 4.3.1's message definitions.
 """
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import Request, Response, f, int16, int32, int64
+from minibroker_protocol.dsl import NO_ID, Request, Response, Struct, f, int8, int16, int32, int64, uuid
+
+
+class AlterPartitionRequest(Request, key=56, versions="2-3", flexible="0+"):
+    """A leader asks the controller for another set of in-sync replicas (KIP-497, KIP-903)."""
+
+    class BrokerState(Struct):
+        broker_id: int32 = f("3+")
+        broker_epoch: int64 = f("3+", default=-1)
+
+    class PartitionData(Struct):
+        partition_index: int32
+        leader_epoch: int32
+        new_isr: list[int32] = f("0-2", default=[])
+        new_isr_with_epochs: list[AlterPartitionRequest.BrokerState] = f("3+", default=[])
+        leader_recovery_state: int8 = f("1+", default=0)
+        partition_epoch: int32
+
+    class TopicData(Struct):
+        topic_id: uuid = f("2+", default=NO_ID, ignorable=True)
+        partitions: list[AlterPartitionRequest.PartitionData]
+
+    broker_id: int32
+    broker_epoch: int64 = f(default=-1)
+    topics: list[TopicData]
+
+
+class AlterPartitionResponse(Response, key=56, versions="2-3", flexible="0+"):
+    """What each partition's state is now, or why it stays as it was."""
+
+    class PartitionData(Struct):
+        partition_index: int32
+        error_code: int16 = f(default=0)
+        leader_id: int32
+        leader_epoch: int32
+        isr: list[int32]
+        leader_recovery_state: int8 = f("1+", default=0, ignorable=True)
+        partition_epoch: int32
+
+    class TopicData(Struct):
+        topic_id: uuid = f("2+", default=NO_ID, ignorable=True)
+        partitions: list[AlterPartitionResponse.PartitionData]
+
+    throttle_time_ms: int32 = f(default=0)
+    error_code: int16 = f(default=0)
+    topics: list[TopicData]
 
 
 class AllocateProducerIdsRequest(Request, key=67, versions="0", flexible="0+"):

@@ -1,0 +1,144 @@
+"""AlterPartitionReassignments and ListPartitionReassignments on the controller (KIP-455)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from minibroker.cluster.metadata import PartitionImage, TopicImage
+from minibroker.controller.elections import changed
+from minibroker.controller.replication import ReplicationControl
+from minibroker.controller.state import ControllerState, PartitionChange
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+_Answer = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+
+
+class ReassignmentControl:
+    """Moves partitions to other replicas: the new ones join first, then the old ones go."""
+
+    def __init__(self, state: ControllerState, replication: ReplicationControl) -> None:
+        self._state = state
+        self._replication = replication
+
+    def alter(self, request: AlterPartitionReassignmentsRequest, _: int = 1) -> AlterPartitionReassignmentsResponse:
+        """AlterPartitionReassignments v0-1; replicas null cancels.
+
+        Errors per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
+        NO_REASSIGNMENT_IN_PROGRESS.
+        """
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for wanted in topic.partitions:
+                code, message = ErrorCode.NONE, None
+                try:
+                    self.reassign(
+                        topic.name,
+                        wanted.partition_index,
+                        wanted.replicas,
+                        same_count=not request.allow_replication_factor_change,
+                    )
+                except ApiError as error:
+                    code, message = error.code, error.message
+                answers.append(_Answer(partition_index=wanted.partition_index, error_code=code, error_message=message))
+            topics.append(
+                AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=answers)
+            )
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=request.allow_replication_factor_change, error_code=0, responses=topics
+        )
+
+    def reassign(
+        self, topic_name: str, index: int, replicas: Sequence[int] | None, *, same_count: bool = False
+    ) -> None:
+        """Begin a reassignment, or with None cancel one. Raises ApiError with the codes of `alter`."""
+        topic = self._state.image.topics.get(topic_name)
+        partition = self._state.image.partition(topic_name, index)
+        if topic is None or partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a partition {topic_name}-{index}.")
+        after = (
+            self._cancelled(topic, partition)
+            if replicas is None
+            else self._begun(topic, partition, replicas, same_count)
+        )
+        if after is not partition:
+            self._state.change_partitions([PartitionChange(topic_name, after)])
+
+    def _begun(
+        self, topic: TopicImage, partition: PartitionImage, replicas: Sequence[int], same_count: bool
+    ) -> PartitionImage:
+        if not replicas:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
+            )
+        if len(set(replicas)) != len(replicas):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "The manual partition assignment includes the same broker more than once.",
+            )
+        for node in replicas:
+            if node not in self._state.image.brokers:
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"The manual partition assignment includes broker {node}, but no such broker is registered.",
+                )
+        before = _original(partition)
+        if same_count and len(replicas) != len(before):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is changed from {len(before)} to {len(replicas)}",
+            )
+        # A second reassignment replaces the first: what it was adding and nobody wants any more goes as well.
+        adding = tuple(n for n in replicas if n not in before)
+        removing = tuple(n for n in partition.replicas if n not in replicas)
+        merged = (*replicas, *(n for n in partition.replicas if n not in replicas))
+        wanted = replace(self._replication.wanted(topic, partition), replicas=merged, adding=adding, removing=removing)
+        return changed(partition, wanted)
+
+    def _cancelled(self, topic: TopicImage, partition: PartitionImage) -> PartitionImage:
+        if not partition.adding and not partition.removing:
+            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+        before = _original(partition)
+        isr = [n for n in partition.isr if n in before]
+        if not isr:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "Unable to cancel: none of the original replicas is in sync.",
+            )
+        wanted = replace(self._replication.wanted(topic, partition), replicas=before, isr=isr, adding=(), removing=())
+        return changed(partition, wanted)
+
+    def listed(self, request: ListPartitionReassignmentsRequest, _: int = 0) -> ListPartitionReassignmentsResponse:
+        """ListPartitionReassignments v0: those under way, of the partitions named or of all."""
+        named = None
+        if request.topics is not None:
+            named = {(t.name, i) for t in request.topics for i in t.partition_indexes}
+        topics = []
+        for topic in self._state.image.topics.values():
+            partitions = [
+                ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
+                    partition_index=p.index,
+                    replicas=list(p.replicas),
+                    adding_replicas=list(p.adding),
+                    removing_replicas=list(p.removing),
+                )
+                for p in topic.partitions
+                if (p.adding or p.removing) and (named is None or (topic.name, p.index) in named)
+            ]
+            if partitions:
+                topics.append(
+                    ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name, partitions=partitions)
+                )
+        return ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=topics)
+
+
+def _original(partition: PartitionImage) -> tuple[int, ...]:
+    """The replicas before the reassignment under way."""
+    return tuple(n for n in partition.replicas if n not in partition.adding)

@@ -1,0 +1,259 @@
+"""Leaders, in-sync sets, live brokers and reassignments on the controller (Kafka's ReplicationControlManager)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from minibroker.cluster.metadata import NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from minibroker.controller.elections import Election, Wanted, changed
+from minibroker.controller.state import ControllerState, PartitionChange
+from minibroker.logs import get_logger
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.cluster import UnregisterBrokerRequest, UnregisterBrokerResponse
+from minibroker_protocol.messages.inter_broker import AlterPartitionRequest, AlterPartitionResponse
+from minibroker_protocol.messages.topics import ElectLeadersRequest, ElectLeadersResponse
+
+log = get_logger(__name__)
+
+_ALTER_EPOCHS_VERSION = 3
+_NO_BROKER = -1
+
+
+class ReplicationControl:
+    """Decides against one `ControllerState`; every decision is one journal entry and one new image."""
+
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+
+    # -- brokers come and go -----------------------------------------------------------------------------------------
+
+    def register(self, broker: BrokerImage, *, clean: bool = True) -> BrokerImage:
+        """A broker has come up. It is fenced until `unfence`. `clean`: it closed its logs when it went down, so it has
+        every record it acknowledged (KIP-966)."""
+        known = replace(broker, fenced=True, epoch=self._state.image.offset, shutting_down=False)
+        self._state.register_broker(known)
+        if not clean:
+            lost = frozenset({broker.node_id})
+            self._change(
+                lambda p: broker.node_id in p.isr or broker.node_id in p.elr,
+                lambda p, w: replace(w, unclean_shutdown=lost),
+            )
+        return known
+
+    def unfence(self, node_id: int) -> None:
+        """The broker serves now: partitions that lack a leader may get it."""
+        self._set(node_id, fenced=False)
+        self.elect_missing(added=node_id)
+
+    def fence(self, node_id: int) -> None:
+        """The broker is gone: its leaders move and it leaves every in-sync set."""
+        self._set(node_id, fenced=True)
+        self._remove_from_isr(node_id)
+
+    def shut_down(self, node_id: int) -> None:
+        """The broker is about to stop: give its leaders to others while it still serves (controlled shutdown)."""
+        self._set(node_id, shutting_down=True)
+        self._remove_from_isr(node_id)
+
+    def unregister(self, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+        """UnregisterBroker v0: BROKER_ID_NOT_REGISTERED for an unknown one."""
+        if request.broker_id not in self._state.image.brokers:
+            return UnregisterBrokerResponse(
+                error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+                error_message=f"Broker ID {request.broker_id} is not currently registered",
+            )
+        self._remove_from_isr(request.broker_id)
+        self._state.remove_broker(request.broker_id)
+        return UnregisterBrokerResponse(error_code=ErrorCode.NONE, error_message=None)
+
+    def elect_missing(self, topics: Iterable[str] | None = None, *, added: int = _NO_BROKER) -> None:
+        """Elect where the leader is missing or gone, uncleanly where unclean.leader.election.enable allows it."""
+        brokers = self._state.image.brokers
+        wanted = None if topics is None else frozenset(topics)
+        self._change(
+            lambda p: p.leader not in brokers or not brokers[p.leader].active,
+            lambda p, w: w,
+            topics=wanted,
+        )
+
+    def _remove_from_isr(self, node_id: int) -> None:
+        def without(partition: PartitionImage, wanted: Wanted) -> Wanted:
+            return replace(wanted, isr=[n for n in partition.isr if n != node_id])
+
+        self._change(lambda p: node_id in p.isr or p.leader == node_id, without)
+
+    def _set(self, node_id: int, *, fenced: bool | None = None, shutting_down: bool = False) -> None:
+        broker = self._state.image.brokers.get(node_id)
+        if broker is None:
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node_id} is not currently registered")
+        fenced = broker.fenced if fenced is None else fenced
+        self._state.register_broker(replace(broker, fenced=fenced, shutting_down=shutting_down))
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def _partitions(self, topics: frozenset[str] | None) -> Iterator[tuple[TopicImage, PartitionImage]]:
+        for topic in self._state.image.topics.values():
+            if topics is None or topic.name in topics:
+                for partition in topic.partitions:
+                    yield topic, partition
+
+    def _change(
+        self,
+        concerned: Callable[[PartitionImage], bool],
+        wish: Callable[[PartitionImage, Wanted], Wanted],
+        *,
+        topics: frozenset[str] | None = None,
+    ) -> None:
+        changes = []
+        for topic, partition in self._partitions(topics):
+            if concerned(partition):
+                after = changed(partition, wish(partition, self.wanted(topic, partition)))
+                if after is not partition:
+                    changes.append(PartitionChange(topic.name, after))
+        self._state.change_partitions(changes)
+
+    def wanted(self, topic: TopicImage, partition: PartitionImage) -> Wanted:
+        """What a partition obeys by its topic's configuration: minimum of in-sync replicas, kind of election."""
+        minimum = self._state.settings.topic_value("min.insync.replicas", topic.configs)
+        unclean = self._state.settings.topic_value("unclean.leader.election.enable", topic.configs)
+        assert isinstance(minimum, int)
+        return Wanted(
+            acceptable=self.active,
+            min_isr=min(minimum, len(partition.replicas)),
+            election=Election.UNCLEAN if unclean else Election.ONLINE,
+        )
+
+    def active(self, node_id: int) -> bool:
+        broker = self._state.image.brokers.get(node_id)
+        return broker is not None and broker.active
+
+    # -- AlterPartition ----------------------------------------------------------------------------------------------
+
+    def alter_partition(self, request: AlterPartitionRequest, api_version: int) -> AlterPartitionResponse:
+        """AlterPartition v2-3: a leader's new in-sync set.
+
+        Errors: STALE_BROKER_EPOCH (top level); UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH,
+        NOT_CONTROLLER (the leader knows more), INVALID_UPDATE_VERSION, INVALID_REQUEST, INELIGIBLE_REPLICA, and
+        NEW_LEADER_ELECTED when the change ended a reassignment and with it the sender's leadership.
+        """
+        sender = self._state.image.brokers.get(request.broker_id)
+        if sender is None or sender.epoch != request.broker_epoch:
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
+        topics = []
+        for wanted in request.topics:
+            topic = self._state.image.topic_by_id(wanted.topic_id)
+            answers = []
+            for data in wanted.partitions:
+                try:
+                    answers.append(self._alter(topic, data, request.broker_id, api_version))
+                except ApiError as error:
+                    log.info("AlterPartition by broker %d refused: %s", request.broker_id, error)
+                    answers.append(
+                        AlterPartitionResponse.PartitionData(
+                            partition_index=data.partition_index,
+                            error_code=error.code,
+                            leader_id=-1,
+                            leader_epoch=-1,
+                            isr=[],
+                            partition_epoch=-1,
+                        )
+                    )
+            topics.append(AlterPartitionResponse.TopicData(topic_id=wanted.topic_id, partitions=answers))
+        return AlterPartitionResponse(error_code=0, topics=topics)
+
+    def _alter(
+        self, topic: TopicImage | None, data: AlterPartitionRequest.PartitionData, sender: int, api_version: int
+    ) -> AlterPartitionResponse.PartitionData:
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        if not 0 <= data.partition_index < len(topic.partitions):
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {data.partition_index}"
+            )
+        partition = topic.partitions[data.partition_index]
+        name = f"{topic.name}-{partition.index}"
+        if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, f"{name}: the epochs of the request are newer than known here")
+        if partition.leader != sender or data.leader_epoch < partition.leader_epoch:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"{name}: broker {sender} does not lead it in this epoch")
+        if data.partition_epoch != partition.partition_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"{name}: partition epoch {data.partition_epoch}, expected {partition.partition_epoch}",
+            )
+        isr = [(s.broker_id, s.broker_epoch) for s in data.new_isr_with_epochs]
+        if api_version < _ALTER_EPOCHS_VERSION:
+            isr = [(node, -1) for node in data.new_isr]
+        nodes = [node for node, _ in isr]
+        if partition.leader not in nodes or any(n not in partition.replicas for n in nodes):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: {nodes} is no in-sync set of {partition.replicas}")
+        for node, epoch in isr:
+            broker = self._state.image.brokers.get(node)
+            if broker is None or not broker.active or epoch not in (-1, broker.epoch):
+                raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"{name}: broker {node} cannot be in sync now")
+        after = changed(partition, replace(self.wanted(topic, partition), isr=nodes))
+        self._state.change_partitions([PartitionChange(topic.name, after)] if after is not partition else [])
+        if after.leader != sender:
+            raise ApiError(ErrorCode.NEW_LEADER_ELECTED, f"{name} is led by {after.leader} now")
+        return AlterPartitionResponse.PartitionData(
+            partition_index=partition.index,
+            error_code=0,
+            leader_id=after.leader,
+            leader_epoch=after.leader_epoch,
+            isr=list(after.isr),
+            partition_epoch=after.partition_epoch,
+        )
+
+    # -- ElectLeaders ------------------------------------------------------------------------------------------------
+
+    def elect_leaders(self, request: ElectLeadersRequest, _: int = 2) -> ElectLeadersResponse:
+        """ElectLeaders v0-2. Errors per partition: UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED,
+        PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE; top level INVALID_REQUEST."""
+        if request.election_type not in (Election.PREFERRED.value, Election.UNCLEAN.value):
+            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
+        election = Election(request.election_type)
+        every = request.topic_partitions is None
+        named = [(t.topic, i) for t in request.topic_partitions or () for i in t.partitions]
+        if every:
+            named = [(t.name, p.index) for t, p in self._partitions(None)]
+        results: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
+        for topic, index in named:
+            try:
+                self.elect(topic, index, election)
+                code, message = ErrorCode.NONE, None
+            except ApiError as error:
+                if every and error.code == ErrorCode.ELECTION_NOT_NEEDED:
+                    continue
+                code, message = error.code, error.message
+            results.setdefault(topic, []).append(
+                ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
+            )
+        return ElectLeadersResponse(
+            error_code=0,
+            replica_election_results=[
+                ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=partitions)
+                for topic, partitions in results.items()
+            ],
+        )
+
+    def elect(self, topic_name: str, index: int, election: Election) -> None:
+        """Raises ApiError with the code of `elect_leaders`."""
+        topic = self._state.image.topics.get(topic_name)
+        partition = self._state.image.partition(topic_name, index)
+        if topic is None or partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic_name}-{index}")
+        if (election is Election.PREFERRED and partition.leader == partition.replicas[0]) or (
+            election is Election.UNCLEAN and partition.leader != NO_LEADER
+        ):
+            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+        after = changed(partition, replace(self.wanted(topic, partition), election=election))
+        if election is Election.PREFERRED and after.leader != partition.replicas[0]:
+            raise ApiError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available for topic partition."
+            )
+        if after.leader == NO_LEADER:
+            raise ApiError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
+            )
+        self._state.change_partitions([PartitionChange(topic_name, after)])
