@@ -58,7 +58,7 @@ def named_bootstrap() -> str | None:
 
 def start_minibroker(log: Path, *arguments: str, command: list[str] | None = None) -> BrokerProcess:
     """Start `minibroker serve --port 0 …` and return once it says where it listens."""
-    argv = [*(command or [sys.executable, "-m", "minibroker.cli"]), "serve", "--port", "0", *arguments]
+    argv = [*(command or [sys.executable, "-m", "minibroker"]), "serve", "--port", "0", *arguments]
     environment = dict(os.environ, PYTHONUNBUFFERED="1")
     path = [str(ROOT), str(ROOT / "protocol"), str(ROOT / "storage"), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(part for part in path if part)

@@ -34,7 +34,7 @@ def test_a_missing_client_is_one_clear_line(
 @pytest.mark.clients
 def test_exactly_once() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "minibroker.cli", "demo", "--records", "500"],
+        [sys.executable, "-m", "minibroker", "demo", "--records", "500"],
         capture_output=True,
         text=True,
         timeout=120,
