@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minibroker_protocol.records import BatchHeader, Buffer, CorruptBatch, crc_ok, decode_records, iter_batches
-from minibroker_protocol.records import parse_control as parse
+from minibroker_protocol.records import BatchHeader, Buffer, decode_records, parse_control
 from minibroker_storage.compaction_rules import Filter, OffsetMap, Transactions
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk
+from minibroker_storage.log_scan import checked
 from minibroker_storage.producer_entry import LastRecord
 from minibroker_storage.recovery import CLEANED_SUFFIX
 from minibroker_storage.segment import MAX_RELATIVE_OFFSET, Segment
@@ -200,37 +200,16 @@ def plan(log: PartitionLog, work: Work, now_ms: int) -> Plan:
     return Plan(log.disk, log.path, log.config, segments, work, log.producers.last_records(), aborted, now_ms)
 
 
-def batches_of(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch with its bytes, checked. Raises CorruptBatch naming file and byte."""
-    position, want = 0, _CHUNK
-    while position < segment.size:
-        chunk = segment.log.pread(min(want, segment.size - position), position)
-        start = position
-        for at, header in iter_batches(chunk):
-            if not crc_ok(chunk, at, header):
-                raise CorruptBatch(
-                    f"{segment.log.path}: batch at byte {start + at} (offset {header.base_offset}) has a wrong checksum"
-                )
-            yield header, memoryview(chunk)[at : at + header.size]
-            position = start + at + header.size
-        if position == start:
-            if len(chunk) < want:
-                raise CorruptBatch(f"{segment.log.path}: no whole batch at byte {position} of {segment.size}")
-            want *= 4
-        else:
-            want = _CHUNK
-
-
 def _index(segment: Segment, first_dirty: int, offsets: OffsetMap, transactions: Transactions, stop: Stop) -> bool:
     """Enters a segment's keys; False when the map is full. Aborted records are not in it."""
-    for header, data in batches_of(segment):
+    for _, header, data in checked(segment.log, segment.size):
         if stop():
             raise Stopped
         if header.last_offset < first_dirty:
             continue
         records = decode_records(data, 0, header, max_bytes=MAX_BATCH_BYTES)
         if header.is_control:
-            transactions.end(header, parse(records[0]) if records else None)
+            transactions.end(header, parse_control(records[0]) if records else None)
         elif not transactions.is_aborted(header):
             for record in records:
                 if (
@@ -258,7 +237,7 @@ def _write_group(group: Sequence[Segment], new: Segment, rules: Filter, result: 
             waiting = 0
 
     for segment in group:
-        for header, data in batches_of(segment):
+        for _, header, data in checked(segment.log, segment.size):
             if stop():
                 raise Stopped
             result.bytes_read += header.size

@@ -226,6 +226,5 @@ def _rebuilt(header: BatchHeader, records: list[Record], horizon: int | None) ->
         delete_horizon_ms=horizon,
         keep_offsets=True,
         last_offset_delta=header.last_offset_delta,
-        max_timestamp=header.max_timestamp if header.log_append_time else None,
     )
     return parse_header(data), data

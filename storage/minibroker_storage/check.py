@@ -1,0 +1,101 @@
+"""Verifies a whole data directory, Kafka's or ours, without changing it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from minibroker_protocol.errors import Malformed
+from minibroker_storage.check_partition import ERROR, NOTICE, Finding, PartitionCheck, Progress, Report
+from minibroker_storage.checkpoints import (
+    CLEANER_OFFSET,
+    HIGH_WATERMARK,
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    decode_offsets,
+)
+from minibroker_storage.disk import Disk, join
+from minibroker_storage.dump import dump
+from minibroker_storage.partition_metadata import FILE_NAME, topic_id_text
+
+__all__ = ["ERROR", "NOTICE", "Finding", "check_directory"]
+
+Offsets = dict[tuple[str, int], int]
+
+CLEAN_FILE = ".kafka_cleanshutdown"
+META_FILE = "meta.properties"
+_CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK, CLEANER_OFFSET)
+_PARTITION_DIR = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
+
+
+def check_directory(disk: Disk, *, progress: Progress = lambda *_: None) -> list[Finding]:
+    """Everything wrong or noteworthy in the directory at the disk's root, in the order it was found.
+
+    `progress` is told after each segment. Raises StorageError when a file cannot be read at all.
+    """
+    findings: list[Finding] = []
+    names = disk.list()
+    clean = CLEAN_FILE in names
+    _meta(disk, names, clean, findings.append)
+    checkpoints = {name: _offsets(disk, name, findings.append) for name in _CHECKPOINTS if name in names}
+    log_starts = checkpoints.get(LOG_START_OFFSET, {})
+    topic_ids: dict[str, tuple[bytes, str]] = {}
+    ends: Offsets = {}
+    for name in names:
+        if not disk.is_dir(name):
+            continue
+        found = _PARTITION_DIR.fullmatch(name)
+        if found is None:
+            findings.append(Finding(name, "not the directory of a partition; not checked", severity=NOTICE))
+            continue
+        topic = found["topic"]
+        key = topic, int(found["partition"])
+        log_start = log_starts.get(key, 0)
+        check = PartitionCheck(disk, name, findings.append, clean=clean, progress=progress, log_start=log_start)
+        check.run()
+        ends[key] = check.end
+        if check.topic_id is not None:
+            known, other = topic_ids.setdefault(topic, (check.topic_id, name))
+            if known != check.topic_id:
+                reason = f"topic id {topic_id_text(check.topic_id)}, {other} has {topic_id_text(known)}"
+                findings.append(Finding(join(name, FILE_NAME), reason))
+    for name, offsets in checkpoints.items():
+        _compare(name, offsets, ends, ERROR if clean else NOTICE, findings.append)
+    return findings
+
+
+def _meta(disk: Disk, names: list[str], clean: bool, report: Report) -> None:
+    if META_FILE not in names:
+        report(Finding(META_FILE, "the file is missing"))
+    else:
+        properties = {row["name"]: row["value"] for row in dump(disk, META_FILE)}
+        for key in ("version", "node.id", "cluster.id"):
+            if key not in properties:
+                report(Finding(META_FILE, f"expected a line {key}=…"))
+    if not clean:
+        report(
+            Finding(CLEAN_FILE, "not shut down cleanly: the logs' ends will be checked when opened", severity=NOTICE)
+        )
+        return
+    try:
+        json.loads(disk.read_bytes(CLEAN_FILE) or b"{}")
+    except ValueError:
+        report(Finding(CLEAN_FILE, "expected JSON", 0))
+
+
+def _offsets(disk: Disk, name: str, report: Report) -> Offsets:
+    try:
+        return decode_offsets(disk.read_bytes(name), name)
+    except Malformed as error:
+        report(Finding(name, str(error)))
+        return {}
+
+
+def _compare(name: str, offsets: Offsets, ends: Offsets, severity: str, report: Report) -> None:
+    """No checkpoint may lie past the end of its log; after a crash that is only worth a notice."""
+    for (topic, partition), offset in offsets.items():
+        end = ends.get((topic, partition))
+        if end is None:
+            report(Finding(name, f"{topic}-{partition} has no directory", severity=NOTICE))
+        elif offset > end:
+            report(Finding(name, f"{topic}-{partition} ends at {end}", offset=offset, severity=severity))

@@ -1,0 +1,374 @@
+"""The tools that print and verify files, on what a real Kafka wrote and on what was broken in it."""
+
+import io
+import json
+import re
+import tarfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from logs import append, batch, end_transaction, open_log
+
+from minibroker_storage.check import ERROR, NOTICE, Finding, check_directory
+from minibroker_storage.disk import Disk
+from minibroker_storage.dump import as_json, as_text, dump, shown
+from minibroker_storage.file_errors import MalformedFile
+from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.os_disk import OsDisk
+from minibroker_storage.producer_rules import ProducerRules
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1" / "directory"
+MANIFEST: dict[str, Any] = json.loads((GOLDEN / "manifest.json").read_text())
+
+
+@cache
+def files(archive: str = "clean") -> dict[str, bytes]:
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO((GOLDEN / f"{archive}.tar.gz").read_bytes())) as tar:
+        for member in tar.getmembers():
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is not None:
+                found[member.name.removeprefix("./")] = content.read()
+    return found
+
+
+def kafka(*partitions: str, archive: str = "clean") -> MemoryDisk:
+    """What Kafka wrote: everything, or some partitions and the files beside them."""
+    disk = MemoryDisk()
+    for name, content in files(archive).items():
+        folder = name.rpartition("/")[0]
+        if not partitions or not folder or folder in partitions:
+            disk.make_dir(folder)
+            disk.write_atomic(name, content)
+    return disk
+
+
+def rows(disk: Disk, path: str, **more: Any) -> list[dict[str, Any]]:
+    return list(dump(disk, path, **more))
+
+
+LOG = f"{0:020d}.log"
+
+
+# Dump
+
+
+def test_every_file_of_kafka_is_printed_without_an_error() -> None:
+    disk = kafka()
+    printed = 0
+    for name in files():
+        if name.endswith("bootstrap.checkpoint"):
+            continue
+        for row in dump(disk, name, records=True):
+            assert row["kind"] != "error", (name, row)
+            assert json.loads(as_json(row)) == row
+            assert "\n" not in as_text(row)
+            printed += 1
+    assert printed > 3000
+
+
+@pytest.mark.parametrize("partition", sorted(MANIFEST["clean"]))
+def test_records_of_a_partition_are_counted_as_kafka_did(partition: str) -> None:
+    disk = kafka(partition)
+    expected = MANIFEST["clean"][partition]
+    names = [name for name in files() if name.startswith(partition + "/") and name.endswith(".log")]
+    found = [row for name in sorted(names) for row in dump(disk, name, records=True)]
+    counted = [r for r in found if r["kind"] == "record" and r["offset"] >= expected["log_start_offset"]]
+    assert len(counted) == expected["records_read_uncommitted"]
+    assert all(row["valid"] for row in found if row["kind"] == "batch")
+
+
+def test_a_batch_and_its_records_in_full() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, batch(b"x", b"\xff", pid=7, seq=3, txn=True))
+    end_transaction(log, 7, commit=False, coordinator_epoch=4)
+    data, first, second, marker, control = rows(disk, f"t-0/{LOG}", records=True)
+    assert (data["base_offset"], data["last_offset"], data["count"], data["position"]) == (0, 1, 2, 0)
+    assert (data["producer_id"], data["producer_epoch"], data["base_sequence"], data["last_sequence"]) == (7, 0, 3, 4)
+    assert (data["is_transactional"], data["is_control"], data["compression"]) == (True, False, "none")
+    assert (first["offset"], first["sequence"], first["key"], first["value"]) == (0, 3, "k0", "x")
+    assert second["value"] == {"hex": "ff"}
+    assert marker["is_control"]
+    assert marker["position"] == data["size"]
+    assert (control["type"], control["coordinator_epoch"]) == ("ABORT", 4)
+
+
+def test_coordinators_records_are_readable() -> None:
+    disk = kafka("__transaction_state-0", "__consumer_offsets-1")
+    states = [r for r in dump(disk, f"__transaction_state-0/{LOG}", records=True) if r["kind"] == "record"]
+    assert states[0]["type"] == "TransactionLog"
+    assert states[0]["key"] == {"transactional_id": "roll-2"}
+    assert states[0]["value"]["producer_id"] == 15
+    offsets = [r for r in dump(disk, f"__consumer_offsets-1/{LOG}", records=True) if r["kind"] == "record"]
+    assert offsets[0]["key"] == {"group": "g-java-txn", "topic": "codec-none", "partition": 0}
+    assert offsets[0]["value"]["offset"] == 10
+    raw = [r for r in dump(disk, f"__transaction_state-0/{LOG}", records=True, topic="other") if r["kind"] == "record"]
+    assert raw[0]["key"] == "\0\0\0\6roll-2"
+
+
+def test_small_files() -> None:
+    disk = kafka("rolled-0", "open-0")
+    assert rows(disk, "rolled-0/leader-epoch-checkpoint")[0] == {"kind": "leader_epoch", "epoch": 0, "start_offset": 0}
+    metadata = rows(disk, "rolled-0/partition.metadata")
+    assert len(metadata[0]["topic_id"]) == 22
+    names = {row["name"] for row in rows(disk, "meta.properties")}
+    assert {"version", "node.id", "cluster.id", "directory.id"} <= names
+    assert rows(disk, ".kafka_cleanshutdown")[0]["content"]["version"] == 0
+    open_producer = [r for r in rows(disk, f"open-0/{5:020d}.snapshot") if r["current_txn_first_offset"] >= 0]
+    assert open_producer[0]["current_txn_first_offset"] == 2
+    aborted = MANIFEST["clean"]["rolled-0"]["aborted_index"]
+    first = {key: value for key, value in aborted[0].items() if key != "segment"}
+    assert rows(disk, f"rolled-0/{0:020d}.txnindex") == [{"kind": "aborted_txn", **first}]
+
+
+def test_indexes_without_the_room_allocated_ahead() -> None:
+    disk = MemoryDisk()
+    disk.make_dir("t-0")
+    entry = (5).to_bytes(4) + (900).to_bytes(4)
+    disk.write_atomic(f"t-0/{100:020d}.index", entry + bytes(80))
+    disk.write_atomic(f"t-0/{100:020d}.timeindex", (7).to_bytes(8) + (5).to_bytes(4) + bytes(120))
+    assert rows(disk, f"t-0/{100:020d}.index") == [{"kind": "offset_index", "offset": 105, "position": 900}]
+    assert rows(disk, f"t-0/{100:020d}.timeindex") == [{"kind": "time_index", "timestamp": 7, "offset": 105}]
+
+
+def test_the_side_file_of_a_snapshot() -> None:
+    disk = MemoryDisk()
+    rules = ProducerRules(snapshot_all_batches=True)
+    log = open_log(disk, rules=rules)
+    append(log, batch(b"x", pid=7, seq=0))
+    append(log, batch(b"x", b"y", pid=7, seq=1))
+    log.close()
+    (row,) = rows(disk, f"t-0/{3:020d}.remembered")
+    assert row["batches"] == [[0, 0, 0, 0], [1, 2, 1, 2]]
+    (snapshot,) = rows(disk, f"t-0/{3:020d}.snapshot")
+    assert (snapshot["first_sequence"], snapshot["last_sequence"]) == (1, 2)
+    disk.write_atomic(f"t-0/{3:020d}.remembered", b"?")
+    assert rows(disk, f"t-0/{3:020d}.remembered")[0]["kind"] == "error"
+
+
+def test_a_broken_log_is_printed_up_to_the_break() -> None:
+    disk = kafka("txn-a-0")
+    name = f"txn-a-0/{LOG}"
+    whole = rows(disk, name)
+    disk.write_atomic(name, disk.read_bytes(name)[:-1])
+    cut = rows(disk, name)
+    assert cut[:-1] == whole[:-1]
+    assert cut[-1]["kind"] == "error"
+    assert f"at byte {whole[-1]['position']}" in cut[-1]["message"]
+    data = bytearray(files()[name])
+    data[whole[1]["position"] + 40] ^= 1
+    disk.write_atomic(name, bytes(data))
+    assert [row["valid"] for row in rows(disk, name)] == [n != 1 for n in range(len(whole))]
+
+
+def test_names_that_say_nothing() -> None:
+    with pytest.raises(MalformedFile, match="expected a name ending in"):
+        rows(MemoryDisk(), "t-0/readme.txt")
+    disk = MemoryDisk()
+    disk.make_dir("t-0")
+    disk.write_atomic("t-0/x.index", b"")
+    (row,) = rows(disk, "t-0/x.index")
+    assert row["kind"] == "error"
+    assert "20 digits" in row["message"]
+
+
+def test_a_name_of_a_compaction_is_read_as_what_it_will_be() -> None:
+    disk = kafka("txn-a-0")
+    disk.rename(f"txn-a-0/{LOG}", f"txn-a-0/{LOG}.swap")
+    assert rows(disk, f"txn-a-0/{LOG}.swap")[0]["kind"] == "batch"
+
+
+def test_text_of_a_row() -> None:
+    assert as_text({"kind": "x", "a": 1, "b": "plain", "c": "with space", "d": None, "e": [1]}) == (
+        'x a: 1 b: plain c: "with space" d: null e: [1]'
+    )
+    assert shown(None) is None
+
+
+def test_files_on_the_real_disk(tmp_path: Path) -> None:
+    (tmp_path / "partition.metadata").write_bytes(files()["txn-a-0/partition.metadata"])
+    assert rows(OsDisk(str(tmp_path)), "partition.metadata")[0]["kind"] == "partition_metadata"
+
+
+# Check
+
+
+def errors(disk: Disk) -> list[Finding]:
+    return [finding for finding in check_directory(disk) if finding.severity == ERROR]
+
+
+def test_what_kafka_closed_is_right() -> None:
+    told: list[tuple[str, int, int]] = []
+    found = check_directory(kafka(), progress=lambda *args: told.append(args))
+    assert {(f.path, f.severity) for f in found} == {
+        (f"compacted-0/{LOG}", NOTICE),
+        (f"compacted-1/{LOG}", NOTICE),
+    }, "compaction leaves gaps"
+    assert (
+        "rolled-0",
+        *2 * (sum(len(v) for k, v in files().items() if k.startswith("rolled-0/") and k.endswith(".log")),),
+    ) in told
+
+
+def test_what_kafka_left_at_a_kill_is_worth_notices_only() -> None:
+    disk = kafka(archive="killed")
+    assert errors(disk) == []
+    name = next(name for name in files("killed") if name.endswith(".log") and len(files("killed")[name]) > 100)
+    disk.write_atomic(name, disk.read_bytes(name)[:-1])
+    torn = [f for f in check_directory(disk) if f.path == name]
+    assert torn[0].severity == NOTICE
+
+
+def test_our_own_directory_is_right() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for n in range(20):
+        append(log, batch(b"x" * 500, pid=7, seq=n, txn=n % 4 > 1))
+        if n % 4 == 3:
+            end_transaction(log, 7, commit=n % 8 == 7)
+        if n % 10 == 9:
+            log.roll(0)
+    log.close()
+    found = [f for f in check_directory(disk) if f.path.startswith("t-0")]
+    assert found == []
+
+
+#: Bytes that only other files could contradict, or that are blank space.
+UNKNOWABLE = {"partition.metadata": range(21, 43), "leader-epoch-checkpoint": range(6, 99)}
+
+
+@pytest.mark.parametrize("partition", ["txn-a-0", "open-0"])
+def test_any_flipped_bit_is_found(partition: str) -> None:
+    disk = kafka(partition)
+    assert errors(disk) == []
+    names = [name for name in files() if name.startswith(partition + "/")]
+    tried = 0
+    for name in names:
+        content = files()[name]
+        for position in range(tried % 5, len(content), 5):
+            if position in UNKNOWABLE.get(name.rpartition("/")[2], ()):
+                continue
+            broken = bytearray(content)
+            broken[position] ^= 1 << position % 8
+            disk.write_atomic(name, bytes(broken))
+            assert errors(disk), f"{name}, byte {position}"
+            tried += 1
+        disk.write_atomic(name, content)
+    assert tried > 50
+
+
+def only(disk: Disk) -> Finding:
+    (finding,) = errors(disk)
+    assert str(finding).startswith(f"error: {finding.path}")
+    return finding
+
+
+def test_a_wrong_checksum_names_file_byte_and_offset() -> None:
+    disk = kafka("codec-none-0")
+    name = f"codec-none-0/{LOG}"
+    second = rows(disk, name)[1]
+    data = bytearray(disk.read_bytes(name))
+    data[second["position"] + 70] ^= 1
+    disk.write_atomic(name, bytes(data))
+    finding = only(disk)
+    assert (finding.path, finding.position, finding.offset) == (name, second["position"], second["base_offset"])
+    assert "checksum" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("partition.metadata", b"version: 9\n", "version"),
+        ("leader-epoch-checkpoint", b"0\n1\n7 0\n", "leader epoch"),
+        ("leader-epoch-checkpoint", b"0\n2\n0 0\n9 999\n", "after the log's end"),
+        (f"{0:020d}.index", (1).to_bytes(4) + (1).to_bytes(4), "no batch begins at byte 1"),
+        (f"{0:020d}.index", bytes([0, 0, 0, 9]), "8"),
+        (f"{0:020d}.timeindex", (5).to_bytes(8) + (1).to_bytes(4), "ends at this offset|largest"),
+        (f"{0:020d}.txnindex", bytes(2) + b"".join(n.to_bytes(8) for n in (9, 1, 2, 3)), "no marker of producer 9"),
+        (f"{999:020d}.snapshot", bytes.fromhex("000148674bc700000000"), "after the log's end"),
+        (f"{7:020d}.index", b"", "index of no log"),
+    ],
+)
+def test_small_files_that_contradict_the_log(name: str, content: bytes, reason: str) -> None:
+    disk = kafka("plain-0")
+    disk.write_atomic(f"plain-0/{name}", content)
+    found = errors(disk)
+    assert found
+    assert all(finding.path == f"plain-0/{name}" or "leader epoch" in finding.message for finding in found)
+    assert any(re.search(reason, finding.message) for finding in found), found
+
+
+def test_a_snapshot_that_is_not_what_the_log_says() -> None:
+    disk = kafka("rolled-0")
+    name = f"rolled-0/{46:020d}.snapshot"
+    disk.write_atomic(name, disk.read_bytes(f"rolled-0/{23:020d}.snapshot"))
+    found = errors(disk)
+    assert {finding.path for finding in found} == {name}
+    assert "last sequence" in found[0].message
+
+
+def test_an_abort_the_index_does_not_list() -> None:
+    disk = kafka("rolled-0")
+    disk.remove(f"rolled-0/{0:020d}.txnindex")
+    assert "abort index lacks" in only(disk).message
+
+
+def test_a_missing_segment_and_segments_that_overlap() -> None:
+    disk = kafka("rolled-0")
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        disk.remove(f"rolled-0/{23:020d}{suffix}")
+    assert any("a segment is missing" in finding.message for finding in check_directory(disk))
+    disk = kafka("rolled-0")
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        disk.write_atomic(f"rolled-0/{30:020d}{suffix}", disk.read_bytes(f"rolled-0/{23:020d}{suffix}"))
+    assert any("begins at 30, the segment before it ends at 46" in finding.message for finding in errors(disk))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_checkpoints_past_the_end(clean: bool) -> None:
+    disk = kafka("plain-0")
+    for name in ("log-start-offset-checkpoint", "cleaner-offset-checkpoint"):
+        disk.write_atomic(name, b"")
+    disk.write_atomic("recovery-point-offset-checkpoint", b"0\n1\nplain 0 51\n")
+    disk.write_atomic("replication-offset-checkpoint", b"0\n2\nplain 0 50\ngone 3 1\n")
+    if not clean:
+        disk.remove(".kafka_cleanshutdown")
+    found = {(f.path, f.severity): f.message for f in check_directory(disk)}
+    assert found["recovery-point-offset-checkpoint", ERROR if clean else NOTICE] == "plain-0 ends at 50"
+    assert found["replication-offset-checkpoint", NOTICE] == "gone-3 has no directory"
+    disk.write_atomic("replication-offset-checkpoint", b"x")
+    assert any(f.path == "replication-offset-checkpoint" for f in errors(disk))
+
+
+def test_identity() -> None:
+    disk = kafka("txn-a-0", "txn-a-1")
+    disk.write_atomic("txn-a-1/partition.metadata", disk.read_bytes("txn-a-1/partition.metadata")[:-2] + b"AA")
+    assert "txn-a-0 has" in only(disk).message
+    disk = kafka("txn-a-0")
+    disk.write_atomic("meta.properties", b"version=1\n")
+    assert {f.message for f in errors(disk)} == {"expected a line node.id=…", "expected a line cluster.id=…"}
+    disk.remove("meta.properties")
+    assert only(disk).message == "the file is missing"
+
+
+def test_leftovers_are_named() -> None:
+    disk = kafka("txn-a-0")
+    disk.write_atomic(f"txn-a-0/{LOG}.deleted", b"")
+    disk.make_dir("txn-b-0.abc-delete")
+    disk.make_dir("empty-0")
+    disk.remove(f"txn-a-0/{0:020d}.index")
+    found = {f.path: f for f in check_directory(disk) if f.severity == NOTICE and "has no directory" not in f.message}
+    assert found.keys() >= {f"txn-a-0/{LOG}.deleted", "txn-b-0.abc-delete", "empty-0", f"txn-a-0/{0:020d}.index"}
+    assert errors(disk) == []
+
+
+def test_nothing_is_changed() -> None:
+    disk = kafka("txn-a-0")
+    check_directory(disk)
+    for name, content in files().items():
+        if name.startswith("txn-a-0/"):
+            assert disk.read_bytes(name) == content
+    assert sorted(disk.list("txn-a-0")) == sorted(n.rpartition("/")[2] for n in files() if n.startswith("txn-a-0/"))
