@@ -4,6 +4,7 @@ import io
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -46,7 +47,9 @@ class Compacted:
 
     def put(self, *pairs: Pair, pid: int = -1, txn: bool = False, codec: int = 0) -> int:
         sequence = self.sequences.get(pid, 0)
-        producer = {"producer_id": pid, "producer_epoch": 0, "base_sequence": sequence} if pid >= 0 else {}
+        producer: dict[str, Any] = {}
+        if pid >= 0:
+            producer = {"producer_id": pid, "producer_epoch": 0, "base_sequence": sequence}
         data = build_batch(records(*pairs), transactional=txn, compression=codec, **producer)
         self.sequences[pid] = sequence + len(pairs)
         return append(self.log, data).base_offset
@@ -91,7 +94,7 @@ class Compacted:
 
 
 def text(data: object) -> str | None:
-    return None if data is None else bytes(data).decode()  # type: ignore[call-overload,no-any-return]
+    return None if data is None else bytes(data).decode()  # type: ignore[call-overload]
 
 
 # Records

@@ -379,12 +379,16 @@ def test_emptied_and_foreign_control_batches_change_nothing() -> None:
 def test_first_unstable_offset_waits_for_the_marker_to_be_replicated() -> None:
     partition = Partition()
     producers = partition.producers
-    assert producers.first_unstable_offset is None
+
+    def firsts() -> tuple[int | None, int | None]:
+        return producers.first_unstable_offset, producers.first_undecided_offset
+
+    assert firsts() == (None, None)
     open_txn(partition, pid=1)
     open_txn(partition, pid=2)
-    assert (producers.first_unstable_offset, producers.first_undecided_offset) == (0, 0)
+    assert firsts() == (0, 0)
     partition.mark(pid=1)
-    assert (producers.first_unstable_offset, producers.first_undecided_offset) == (0, 1)
+    assert firsts() == (0, 1)
     assert not producers.on_high_watermark(2), "the marker at 2 is not below 2"
     assert producers.first_unstable_offset == 0
     assert producers.on_high_watermark(3)
