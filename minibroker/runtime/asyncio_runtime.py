@@ -21,10 +21,19 @@ def new_event_loop(*, uvloop: bool = True) -> asyncio.AbstractEventLoop:
 
 
 class LoopTimers:
-    """`Timers` on real time; callbacks run on the loop's thread."""
+    """`Timers` on real time; callbacks run on the loop's thread, and not at all after `close`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._closed = False
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
-        return self._loop.call_later(delay_ms / 1000, callback)
+        return self._loop.call_later(delay_ms / 1000, self._fire, callback)
+
+    def _fire(self, callback: Callable[[], None]) -> None:
+        if not self._closed:
+            callback()
+
+    def close(self) -> None:
+        """Let no timer fire any more: a wait that ends after its broker was closed would open its logs again."""
+        self._closed = True

@@ -50,7 +50,7 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise ListenError(error.errno, _reason(error, host, port)) from None
+        raise ListenError(_reason(error, host, port)) from None
     return listener
 
 
@@ -58,7 +58,7 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise ListenError(error.errno, f"host {host!r} has no address: {error.strerror or error}") from None
+        raise ListenError(f"host {host!r} has no address: {error.strerror or error}") from None
     # localhost is often both; clients that try 127.0.0.1 first are the rule.
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     family, _, _, _, address = found[0]

@@ -48,6 +48,7 @@ class Service:
         self._places: Places | None = None
         self._edge: Edge | None = None
         self._executor: ThreadExecutor | None = None
+        self._timers: LoopTimers | None = None
         self._watchdog: LoopWatchdog | None = None
 
     async def start(self) -> None:
@@ -80,7 +81,7 @@ class Service:
 
         assert self._places is not None
         assert self._executor is not None
-        timers = LoopTimers(loop)
+        self._timers = timers = LoopTimers(loop)
         nodes = [
             Node(
                 node_id=place.node_id,
@@ -152,6 +153,8 @@ class Service:
         for listener in self._listeners:
             listener.close()
         self._listeners = []
+        if self._timers is not None:
+            self._timers.close()
         cluster, self.cluster = self.cluster, None
         if cluster is not None:
             with _logged("closing the brokers"):

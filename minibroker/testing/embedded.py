@@ -1,0 +1,159 @@
+"""`Minibroker`: a broker inside a program or test."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Protocol
+
+from minibroker.server.options import DEFAULT_HOST, Options, make_options
+
+
+class Runner(Protocol):
+    """Something that runs a broker elsewhere; both results arrive on another thread."""
+
+    def start(self) -> Future[str]:
+        """Holds the bootstrap servers once the broker serves."""
+        ...
+
+    def stop(self) -> Future[None]:
+        """Done once nothing of the broker is left but threads that are about to end; `join` waits for those."""
+        ...
+
+    def join(self) -> None: ...
+
+
+class Minibroker:
+    """A Kafka-protocol broker, or several, for as long as a ``with`` or ``async with`` block lasts.
+
+    brokers: how many. port: of the first one, 0 for free ones; ports: one for each. topics: name → partitions, made at
+    start. data_dir: kept, and locked while in use; without it everything is gone at the end, from memory (`ephemeral`)
+    or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. config: settings under
+    Kafka's names. process: run in a child process, which ends with this one however that ends, instead of a thread.
+
+    Raises ConfigError for what makes no sense, when constructed; StartError when it cannot start.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        host: str = DEFAULT_HOST,
+        port: int = 0,
+        ports: Sequence[int] | None = None,
+        topics: Mapping[str, int] | None = None,
+        data_dir: str | None = None,
+        ephemeral: bool = False,
+        semantics: str = "kafka",
+        transaction_version: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        process: bool = False,
+    ) -> None:
+        self._options = make_options(
+            host=host,
+            brokers=brokers,
+            port=port,
+            ports=ports,
+            data_dir=None if data_dir is None else str(data_dir),
+            ephemeral=ephemeral,
+            semantics=semantics,
+            transaction_version=transaction_version,
+            topics=topics,
+            config=config,
+        )
+        self._process = process
+        self._runner: Runner | None = None
+        self._bootstrap_servers = ""
+        # Says at once what the settings have wrong, not only when started.
+        _check(self._options)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``HOST:PORT[,HOST:PORT…]`` of a running broker; RuntimeError when it does not run."""
+        if not self._bootstrap_servers:
+            raise RuntimeError("the broker is not running: use it in a with block, or call start()")
+        return self._bootstrap_servers
+
+    # -- from ordinary code --------------------------------------------------------------------------------------------
+
+    def start(self) -> Minibroker:
+        """Start, and return once every port is served."""
+        self._started(self._launch().result())
+        return self
+
+    def stop(self) -> None:
+        """Stop, and return once no thread, socket, file or temporary directory is left. Harmless when stopped."""
+        runner = self._release()
+        if runner is not None:
+            try:
+                runner.stop().result()
+            finally:
+                runner.join()
+
+    def __enter__(self) -> Minibroker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- from coroutines -----------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Minibroker:
+        self._started(await asyncio.wrap_future(self._launch()))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        runner = self._release()
+        if runner is not None:
+            try:
+                await asyncio.shield(asyncio.wrap_future(runner.stop()))
+            finally:
+                runner.join()
+
+    # -- both ----------------------------------------------------------------------------------------------------------
+
+    def _launch(self) -> Future[str]:
+        if self._runner is not None:
+            raise RuntimeError("the broker is running already")
+        self._runner = self._make_runner()
+        # A program that forgets to stop still leaves nothing behind.
+        atexit.register(self.stop)
+        launched = self._runner.start()
+        launched.add_done_callback(self._launched)
+        return launched
+
+    def _make_runner(self) -> Runner:
+        if self._process:
+            from minibroker.testing.in_process import ChildRunner
+
+            return ChildRunner(self._options)
+        from minibroker.testing.in_thread import ThreadRunner
+
+        return ThreadRunner(self._options)
+
+    def _launched(self, launched: Future[str]) -> None:
+        # On the runner's thread. A start that failed has nothing to stop; the next one begins anew.
+        if launched.cancelled() or launched.exception() is not None:
+            self._release()
+
+    def _started(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+
+    def _release(self) -> Runner | None:
+        runner, self._runner = self._runner, None
+        self._bootstrap_servers = ""
+        atexit.unregister(self.stop)
+        return runner
+
+
+def _check(options: Options) -> None:
+    from minibroker.server.service import Service
+
+    Service(options)

@@ -1,0 +1,142 @@
+"""A broker in a child process that ends with its parent, however that ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import IO
+
+from minibroker.logs import get_logger
+from minibroker.server.options import Options
+from minibroker.server.service import StartError
+
+log = get_logger("minibroker.process")
+
+_PREFIX = "bootstrap.servers="
+_STOP_SECONDS = 10.0
+_TAIL_LINES = 20
+
+
+class ChildRunner:
+    """`minibroker serve` with a pipe as its standard input: closing it, or dying, ends the child.
+
+    What the child logs appears in this process's logging under ``minibroker.process``.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._launched: Future[str] = Future()
+        self._stopped: Future[None] = Future()
+        self._child: subprocess.Popen[str] | None = None
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._pump = threading.Thread(target=self._follow_log, name="minibroker-log", daemon=True)
+        self._helpers: list[threading.Thread] = []
+
+    def start(self) -> Future[str]:
+        self._in_background(self._launch)
+        return self._launched
+
+    def stop(self) -> Future[None]:
+        self._in_background(self._end)
+        return self._stopped
+
+    def join(self) -> None:
+        for helper in self._helpers:
+            helper.join()
+        if self._pump.is_alive():
+            self._pump.join()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._child is None else self._child.pid
+
+    def _in_background(self, work: object) -> None:
+        helper = threading.Thread(target=work, name="minibroker-process", daemon=True)  # type: ignore[arg-type]
+        self._helpers.append(helper)
+        helper.start()
+
+    def _launch(self) -> None:
+        try:
+            self._launched.set_result(self._spawn())
+        except BaseException as error:  # handed to whoever waits
+            self._launched.set_exception(error)
+
+    def _spawn(self) -> str:
+        # The child must find the same packages, installed or not.
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+        self._child = child = subprocess.Popen(
+            [sys.executable, "-m", "minibroker.cli", *_arguments(self._options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._pump.start()
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        child.stdout.close()
+        if not line.startswith(_PREFIX):
+            self._wait(child)
+            raise StartError(self._tail[-1].removeprefix("minibroker: ") if self._tail else "the broker did not start")
+        return line.removeprefix(_PREFIX).strip()
+
+    def _end(self) -> None:
+        try:
+            if self._child is not None:
+                self._wait(self._child)
+            self._stopped.set_result(None)
+        except BaseException as error:
+            self._stopped.set_exception(error)
+
+    def _wait(self, child: subprocess.Popen[str]) -> None:
+        assert child.stdin is not None
+        child.stdin.close()
+        try:
+            child.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            log.error("the broker did not end within %s s and is killed", _STOP_SECONDS)
+            child.kill()
+            child.wait()
+        self._pump.join()
+
+    def _follow_log(self) -> None:
+        assert self._child is not None
+        stream: IO[str] | None = self._child.stderr
+        assert stream is not None
+        with stream:
+            for line in stream:
+                text = line.rstrip()
+                self._tail.append(text)
+                log.info("%s", text)
+
+
+def _arguments(options: Options) -> list[str]:
+    """The options as the command line takes them."""
+    ports = ",".join(map(str, options.ports)) if any(options.ports) else "0"
+    arguments = ["serve", "--until-stdin-closes", "--log-level", "warning", "--log-format", "text"]
+    arguments += ["--host", options.host, "--port", ports, "--brokers", str(len(options.ports))]
+    arguments += ["--semantics", options.semantics]
+    if options.data_dir is not None:
+        arguments += ["--data-dir", options.data_dir]
+    if options.ephemeral:
+        arguments.append("--ephemeral")
+    if options.transaction_version is not None:
+        arguments += ["--transaction-version", str(options.transaction_version)]
+    for name, partitions in options.topics.items():
+        arguments += ["--topic", f"{name}:{partitions}"]
+    for name, value in options.config.items():
+        arguments += ["-c", f"{name}={_text(value)}"]
+    return arguments
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)

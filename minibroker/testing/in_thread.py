@@ -1,0 +1,65 @@
+"""A broker whose event loop has a thread of its own in the caller's process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+
+from minibroker.logs import get_logger
+from minibroker.runtime.asyncio_runtime import new_event_loop
+from minibroker.server.options import Options
+from minibroker.server.service import Service
+
+log = get_logger(__name__)
+
+
+class ThreadRunner:
+    """Runs one `Service` on a loop of its own; made for one start and one stop."""
+
+    def __init__(self, options: Options) -> None:
+        self.service = Service(options)
+        self.loop = new_event_loop(uvloop=self.service.settings.bool("minibroker.uvloop"))
+        self._thread = threading.Thread(target=self._run, name="minibroker", daemon=True)
+        self._launched: Future[str] = Future()
+        self._stopped: Future[None] = Future()
+        self._stopping: asyncio.Event | None = None
+
+    def start(self) -> Future[str]:
+        self._thread.start()
+        return self._launched
+
+    def stop(self) -> Future[None]:
+        if self._stopping is not None:
+            self.loop.call_soon_threadsafe(self._stopping.set)
+        return self._stopped
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            self.loop.run_until_complete(self._serve())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        except BaseException as failure:  # handed to whoever waits
+            error = failure
+        finally:
+            self.loop.close()
+        if not self._launched.done():
+            assert error is not None
+            self._launched.set_exception(error)
+            self._stopped.set_result(None)
+        elif error is not None:
+            self._stopped.set_exception(error)
+        else:
+            self._stopped.set_result(None)
+
+    async def _serve(self) -> None:
+        self._stopping = asyncio.Event()
+        await self.service.start()
+        try:
+            self._launched.set_result(self.service.bootstrap_servers)
+            await self._stopping.wait()
+        finally:
+            await self.service.stop()
