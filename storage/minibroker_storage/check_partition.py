@@ -311,7 +311,9 @@ class PartitionCheck:
         if control is None or control.type is not ControlType.ABORT:
             return
         listed = indexes.aborted.get(header.base_offset)
-        if listed is not None and listed.producer_id == header.producer_id:
+        if listed is not None and listed.producer_id != header.producer_id:
+            listed = None
+        if listed is not None:
             del indexes.aborted[header.base_offset]
         if completed is not None:
             self._compare_aborted(AbortedTxn.of(completed), listed, wrong)

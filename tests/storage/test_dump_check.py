@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from logs import append, batch, end_transaction, open_log
+from logs import NOW, append, batch, end_transaction, open_log
 
+from minibroker_protocol.records import Record, build_batch, end_txn_marker, parse_header, patch_offsets, rewrite_header
 from minibroker_storage.check import ERROR, NOTICE, Finding, check_directory
+from minibroker_storage.compaction import compact
+from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk
 from minibroker_storage.dump import as_json, as_text, dump, shown
+from minibroker_storage.dump_decoders import decode_coordinator_record
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk
@@ -352,6 +356,134 @@ def test_identity() -> None:
     assert {f.message for f in errors(disk)} == {"expected a line node.id=…", "expected a line cluster.id=…"}
     disk.remove("meta.properties")
     assert only(disk).message == "the file is missing"
+
+
+def written(*parts: bytes | bytearray, base: int = 0) -> MemoryDisk:
+    """A partition whose log is these bytes and nothing else."""
+    disk = MemoryDisk()
+    disk.make_dir("t-0")
+    disk.write_atomic(f"t-0/{base:020d}.log", b"".join(parts))
+    disk.write_atomic("meta.properties", b"version=1\nnode.id=1\ncluster.id=x\n")
+    disk.write_atomic(".kafka_cleanshutdown", b"")
+    return disk
+
+
+def with_header(data: bytearray, **fields: int) -> bytearray:
+    """The batch with other header fields and a right checksum."""
+    header = parse_header(data)
+    for name, value in fields.items():
+        setattr(header, name, value)
+    rewrite_header(data, 0, header)
+    return data
+
+
+def at(offset: int, data: bytearray) -> bytearray:
+    patch_offsets(data, 0, offset, 0)
+    return data
+
+
+def test_records_that_do_not_add_up_under_a_right_checksum() -> None:
+    assert "records" in only(written(with_header(batch(b"x", b"y"), record_count=3))).message
+    assert "does not fit" in errors(written(with_header(batch(b"x"), last_offset_delta=-1)))[0].message
+
+
+def test_a_batch_that_reaches_into_the_next_segment() -> None:
+    disk = written(batch(b"x", b"y", b"z"))
+    disk.write_atomic(f"t-0/{2:020d}.log", at(2, batch(b"x")))
+    first, *_ = errors(disk)
+    assert first.message == "last offset 2 lies in the next segment, which begins at 2"
+
+
+def test_a_batch_that_its_producers_transaction_forbids() -> None:
+    disk = written(at(0, batch(b"x", pid=7, seq=0, txn=True)), at(1, batch(b"x", pid=7, seq=1)))
+    finding = only(disk)
+    assert (finding.position, finding.offset) == (len(batch(b"x", pid=7)), 1)
+    assert "its transaction is open here since offset 0" in finding.message
+
+
+def index_entry(offset: int, position: int) -> bytes:
+    return offset.to_bytes(4) + position.to_bytes(4)
+
+
+def time_entry(timestamp: int, offset: int) -> bytes:
+    return timestamp.to_bytes(8) + offset.to_bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "reason"),
+    [
+        (".index", index_entry(1, 71) * 2, "must rise"),
+        (".index", index_entry(1, 71) + index_entry(2, 71), "must rise"),
+        (".index", index_entry(0, 71), "entry for offset 0, the batch at byte 71 ends at 1"),
+        (".timeindex", time_entry(5, 0) * 2, "must rise"),
+        (".timeindex", time_entry(5, 1) + time_entry(6, 0), "must rise"),
+        (".timeindex", time_entry(5, 1), "entry says 5 is the largest timestamp up to here, it is 7"),
+    ],
+    ids=["same", "same position", "wrong offset", "same timestamp", "offset falls", "wrong timestamp"],
+)
+def test_index_entries(suffix: str, content: bytes, reason: str) -> None:
+    first, second = at(0, batch(b"x", timestamp=7)), at(1, batch(b"x", timestamp=6))
+    assert len(first) == 71
+    disk = written(first, second)
+    disk.write_atomic(f"t-0/{0:020d}{suffix}", content)
+    assert reason in only(disk).message
+
+
+def aborted_entry(pid: int, first: int, last: int) -> bytes:
+    return bytes(2) + b"".join(n.to_bytes(8) for n in (pid, first, last, last + 1))
+
+
+@pytest.mark.parametrize(("base", "listed", "reasons"), [
+    (0, (7, 0, 1), []),
+    (0, (7, 1, 1), ["the abort index says"]),
+    (0, (8, 0, 1), ["the abort index lacks", "no marker of producer 8"]),
+    (5, (7, 2, 6), []),
+    (5, (7, 5, 6), []),
+    (5, (7, 6, 6), ["the abort index begins at 6, the transaction at 5"]),
+])  # fmt: skip
+def test_abort_index_entries(base: int, listed: tuple[int, int, int], reasons: list[str]) -> None:
+    """Where the log begins later than the topic, a transaction may have begun before what is left of it."""
+    marker = end_txn_marker(producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, timestamp_ms=1)
+    disk = written(at(base, batch(b"x", pid=7, txn=True)), at(base + 1, marker), base=base)
+    disk.write_atomic(f"t-0/{base:020d}.txnindex", aborted_entry(*listed))
+    found = [finding.message for finding in errors(disk)]
+    assert len(found) == len(reasons)
+    assert all(message.startswith(reason) for message, reason in zip(found, reasons, strict=True)), found
+
+
+def test_an_emptied_marker_makes_no_snapshot_wrong() -> None:
+    """The log then knows less of the producer than the snapshot does."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=LogConfig(cleanup_policy=frozenset({"compact"}), delete_retention_ms=0))
+    kept = build_batch(
+        [Record(0, NOW, b"its own key", b"x")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    append(log, kept)
+    end_transaction(log, 7, commit=True)
+    end_transaction(log, 7, 1, commit=True)
+    append(log, batch(b"x", b"y"))
+    append(log, batch(b"x", b"y"))
+    for now in (NOW, NOW + 1):
+        log.roll(now)
+        assert compact(log, 0, now, force=True)
+        append(log, batch(b"x", b"y"))
+    assert any(h.is_control and not h.record_count for _, h in log.segments[0].headers())
+    log.close()
+    assert not [finding for finding in errors(disk) if finding.path.startswith("t-0")]
+
+
+def test_coordinator_records_that_cannot_be_read() -> None:
+    topic = "__transaction_state"
+    for key, value in ((None, None), (b"", None), (b"\0", None), (b"\0\x63", None), (b"\0\0\0\x09x", None)):
+        assert decode_coordinator_record(topic, key, value) is None
+    key = b"\0\0\0\1x"
+    assert decode_coordinator_record(topic, key, b"\0") is None
+    assert decode_coordinator_record(topic, key, b"\0\x63") is None
+    assert decode_coordinator_record(topic, key, None) == {
+        "type": "TransactionLog",
+        "key": {"transactional_id": "x"},
+        "value": None,
+    }
 
 
 def test_leftovers_are_named() -> None:
