@@ -25,7 +25,7 @@ class IndexCorrupt(ValueError):
 class OffsetIndex:
     """Entries (offset, position): the batch with last offset ``offset`` starts at byte ``position``. Both only rise."""
 
-    __slots__ = ("_arrays", "base_offset", "max_entries", "path", "written")
+    __slots__ = ("_arrays", "base_offset", "cut", "max_entries", "path", "written")
 
     def __init__(self, path: str, base_offset: int, max_bytes: int) -> None:
         self.path = path
@@ -33,6 +33,7 @@ class OffsetIndex:
         self.max_entries = max_bytes // OFFSET_ENTRY.size
         self._arrays = (array("i"), array("i"))
         self.written = -1  # entries in the file; -1: no file yet
+        self.cut = False  # the file still holds entries that were truncated
 
     def __len__(self) -> int:
         return len(self._arrays[0])
@@ -80,7 +81,8 @@ class OffsetIndex:
         while keep < len(relative) and relative[keep] < offset - self.base_offset:
             keep += 1
         self._arrays = (relative[:keep], positions[:keep])
-        self.written = min(self.written, keep) if self.written >= 0 else -1
+        if self.written > keep:
+            self.written, self.cut = keep, True
 
     def encode(self, start: int = 0) -> bytes:
         return b"".join(map(OFFSET_ENTRY.pack, *(part[start:] for part in self._arrays)))
@@ -103,7 +105,7 @@ class TimeIndex:
     """Entries (timestamp, offset): no batch up to the one with last offset ``offset`` is younger than ``timestamp``.
     Timestamps rise strictly, offsets do not fall; -1 is never entered."""
 
-    __slots__ = ("_arrays", "base_offset", "max_entries", "path", "written")
+    __slots__ = ("_arrays", "base_offset", "cut", "max_entries", "path", "written")
 
     def __init__(self, path: str, base_offset: int, max_bytes: int) -> None:
         self.path = path
@@ -111,6 +113,7 @@ class TimeIndex:
         self.max_entries = max_bytes // TIME_ENTRY.size
         self._arrays = (array("q"), array("i"))
         self.written = -1
+        self.cut = False
 
     def __len__(self) -> int:
         return len(self._arrays[0])
@@ -147,7 +150,8 @@ class TimeIndex:
         while keep < len(relative) and relative[keep] < offset - self.base_offset:
             keep += 1
         self._arrays = (timestamps[:keep], relative[:keep])
-        self.written = min(self.written, keep) if self.written >= 0 else -1
+        if self.written > keep:
+            self.written, self.cut = keep, True
 
     def encode(self, start: int = 0) -> bytes:
         return b"".join(map(TIME_ENTRY.pack, *(part[start:] for part in self._arrays)))
@@ -183,7 +187,7 @@ def save(disk: Disk, index: OffsetIndex | TimeIndex) -> None:
     """Makes the file hold exactly the index's entries."""
     entry = OFFSET_ENTRY if isinstance(index, OffsetIndex) else TIME_ENTRY
     count = len(index)
-    if index.written == count:
+    if index.written == count and not index.cut:
         return
     file = disk.open(index.path, create=index.written < 0)
     kept = max(index.written, 0)
@@ -192,7 +196,7 @@ def save(disk: Disk, index: OffsetIndex | TimeIndex) -> None:
     if count > kept:
         file.pwrite(index.encode(kept)[: (count - kept) * entry.size], kept * entry.size)
     file.close()
-    index.written = count
+    index.written, index.cut = count, False
 
 
 def remove(disk: Disk, path: str) -> None:

@@ -151,6 +151,8 @@ class Segment:
             except (NotFound, IndexCorrupt):
                 self.rebuild_indexes()
                 assert self._indexes is not None
+                with contextlib.suppress(StorageError):  # they serve from memory, and are made again the next time
+                    self.save_indexes()
                 return self._indexes
             self._indexes = fresh
         return self._indexes

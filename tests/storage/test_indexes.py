@@ -147,6 +147,7 @@ def test_saving_writes_only_what_the_file_lacks() -> None:
     assert disk.read_bytes("i") == index.encode()
     index.truncate_to(110)
     save(disk, index)
+    assert disk.read_bytes("i") == index.encode()
     index.append(120, 500)
     save(disk, index)
     assert disk.read_bytes("i") == index.encode()
