@@ -1,4 +1,4 @@
-"""The two set-up commands of README.md, as a reader would copy them. As a program: print the one asked for (`1`, `2`)."""
+"""The two set-up commands of README.md, as a reader would copy them. As a program: print number 1 or 2."""
 
 from __future__ import annotations
 
