@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / part) for part in ("protocol", "storage", "tests/support")]
 
 from scenarios import SCENARIOS, Figures, use_as_fixture  # noqa: E402
-from targets import KafkaTarget, MinibrokerTarget, Target, commit, end_on_sigterm, machine, memory_mb  # noqa: E402
+from targets import KafkaTarget, MinibrokerTarget, Target, commit, cpu_seconds, end_on_sigterm, machine, memory_mb  # noqa: E402
 from toolchain import Unavailable  # noqa: E402
 
 Series = dict[str, dict[str, list[float]]]
@@ -31,6 +31,7 @@ def measure(target: Target, scenarios: list[str]) -> Figures:
     """All figures of one broker in one round."""
     figures: Figures = {"start until Metadata is answered, s": target.start()}
     try:
+        figures["start, CPU s"] = cpu_seconds(target.pid) or nan
         time.sleep(0.3)
         figures["memory after the start, MB"] = memory_mb(target.pid) or nan
         for name in scenarios:
