@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from minibroker.cluster.log_cleaner import LogCleaner
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import TimerHandle
 from minibroker_protocol.errors import ApiError
@@ -21,17 +22,20 @@ class LogMaintenance:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._timers: dict[str, TimerHandle] = {}
+        self.cleaner = LogCleaner(broker)
 
     def start(self) -> None:
         settings = self._broker.settings
         self._repeat("retention", settings.int("log.retention.check.interval.ms"), self.apply_retention)
         self._repeat("producers", settings.int("producer.id.expiration.check.interval.ms"), self.expire_producers)
+        self._repeat("compaction", settings.int("log.cleaner.backoff.ms"), self.cleaner.clean)
         self._repeat("checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints)
         self._repeat(
             "watermarks", settings.int("replica.high.watermark.checkpoint.interval.ms"), self.write_high_watermarks
         )
 
     def stop(self) -> None:
+        self.cleaner.stop()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

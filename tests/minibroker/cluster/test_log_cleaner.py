@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from memory_cluster import MemoryCluster
+
+from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
+from minibroker_storage.origin import Origin
+
+CONFIG = {
+    "log.cleanup.policy": "compact",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "log.segment.bytes": "1048576",
+}
+
+
+def fill(cluster: MemoryCluster, rounds: int) -> None:
+    """Write the same three keys over and over, each round in a segment of its own."""
+    log = cluster.broker.partition("t", 0).log
+    for round_ in range(rounds):
+        now_ms = cluster.clock.now_ms()
+        batch = build_batch([Record(i, now_ms, b"k%d" % i, b"v%d" % round_, []) for i in range(3)])
+        cluster.broker.partition("t", 0).append(batch, origin=Origin.CLIENT, api_version=9)
+        log.roll(now_ms)
+
+
+def values(cluster: MemoryCluster) -> list[tuple[bytes, bytes]]:
+    log = cluster.broker.partition("t", 0).log
+    found = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        chunk = log.read(offset, 1 << 20, bound=log.log_end_offset).records
+        if not len(chunk):
+            break
+        for position, header in iter_batches(chunk):
+            found += [
+                (bytes(r.key or b""), bytes(r.value or b""))
+                for r in decode_records(chunk, position, header, max_bytes=1 << 20)
+            ]
+            offset = header.next_offset
+    return found
+
+
+def test_a_sweep_compacts_what_is_dirty_and_remembers_how_far() -> None:
+    cluster = MemoryCluster(CONFIG, topics={"t": 1})
+    fill(cluster, 4)
+    assert len(values(cluster)) == 12
+    cluster.timers.advance(1000)
+    assert values(cluster) == [(b"k0", b"v3"), (b"k1", b"v3"), (b"k2", b"v3")]
+    assert cluster.broker.directory.cleaner_offsets[("t", 0)] == 12
+    cluster.stop()
+
+
+def test_a_topic_that_only_deletes_is_left_alone() -> None:
+    cluster = MemoryCluster({**CONFIG, "log.cleanup.policy": "delete"}, topics={"t": 1})
+    fill(cluster, 4)
+    cluster.timers.advance(5000)
+    assert len(values(cluster)) == 12
+    cluster.stop()
+
+
+def test_nothing_is_compacted_while_the_cleaner_is_off() -> None:
+    cluster = MemoryCluster({**CONFIG, "log.cleaner.enable": "false"}, topics={"t": 1})
+    fill(cluster, 4)
+    cluster.timers.advance(5000)
+    assert len(values(cluster)) == 12
+    cluster.stop()
