@@ -187,6 +187,7 @@ def test_end_txn_answers_the_next_epoch_from_version_5_on(cluster: MemoryCluster
         request = EndTxnRequest(transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, committed=True)
         answer = cluster.call(request, EndTxnResponse, version)
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (OK, *following)
+        assert cluster.broker.transactions.describe(ID).epoch == max(epoch, following[1])
 
 
 def test_the_timed_out_code_is_for_clients_only() -> None:

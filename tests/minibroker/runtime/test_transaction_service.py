@@ -8,12 +8,17 @@ import pytest
 from memory_cluster import MemoryCluster
 
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.cluster.partition import Partition
 from minibroker.coordinators.hashing import partition_for
+from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch
+from minibroker.coordinators.transactions.queries import TransactionFilter
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
-from minibroker.runtime.deferred import spawn
+from minibroker.runtime.deferred import Deferred, spawn
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 from minibroker_protocol.records import Record, build_batch, decode_records, end_txn_marker, iter_batches, parse_control
 from minibroker_storage.origin import Origin
 
@@ -171,6 +176,76 @@ def test_a_refused_marker_leaves_the_transaction_prepared_until_a_reload(cluster
     assert _markers(cluster, *T0)[-1] == ("COMMIT", producer.producer_id, 0, 1)
 
 
+class Watched:
+    """The wire, with everything that was sent over it."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._wire = cluster.broker.transport
+        self.markers: list[WriteTxnMarkersRequest.WritableTxnMarker] = []
+
+    def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
+        if isinstance(request, WriteTxnMarkersRequest):
+            self.markers += request.markers
+        return self._wire.send(node_id, request, api_version)
+
+
+@pytest.fixture
+def watched(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    wire = Watched(cluster)
+    monkeypatch.setattr(cluster.broker.transactions.markers, "_transport", wire)
+    return wire
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_marker_says_how_its_epoch_is_to_be_checked(cluster: MemoryCluster, watched: Watched, version: int) -> None:
+    _end(cluster, _begin(cluster, T0), version=version)
+    assert [marker.transaction_version for marker in watched.markers] == [version]
+
+
+@pytest.mark.parametrize(("epoch", "coordinator_epoch"), [(0, 1), (5, 0)], ids=["coordinator-fenced", "epoch"])
+def test_a_refused_marker_is_not_sent_again(
+    cluster: MemoryCluster, watched: Watched, epoch: int, coordinator_epoch: int
+) -> None:
+    producer = _begin(cluster, T0)
+    newer = end_txn_marker(
+        producer_id=producer.producer_id,
+        producer_epoch=epoch,
+        commit=False,
+        coordinator_epoch=coordinator_epoch,
+        timestamp_ms=cluster.clock.now_ms(),
+    )
+    cluster.broker.partition(*T0).append(newer, origin=Origin.COORDINATOR)
+    _end(cluster, producer)
+    cluster.timers.advance(60_000)
+    assert len(watched.markers) == 1
+    assert _entry(cluster).metadata.state is PREPARE_COMMIT
+
+
+def test_a_coordinator_that_lost_its_partition_stops_sending(cluster: MemoryCluster, watched: Watched) -> None:
+    producer = _begin(cluster, T0)
+    partition = cluster.broker.partition(*T0)
+    partition.leader_id = 99
+    _end(cluster, producer)
+    cluster.broker.transactions.resigned(partition_for(ID, 50))
+    partition.leader_id = 1
+    sent = len(watched.markers)
+    cluster.timers.advance(60_000)
+    assert len(watched.markers) == sent
+    assert _markers(cluster, *T0) == []
+
+
+def test_an_election_without_a_resignation_drops_the_markers_of_before(cluster: MemoryCluster) -> None:
+    service = cluster.broker.transactions
+    service.markers.hold()
+    _end(cluster, _begin(cluster, T0))
+    service.markers.hold(lambda _: False)
+    state_partition = cluster.broker.partition(TRANSACTION_STATE_TOPIC, partition_for(ID, 50))
+    state_partition.leader_epoch += 1
+    service.elected(state_partition, state_partition.leader_epoch)
+    assert _markers(cluster, *T0) == [("COMMIT", 0, 0, 1)]
+    assert service.markers.held == []
+
+
 # -- failover ----------------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +320,118 @@ def test_a_closed_service_sweeps_no_more(cluster: MemoryCluster) -> None:
     cluster.broker.transactions.close()
     cluster.clock.advance(10 * TIMEOUT_SWEEP_MS)
     assert _markers(cluster, *T0) == []
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_listed_while_a_shard_is_loaded(cluster: MemoryCluster) -> None:
+    _begin(cluster, T0)
+    service = cluster.broker.transactions
+    assert [name for name, _ in service.list(TransactionFilter())] == [ID]
+    service.host._hosted[7].loading = True
+    with pytest.raises(ApiError) as caught:
+        service.list(TransactionFilter())
+    assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize("name", [None, ID])
+def test_the_first_request_waits_for_a_block_of_producer_ids(cluster: MemoryCluster, name: str | None) -> None:
+    block: Deferred[tuple[int, int]] = Deferred()
+    cluster.broker.producer_ids = ProducerIdBlocks(lambda: block)
+    waiting = spawn(cluster.broker.transactions.init_producer_id(name, 60_000, None))
+    assert not waiting.done
+    block.resolve((5000, 1000))
+    assert waiting.result() == (5000, 0)
+
+
+def _held_replication(monkeypatch: pytest.MonkeyPatch) -> Deferred[None]:
+    """From now on nothing is replicated until the result is resolved."""
+    replicated: Deferred[None] = Deferred()
+    monkeypatch.setattr(Partition, "when_high_watermark", lambda *_: replicated)
+    return replicated
+
+
+def test_state_moves_once_the_record_is_replicated(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = _init(cluster)
+    service = cluster.broker.transactions
+    replicated = _held_replication(monkeypatch)
+    added = service.add_partitions(ID, producer, [T0], transaction_version=0)
+    assert not added.done
+    assert _entry(cluster).metadata.state is EMPTY
+    with pytest.raises(ApiError) as caught:
+        service.add_partitions(ID, producer, [T1], transaction_version=0)
+    assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    with pytest.raises(ApiError) as caught:
+        _init(cluster)
+    assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    replicated.resolve(None)
+    assert added.done
+    assert _entry(cluster).metadata.state is ONGOING
+
+
+def test_leadership_lost_while_a_record_is_on_its_way(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = _init(cluster)
+    replicated = _held_replication(monkeypatch)
+    added = cluster.broker.transactions.add_partitions(ID, producer, [T0], transaction_version=0)
+    cluster.broker.transactions.resigned(partition_for(ID, 50))
+    replicated.resolve(None)
+    with pytest.raises(ApiError) as caught:
+        added.result()
+    assert caught.value.code is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(
+    ("refused_with", "told"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_a_refused_append(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, refused_with: ErrorCode, told: ErrorCode
+) -> None:
+    producer = _init(cluster)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ApiError(refused_with, "refused by the test")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "append", refuse)
+        added = cluster.broker.transactions.add_partitions(ID, producer, [T0], transaction_version=0)
+    with pytest.raises(ApiError) as caught:
+        added.result()
+    assert caught.value.code is told
+    cluster.broker.transactions.add_partitions(ID, producer, [T0], transaction_version=0).result()
+
+
+def test_a_completion_that_cannot_be_logged_is_tried_again(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = cluster.broker.transactions
+    service.markers.hold()
+    _end(cluster, _begin(cluster, T0))
+    append = Partition.append
+
+    def refuse(self: Partition, *args: object, **options: object) -> object:
+        if self.topic == TRANSACTION_STATE_TOPIC:
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "refused by the test")
+        return append(self, *args, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "append", refuse)
+        service.markers.release()
+        cluster.timers.advance(1000)
+        assert _entry(cluster).metadata.state is PREPARE_COMMIT
+        with pytest.raises(ApiError) as caught:
+            _init(cluster)
+        assert caught.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    cluster.timers.advance(1000)
+    assert _entry(cluster).metadata.state is COMPLETE_COMMIT
+    assert len(_markers(cluster, *T0)) == 1
 
 
 # -- offsets -----------------------------------------------------------------------------------------------------------
