@@ -18,7 +18,7 @@ log = get_logger(__name__)
 
 
 class LogCleaner:
-    """Compaction of one broker's logs; `clean` is called every log.cleaner.backoff.ms and goes on while one is dirty."""
+    """Compaction of one broker's logs; `clean` comes every log.cleaner.backoff.ms and goes on while one is dirty."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
