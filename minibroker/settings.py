@@ -200,6 +200,15 @@ class Settings(_Reads):
             broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG] if broker is None else _dynamic_only(broker),
         )
 
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
+        """A snapshot in which `defaults` hold as given at the start, where the user gave nothing."""
+        layers = dict(self._layers)
+        return Settings(
+            {**self._parse(defaults), **layers[ConfigSource.STATIC_BROKER_CONFIG]},
+            cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG],
+            broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG],
+        )
+
     # -- description -------------------------------------------------------------------------------------------------
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:

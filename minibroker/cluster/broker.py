@@ -19,6 +19,7 @@ from minibroker.cluster.metadata import (
     TopicImage,
 )
 from minibroker.cluster.partition import Partition
+from minibroker.cluster.replication import Replication
 from minibroker.cluster.transport import CONTROLLER, Transport, call
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
@@ -48,15 +49,17 @@ _CREATE_TIMEOUT_MS = 30_000
 class Broker:
     """State of one broker; everything slow or random is handed in.
 
-    node_id, settings, semantics, image: what it is and knows. directory: its data directory. clock: the broker clock;
-    timers: real time. transport: the wire to brokers and controller. random: member ids, session ids. log_dir: how the
-    data directory is called in answers; volume_bytes: (total, usable) bytes of its volume, -1 when not known.
+    node_id, epoch, settings, semantics, image: what it is and knows; the epoch is of its registration. directory: its
+    data directory. clock: the broker clock; timers: real time. transport: its end of the wire to brokers and
+    controller. random: member ids, session ids. log_dir: how the data directory is called in answers; volume_bytes:
+    (total, usable) bytes of its volume, -1 when not known.
     """
 
     def __init__(
         self,
         *,
         node_id: int,
+        epoch: int,
         settings: Settings,
         semantics: Semantics,
         image: MetadataImage,
@@ -74,6 +77,7 @@ class Broker:
         from minibroker.runtime.transaction_verifier import TransactionVerifier
 
         self.node_id = node_id
+        self.epoch = epoch
         self._base_settings = settings
         self.settings = settings
         self.semantics = semantics
@@ -91,6 +95,7 @@ class Broker:
         )
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._stored: set[tuple[str, int]] = set(directory.partitions())
+        self.replication = Replication(self)
         self.producer_ids = ProducerIdBlocks(self.allocate_producer_ids)
         self.verifier = TransactionVerifier(self)
         self.transactions = TransactionService(self)
@@ -99,8 +104,13 @@ class Broker:
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Take up every partition of the image; after an unclean end each log is recovered now."""
+    def start(self, *, remove_strays: bool = False) -> None:
+        """Take up every partition of the image; after an unclean end each log is recovered now.
+
+        remove_strays: delete replicas that were taken from this broker, or whose topic was deleted, while it was down.
+        """
+        if remove_strays:
+            self._remove_strays()
         for warning in self.directory.warnings:
             log.warning("%s", warning)
         image, self.image = self.image, replace(self.image, topics={}, topic_names={})
@@ -112,20 +122,43 @@ class Broker:
         self.transactions.start()
         self.groups.start()
         self.maintenance.start()
+        self.replication.start()
 
-    def close(self) -> None:
-        """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written."""
+    def _remove_strays(self) -> None:
+        for topic, index in sorted(self._stored):
+            image, partition = self.image.topics.get(topic), self.image.partition(topic, index)
+            if image is not None and partition is not None and self.node_id in partition.replicas:
+                known = self.directory.topic_id(topic, index)
+                if known in (None, image.topic_id):
+                    continue
+            log.info("removing the stray replica %s-%d", topic, index)
+            self._stored.discard((topic, index))
+            self.directory.disk.remove_tree(self.directory.partition_path(topic, index))
+
+    def _stop(self) -> None:
+        self.replication.stop()
         self.maintenance.stop()
         self.groups.close()
         self.verifier.close()
         self.transactions.close()
+
+    def kill(self) -> None:
+        """The end without notice: nothing is flushed, closed or written; what others keep of it finds it gone."""
+        self._stop()
+        for partition in self._partitions.values():
+            partition.abandon()
+        self.directory.release()
+
+    def close(self) -> None:
+        """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written."""
+        self._stop()
         open_logs = [p.log for p in self._partitions.values() if p.is_open]
         for partition in self._partitions.values():
             try:
                 partition.close()
             except ApiError as error:
                 log.error("closing %s: %s", partition, error)
-        self.directory.close(open_logs, broker_epoch=self.image.offset)
+        self.directory.close(open_logs, broker_epoch=self.epoch)
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 
@@ -159,16 +192,29 @@ class Broker:
 
     def _take_topic(self, old: TopicImage | None, new: TopicImage) -> None:
         for partition in new.partitions:
-            if self.node_id not in partition.replicas:
-                continue
             held = self._partitions.get((new.name, partition.index))
+            if self.node_id not in partition.replicas:
+                if held is not None:
+                    self._drop(held)
+                continue
             if held is None:
                 held = self._new_partition(new, partition)
                 self._partitions[(new.name, partition.index)] = held
-                if held.is_leader:
-                    self._elected(held)
-            elif old is not None and old.configs is not new.configs and held.is_open:
+                self._role_changed(held, was_leader=False)
+                continue
+            if old is not None and old.configs is not new.configs and held.is_open:
                 held.log.update_config(self.settings.log_config(new.configs))
+            was_leader = held.is_leader
+            if held.follow(partition):
+                self._role_changed(held, was_leader=was_leader)
+
+    def _role_changed(self, partition: Partition, *, was_leader: bool) -> None:
+        """Another leader or a new epoch of the same one: coordinators and fetchers go along."""
+        self.replication.role_changed(partition)
+        if partition.is_leader:
+            self._elected(partition)
+        elif was_leader:
+            self._resigned(partition)
 
     def _new_partition(self, topic: TopicImage, partition: PartitionImage) -> Partition:
         key = (topic.name, partition.index)
@@ -177,11 +223,10 @@ class Broker:
             partition.index,
             topic.topic_id,
             broker_id=self.node_id,
-            replicas=partition.replicas,
-            leader_id=partition.leader,
-            leader_epoch=partition.leader_epoch,
+            image=partition,
             open_log=lambda: self._open_log(key, topic.topic_id),
             clock=self.clock,
+            replication=self.replication,
             written=key in self._stored,
         )
 
@@ -212,21 +257,30 @@ class Broker:
         elif partition.topic == CONSUMER_OFFSETS_TOPIC:
             self.groups.elected(partition, partition.leader_epoch)
 
+    def _resigned(self, partition: Partition) -> None:
+        if partition.topic == TRANSACTION_STATE_TOPIC:
+            self.transactions.resigned(partition.index)
+        elif partition.topic == CONSUMER_OFFSETS_TOPIC:
+            self.groups.resigned(partition.index)
+
     def _drop_topic(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
-            partition = self._partitions.pop((topic.name, index), None)
-            if partition is None:
-                continue
-            if topic.name == TRANSACTION_STATE_TOPIC:
-                self.transactions.resigned(index)
-            elif topic.name == CONSUMER_OFFSETS_TOPIC:
-                self.groups.resigned(index)
-            if partition.has_log:
-                self._stored.discard((topic.name, index))
-                path = self.directory.delete_log(partition.log, f"{self.random.getrandbits(128):032x}")
-                self.executor.submit(lambda path=path: self.directory.disk.remove_tree(path))  # type: ignore[misc]
-            partition.dropped()
+            partition = self._partitions.get((topic.name, index))
+            if partition is not None:
+                self._drop(partition)
         self.groups.topic_deleted(topic.name)
+
+    def _drop(self, partition: Partition) -> None:
+        """The topic is deleted, or a reassignment took the replica from this broker."""
+        key = (partition.topic, partition.index)
+        del self._partitions[key]
+        self.replication.forget(partition)
+        self._resigned(partition)
+        if partition.has_log:
+            self._stored.discard(key)
+            path = self.directory.delete_log(partition.log, f"{self.random.getrandbits(128):032x}")
+            self.executor.submit(lambda: self.directory.disk.remove_tree(path))
+        partition.dropped()
 
     # -- what handlers ask -------------------------------------------------------------------------------------------
 
@@ -293,7 +347,7 @@ class Broker:
         response = await call(
             self.transport,
             CONTROLLER,
-            AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.image.offset),
+            AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.epoch),
             0,
             AllocateProducerIdsResponse,
         )

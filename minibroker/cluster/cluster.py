@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from random import Random
+from typing import Protocol
 
 from minibroker.cluster.broker import Broker
-from minibroker.cluster.metadata import BrokerImage
-from minibroker.cluster.transport import CONTROLLER, InProcessTransport
+from minibroker.cluster.internal_topics import replicated_internals
+from minibroker.cluster.metadata import BrokerImage, MetadataImage
+from minibroker.cluster.node import Node
+from minibroker.cluster.operations import Operations
+from minibroker.cluster.transport import CONTROLLER, InProcessNetwork, Network
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import TRANSACTION_VERSION, default_features
 from minibroker.controller.journal import MetadataJournal
@@ -27,36 +31,29 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest
 from minibroker_storage.directory import DataDirectory
 from minibroker_storage.disk import Disk, join
-from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
-from minibroker_storage.partition_metadata import decode_partition_metadata
+
+__all__ = ["BrokerHooks", "Cluster", "Node"]
 
 log = get_logger(__name__)
 
-NO_VOLUME: tuple[int, int] = (-1, -1)
+
+class BrokerHooks(Protocol):
+    """Told when a broker begins and ends to serve, so that its port is opened and closed with it."""
+
+    def started(self, node_id: int, dispatcher: Dispatcher) -> None: ...
+
+    def stopped(self, node_id: int) -> None:
+        """The broker is gone: no connection of its clients may stay open, and none may be accepted."""
+        ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One broker to be: where it is reached (as clients shall be told) and where it keeps its data.
-
-    host: "" or a wildcard address stands for whichever local address a client connected to.
-    """
-
-    node_id: int
-    host: str
-    port: int
-    disk: Disk
-    log_dir: str = ""
-    rack: str | None = None
-    volume_bytes: Callable[[], tuple[int, int]] = lambda: NO_VOLUME
-
-
-class Cluster:
+class Cluster(Operations):
     """All brokers of one process and their controller.
 
     journal_disk: where the controller keeps its journal; with one broker its own data directory.
     transaction_version: level of the feature to finalize; None takes the semantics' for a new cluster and leaves an
-    existing one as it is. topics: name → partitions, created at start when they are missing.
+    existing one as it is. topics: name → partitions, created at start when they are missing. network: what connects
+    the brokers; None keeps all in this process. make_node: a broker to be, for `add_broker`.
     """
 
     def __init__(
@@ -73,15 +70,19 @@ class Cluster:
         transaction_version: int | None = None,
         topics: Mapping[str, int] | None = None,
         holder: str = "",
+        network: Network | None = None,
+        make_node: Callable[[int], Node] | None = None,
     ) -> None:
         if not nodes:
             raise ValueError("a cluster has at least one broker")
-        self.settings = settings
+        self.settings = replicated_internals(settings, len(nodes))
         self.semantics = semantics
         self.clock = clock
-        self.transport = InProcessTransport()
+        self.network: Network = network or InProcessNetwork(timers)
         self.brokers: dict[int, Broker] = {}
-        self._nodes = nodes
+        self.hooks: BrokerHooks | None = None
+        self._nodes = {node.node_id: node for node in nodes}
+        self._make_node = make_node
         self._journal_disk = journal_disk
         self._timers = timers
         self._executor = executor
@@ -91,7 +92,9 @@ class Cluster:
         self._holder = holder
         self._dispatchers: dict[int, Dispatcher] = {}
         self._state: ControllerState | None = None
+        self._controller: Controller | None = None
         self._directories: list[DataDirectory] = []
+        self._cluster_id: str | None = None
 
     def start(self) -> None:
         """Lock and read the data directories, then take up every partition.
@@ -108,45 +111,62 @@ class Cluster:
             raise
 
     def _start(self) -> None:
-        cluster_id: str | None = None
-        for node in self._nodes:
-            directory = DataDirectory.open(
-                node.disk,
-                node_id=node.node_id,
-                make_id=self._new_id,
-                cluster_id=cluster_id,
-                holder=self._holder,
-                version=__version__,
-            )
-            self._directories.append(directory)
-            cluster_id = directory.cluster_id
-        assert cluster_id is not None
+        for node in self._nodes.values():
+            self._directories.append(self._open_directory(node))
+        assert self._cluster_id is not None
         state = ControllerState(
             self.settings,
             MetadataJournal(self._journal_disk),
             Random(self._random.getrandbits(64)),
-            cluster_id=cluster_id,
-            controller_id=self._nodes[0].node_id,
+            cluster_id=self._cluster_id,
+            controller_id=min(self._nodes),
         )
         self._state = state
         level = self._transaction_version
         state.load(default_features(self.semantics.transaction_version if level is None else level))
         if level is not None and state.image.feature(TRANSACTION_VERSION) != level:
             state.set_feature(TRANSACTION_VERSION, level)
-        for node in self._nodes:
-            state.register_broker(BrokerImage(node.node_id, node.host, node.port, node.rack))
+        self._controller = Controller(state)
+        epochs = {}
+        for node in self._nodes.values():
+            epochs[node.node_id] = state.image.offset
+            state.register_broker(BrokerImage(node.node_id, node.host, node.port, node.rack, epoch=state.image.offset))
         self._adopt_topics(state)
-        self.transport.attach(CONTROLLER, Controller(state).handle)
-        for node, directory in zip(self._nodes, self._directories, strict=True):
-            self._add_broker(node, directory, state)
+        # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.
+        self._controller.replication.elect_missing()
+        self.network.attach(CONTROLLER, self._controller.handle)
+        for node, directory in zip(self._nodes.values(), self._directories, strict=True):
+            self._add_broker(node, directory, state, epochs[node.node_id])
         for broker in self.brokers.values():
             broker.start()
-            state.subscribe(broker.on_image)
+        state.subscribe(self._publish)
         self._create_topics(state)
 
-    def _add_broker(self, node: Node, directory: DataDirectory, state: ControllerState) -> None:
+    def _open_directory(self, node: Node) -> DataDirectory:
+        directory = DataDirectory.open(
+            node.disk,
+            node_id=node.node_id,
+            make_id=self._new_id,
+            cluster_id=self._cluster_id,
+            holder=self._holder,
+            version=__version__,
+        )
+        self._cluster_id = directory.cluster_id
+        return directory
+
+    def _publish(self, image: MetadataImage, changed: tuple[str, ...]) -> None:
+        for broker in tuple(self.brokers.values()):
+            self.network.publish(broker.node_id, partial(self._inform, broker, image, changed))
+
+    def _inform(self, broker: Broker, image: MetadataImage, changed: tuple[str, ...]) -> None:
+        # News on their way must not reach a broker that ended meanwhile, nor the one that has its id now.
+        if self.brokers.get(broker.node_id) is broker:
+            broker.on_image(image, changed)
+
+    def _add_broker(self, node: Node, directory: DataDirectory, state: ControllerState, epoch: int) -> Broker:
         broker = Broker(
             node_id=node.node_id,
+            epoch=epoch,
             settings=self.settings,
             semantics=self.semantics,
             image=state.image,
@@ -154,7 +174,7 @@ class Cluster:
             clock=self.clock,
             timers=self._timers,
             executor=self._executor,
-            transport=self.transport,
+            transport=self.network.endpoint(node.node_id),
             random=Random(self._random.getrandbits(64)),
             log_dir=node.log_dir,
             volume_bytes=node.volume_bytes,
@@ -162,18 +182,27 @@ class Cluster:
         self.brokers[node.node_id] = broker
         dispatcher = make_dispatcher(broker)
         self._dispatchers[node.node_id] = dispatcher
-        self.transport.attach(node.node_id, dispatcher.handle)
+        self.network.attach(node.node_id, dispatcher.handle)
+        return broker
 
     def dispatcher(self, node_id: int) -> Dispatcher:
         """What serves the connections of broker `node_id`."""
         return self._dispatchers[node_id]
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every broker of the cluster, running or not."""
+        return tuple(self._nodes.values())
+
     def stop(self) -> None:
         """Close every broker cleanly, then the controller."""
-        for broker in self.brokers.values():
-            self.transport.detach(broker.node_id)
+        brokers, self.brokers = list(self.brokers.values()), {}
+        for broker in brokers:
+            broker.replication.stop()
+        for broker in brokers:
+            self.network.detach(broker.node_id)
             broker.close()
-        self.transport.detach(CONTROLLER)
+        self.network.detach(CONTROLLER)
         if self._state is not None:
             self._state.close()
         self.clock.close()
@@ -209,9 +238,9 @@ class Cluster:
                 if topic in state.image.topics:
                     continue
                 found.setdefault(topic, {}).setdefault(index, []).append(directory.node_id)
-                path = join(directory.partition_path(topic, index), METADATA_FILE)
-                if directory.disk.exists(path):
-                    ids[topic] = decode_partition_metadata(directory.disk.read_bytes(path), path)
+                known = directory.topic_id(topic, index)
+                if known is not None:
+                    ids[topic] = known
                 epochs[topic] = max(epochs.get(topic, 0), _latest_epoch(directory, topic, index))
         for topic, partitions in sorted(found.items()):
             everywhere = tuple(d.node_id for d in self._directories)

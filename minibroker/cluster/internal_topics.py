@@ -44,3 +44,19 @@ def _topic(name: str, count: int, factor: int, configs: dict[str, str]) -> Creat
         assignments=[],
         configs=[CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in configs.items()],
     )
+
+
+_REPLICATED = {
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+}
+"""Kafka's defaults, which a single broker cannot meet."""
+
+
+def replicated_internals(settings: Settings, brokers: int) -> Settings:
+    """The settings of a cluster of `brokers`: internal topics have Kafka's replication as far as there are brokers for
+    it, unless the user said otherwise."""
+    if brokers == 1:
+        return settings
+    return settings.with_defaults({key: min(value, brokers) for key, value in _REPLICATED.items()})

@@ -19,7 +19,7 @@ def _empty() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """epoch: grows with every registration. fenced: registered but not serving; shutting_down: giving its leaders away."""
+    """epoch: grows with every registration. fenced: not serving; shutting_down: it is giving its leaders away."""
 
     node_id: int
     host: str

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from typing import Protocol
 
+from minibroker.cluster.in_sync import InSync
+from minibroker.cluster.metadata import NO_LEADER, PartitionImage
 from minibroker.runtime.clock import Clock
 from minibroker.runtime.deferred import Deferred, resolved
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -14,8 +17,27 @@ from minibroker_storage.producer_state import VerificationGuard
 
 OpenLog = Callable[[], PartitionLog]
 Watcher = Callable[[], None]
+ReplicaWatcher = Callable[[bool], None]
+"""Told that a follower can have news; True when it should be told at once, False when its next answer will do."""
 
 _DONE: Deferred[None] = resolved(None)
+
+
+class ReplicationRules(Protocol):
+    """What a leader must know of its broker to decide who is in sync."""
+
+    @property
+    def tick(self) -> int:
+        """Grows by one every half of replica.lag.time.max.ms."""
+        ...
+
+    def eligible(self, node_id: int) -> bool:
+        """Whether a broker may join an in-sync set: known, serving, not about to stop."""
+        ...
+
+    def propose(self, partition: Partition, isr: frozenset[int]) -> None:
+        """Ask the controller for another in-sync set."""
+        ...
 
 
 class Partition:
@@ -31,14 +53,18 @@ class Partition:
         "_hw_waiters",
         "_log",
         "_open_log",
+        "_replica_watchers",
         "_watchers",
         "_written",
         "broker_id",
+        "in_sync",
         "index",
         "isr",
         "leader_epoch",
         "leader_id",
+        "partition_epoch",
         "replicas",
+        "replication",
         "topic",
         "topic_id",
     )
@@ -50,21 +76,24 @@ class Partition:
         topic_id: bytes,
         *,
         broker_id: int,
-        replicas: tuple[int, ...],
-        leader_id: int,
-        leader_epoch: int,
+        image: PartitionImage,
         open_log: OpenLog,
         clock: Clock,
+        replication: ReplicationRules,
         written: bool = False,
     ) -> None:
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
         self.broker_id = broker_id
-        self.replicas = replicas
-        self.isr = replicas
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
+        self.replicas = image.replicas
+        self.isr = image.isr
+        self.leader_id = image.leader
+        self.leader_epoch = image.leader_epoch
+        self.partition_epoch = image.partition_epoch
+        self.replication = replication
+        #: Followers and in-sync set; None unless this broker leads and there are other replicas.
+        self.in_sync: InSync | None = None
         self._open_log = open_log
         self._clock = clock
         self._written = written
@@ -72,6 +101,9 @@ class Partition:
         self._hw_waiters: list[tuple[int, int, Deferred[None]]] = []
         self._hw_count = 0
         self._watchers: set[Watcher] = set()
+        self._replica_watchers: dict[int, ReplicaWatcher] = {}
+        if self.is_leader:
+            self._lead()
 
     @property
     def log(self) -> PartitionLog:
@@ -123,6 +155,8 @@ class Partition:
         )
         if not info.duplicate:
             self._advance_high_watermark(log)
+            if self._replica_watchers:
+                self._tell_replicas(at_once=True)
         return info
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
@@ -140,16 +174,37 @@ class Partition:
             ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self}: leader epoch {current_leader_epoch} > {self.leader_epoch}"
         )
 
+    @property
+    def min_insync_replicas(self) -> int:
+        """The effective minimum, which is never above the replica count."""
+        return min(self.log.config.min_insync_replicas, len(self.replicas))
+
     def check_min_insync_replicas(self) -> None:
-        """Raises NOT_ENOUGH_REPLICAS when acks=all could not be kept; the minimum is never above the replica count."""
-        in_sync = len(self.isr)
-        if in_sync < len(self.replicas) and in_sync < min(self.log.config.min_insync_replicas, len(self.replicas)):
-            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self} has {in_sync} in-sync replicas")
+        """Raises NOT_ENOUGH_REPLICAS when acks=all could not be kept."""
+        in_sync = self.in_sync
+        if in_sync is not None and len(in_sync.isr) < self.min_insync_replicas:
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{self} has {len(in_sync.isr)} in-sync replicas")
+
+    def check_still_enough_replicas(self) -> None:
+        """Raises NOT_ENOUGH_REPLICAS_AFTER_APPEND when the in-sync set shrank under what is replicated now."""
+        in_sync = self.in_sync
+        if in_sync is not None and len(in_sync.maximal) < self.min_insync_replicas:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{self} has {len(in_sync.maximal)} in-sync replicas"
+            )
 
     def _advance_high_watermark(self, log: PartitionLog) -> None:
-        # With one in-sync replica the high watermark is the log end (durability.md: HW = LEO at once).
-        if len(self.isr) <= 1 and log.update_high_watermark(log.log_end_offset):
+        in_sync = self.in_sync
+        if in_sync is None:
+            # With one replica the high watermark is the log end.
+            if log.update_high_watermark(log.log_end_offset):
+                self._wake()
+            return
+        rules = self.replication
+        offset = in_sync.high_watermark(log.log_end_offset, self.min_insync_replicas, rules.tick, rules.eligible)
+        if offset is not None and offset >= log.high_watermark and log.update_high_watermark(offset):
             self._wake()
+            self._tell_replicas(at_once=False)
 
     def when_high_watermark(self, offset: int) -> Deferred[None]:
         """Resolved once the high watermark is at or past `offset`."""
@@ -171,30 +226,202 @@ class Partition:
         """Wake everyone who watches: role, log start or configuration changed."""
         for watcher in tuple(self._watchers):
             watcher()
+        self._tell_replicas(at_once=True)
+
+    def _tell_replicas(self, *, at_once: bool) -> None:
+        for tell in tuple(self._replica_watchers.values()):
+            tell(at_once)
 
     def _wake(self) -> None:
         if self._hw_waiters:
             high_watermark = self.log.high_watermark
             while self._hw_waiters and self._hw_waiters[0][0] <= high_watermark:
                 heapq.heappop(self._hw_waiters)[2].resolve(None)
-        if self._watchers:
+        for watcher in tuple(self._watchers):
+            watcher()
+
+    # -- roles -------------------------------------------------------------------------------------------------------
+
+    def follow(self, image: PartitionImage) -> bool:
+        """Take over what the controller says; True when the leader or its epoch changed."""
+        if image.partition_epoch <= self.partition_epoch:
+            return False  # known; a confirmed in-sync set can come here before the image that tells of it
+        was_leader, epoch = self.is_leader, self.leader_epoch
+        self.replicas, self.isr, self.partition_epoch = image.replicas, image.isr, image.partition_epoch
+        self.leader_id, self.leader_epoch = image.leader, image.leader_epoch
+        elected = self.is_leader and (not was_leader or image.leader_epoch != epoch)
+        if elected:
+            self._lead()
+            if self._log is not None:
+                self._log.assign_leader_epoch(self.leader_epoch)
+        elif self.is_leader:
+            self._follow_in_sync(image.isr)
+        if was_leader and not self.is_leader:
+            self._resign(f"{self} is led by broker {self.leader_id} now")
+        elif self.is_leader and self._log is not None:
+            self._advance_high_watermark(self._log)
+        changed = image.leader_epoch != epoch
+        if changed:
             self.notify()
+        return changed
+
+    def _lead(self) -> None:
+        self.in_sync = None
+        if len(self.replicas) > 1:
+            self.in_sync = InSync(self.broker_id, self.replicas, self.isr, self.replication.tick)
+
+    def _follow_in_sync(self, isr: tuple[int, ...]) -> None:
+        if self.in_sync is None:
+            self._lead()
+            return
+        self.in_sync.set_replicas(self.replicas)
+        self.in_sync.isr = frozenset(isr)
+        self.in_sync.proposed = None
+        if len(self.replicas) == 1:
+            self.in_sync = None
+
+    def _resign(self, reason: str) -> None:
+        self.in_sync = None
+        waiters, self._hw_waiters = self._hw_waiters, []
+        for _, _, waiter in waiters:
+            waiter.fail(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason))
+
+    # -- as leader of followers --------------------------------------------------------------------------------------
+
+    def watch_replica(self, node_id: int, watcher: ReplicaWatcher) -> None:
+        """Tell the fetch session of follower `node_id` about appends, role changes and the high watermark."""
+        self._replica_watchers[node_id] = watcher
+
+    def unwatch_replica(self, node_id: int, watcher: ReplicaWatcher) -> None:
+        if self._replica_watchers.get(node_id) == watcher:
+            del self._replica_watchers[node_id]
+
+    def follower_fetched(self, node_id: int, offset: int, broker_epoch: int) -> None:
+        """Follower `node_id` has everything before `offset`: it may join the in-sync set and move the high watermark.
+
+        Raises ApiError NOT_LEADER_OR_FOLLOWER when this broker does not lead, UNKNOWN_LEADER_EPOCH when the node is no
+        replica (it knows of a reassignment that has not come here yet).
+        """
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self}")
+        in_sync = self.in_sync
+        follower = in_sync.followers.get(node_id) if in_sync is not None else None
+        if in_sync is None or follower is None:
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {node_id} is no replica of {self}")
+        end = self.log_end_offset
+        follower.broker_epoch = broker_epoch
+        follower.fetch(offset, end, self.replication.tick)
+        epoch_start = self._epoch_start() if node_id not in in_sync.isr else 0
+        wanted = in_sync.joining(node_id, self.high_watermark, epoch_start)
+        if wanted is not None and self.replication.eligible(node_id):
+            self._propose(in_sync, wanted)
+        if self._log is not None:
+            self._advance_high_watermark(self._log)
+
+    def shrink_in_sync(self) -> None:
+        """Ask for an in-sync set without followers that fell behind."""
+        in_sync = self.in_sync
+        if in_sync is not None:
+            wanted = in_sync.lagging(self.log_end_offset, self.replication.tick)
+            if wanted is not None:
+                self._propose(in_sync, wanted)
+
+    def _propose(self, in_sync: InSync, wanted: frozenset[int]) -> None:
+        in_sync.proposed = wanted
+        self.replication.propose(self, wanted)
+
+    def in_sync_answered(self, isr: tuple[int, ...] | None, partition_epoch: int = -1) -> None:
+        """The controller confirmed an in-sync set, or with None refused the one that was asked for."""
+        in_sync = self.in_sync
+        if in_sync is None:
+            return
+        in_sync.proposed = None
+        if isr is not None and partition_epoch > self.partition_epoch:
+            self.isr, self.partition_epoch = isr, partition_epoch
+            in_sync.isr = frozenset(isr)
+        if self._log is not None:
+            self._advance_high_watermark(self._log)
+
+    def _epoch_start(self) -> int:
+        """Where this leader's epoch begins."""
+        if not self.has_log:
+            return 0
+        entries = self.log.leader_epochs.entries
+        return entries[-1][1] if entries and entries[-1][0] == self.leader_epoch else 0
+
+    @property
+    def lags_behind_epoch(self) -> bool:
+        """Whether the high watermark has not reached the records of this leader's own epoch, so that the end that
+        clients may read to is older than what the leader before had confirmed."""
+        return self.in_sync is not None and self.log.high_watermark < self._epoch_start()
+
+    # -- as follower -------------------------------------------------------------------------------------------------
+
+    @property
+    def log_end_offset(self) -> int:
+        """0 without making a log that was never written."""
+        return self.log.log_end_offset if self.has_log else 0
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset if self.has_log else 0
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark if self.has_log else 0
+
+    @property
+    def latest_epoch(self) -> int:
+        """The leader epoch of the last record; -1 when there is none."""
+        latest = self.log.leader_epochs.latest_epoch if self.has_log else None
+        return -1 if latest is None else latest
+
+    def replicate(self, records: bytes | bytearray | memoryview, *, high_watermark: int, log_start_offset: int) -> None:
+        """Append what the leader sent, then take over how far it is committed and where it starts.
+
+        Raises ApiError when the bytes do not fit the end of the log or the disk refuses.
+        """
+        if not len(records) and not self.has_log and high_watermark <= 0 and log_start_offset <= 0:
+            return
+        log = self._log or self.log
+        if len(records):
+            log.append_as_follower(records, self.leader_epoch, now_ms=self._clock.now_ms())
+        # A new leader's own high watermark may lag behind what its predecessor told us.
+        if high_watermark > log.high_watermark:
+            log.update_high_watermark(high_watermark)
+        log.advance_log_start(min(log_start_offset, log.log_end_offset))
+
+    # -- the end -----------------------------------------------------------------------------------------------------
 
     def dropped(self) -> None:
         """The topic is gone: whoever waits learns that this broker no longer leads it."""
         self._log = None
         self._written = False
-        self.leader_id = -1
-        waiters, self._hw_waiters = self._hw_waiters, []
-        for _, _, waiter in waiters:
-            waiter.fail(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self} was deleted"))
+        self.leader_id = NO_LEADER
+        self._resign(f"{self} was deleted")
         self.notify()
+
+    def abandon(self) -> None:
+        """The broker was killed: let go of the files and write nothing."""
+        if self._log is not None:
+            self._log.abandon()
+            self._log = None
+        self._open_log = self._gone
+        self.leader_id = NO_LEADER
+        self._resign(f"broker {self.broker_id} is gone")
+        self._watchers.clear()
+        self._replica_watchers.clear()
 
     def close(self) -> None:
         """Close the log cleanly."""
         if self._log is not None:
             self._log.close()
             self._log = None
+        self._open_log = self._gone
+
+    def _gone(self) -> PartitionLog:
+        # Work that waited for something when the broker ended must not open files again.
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"broker {self.broker_id} is gone")
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from minibroker.runtime.clock import Timers
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -23,30 +24,143 @@ R = TypeVar("R", bound=Response)
 
 
 class Transport(Protocol):
+    """One node's end of the wire."""
+
     def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
         """Send to broker `node_id` or to CONTROLLER; fails with ApiError(NETWORK_EXCEPTION) when it is out of reach."""
         ...
 
 
-class InProcessTransport:
-    """Hands request objects to nodes of the same process, at once."""
+class Network(Protocol):
+    """What connects the nodes of a cluster."""
 
-    def __init__(self) -> None:
+    def attach(self, node_id: int, node: Node) -> None:
+        """`node` serves what is sent to `node_id` from now on."""
+        ...
+
+    def detach(self, node_id: int) -> None:
+        """`node_id` is gone: what is on its way to it fails, and nothing that it sent is answered any more."""
+        ...
+
+    def endpoint(self, node_id: int) -> Transport:
+        """The end of `node_id`."""
+        ...
+
+    def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
+        """Carry news of the controller to a broker: `deliver` takes it there, later ones never before earlier ones."""
+        ...
+
+
+class InProcessNetwork:
+    """All nodes in one process. What goes to another node is encoded and decoded on the way, so that nodes share no
+    object, and takes one turn of the event loop, so that nobody is called back from inside its own call.
+
+    A node that sends to itself is called at once with the object, and so is the controller of a single broker.
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
         self._nodes: dict[int, Node] = {}
+        self._under_way: dict[int, set[_Call]] = {}
 
     def attach(self, node_id: int, node: Node) -> None:
         self._nodes[node_id] = node
 
     def detach(self, node_id: int) -> None:
         self._nodes.pop(node_id, None)
+        for call_ in self._under_way.pop(node_id, set()):
+            call_.fail(_unreachable(node_id))
+
+    def endpoint(self, node_id: int) -> Transport:
+        return _Endpoint(self, node_id)
+
+    def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
+        if node_id in self._nodes:
+            deliver()
+
+    def send(self, source: int, target: int, request: Request, api_version: int) -> Deferred[Response]:
+        node = self._nodes.get(target)
+        if node is not None and (source == target or (target == CONTROLLER and len(self._nodes) <= 2)):
+            return node(request, api_version)
+        call_ = _Call(self._timers)
+        if node is None:
+            call_.fail(_unreachable(target))
+            return call_.answer
+        data = request.encode(api_version)
+        self._under_way.setdefault(target, set()).add(call_)
+        self._timers.call_later(0, lambda: self._deliver(source, target, type(request), data, api_version, call_))
+        return call_.answer
+
+    def _deliver(
+        self, source: int, target: int, kind: type[Request], data: bytes, api_version: int, call_: _Call
+    ) -> None:
+        node = self._nodes.get(target)
+        if node is None or call_.over:
+            return
+        try:
+            served = node(kind.decode(data, api_version), api_version)
+        except Exception as error:
+            self._finish(target, call_, error)
+            return
+        served.then(lambda done: self._answered(source, target, api_version, call_, done))
+
+    def _answered(self, source: int, target: int, api_version: int, call_: _Call, served: Deferred[Response]) -> None:
+        try:
+            response = served.result()
+            data = response.encode(api_version)
+        except Exception as error:
+            self._finish(target, call_, error)
+            return
+        if source in self._nodes or source == CONTROLLER:
+            kind = type(response)
+            self._timers.call_later(0, lambda: self._finish(target, call_, kind.decode(data, api_version)))
+
+    def _finish(self, target: int, call_: _Call, outcome: Response | Exception) -> None:
+        self._under_way.get(target, set()).discard(call_)
+        if isinstance(outcome, Exception):
+            call_.fail(_told(outcome))
+        elif not call_.over:
+            call_.over = True
+            call_.answer.resolve(outcome)
+
+
+class _Call:
+    """One request that another node is to answer."""
+
+    __slots__ = ("_timers", "answer", "over")
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self.answer: Deferred[Response] = Deferred()
+        self.over = False
+
+    def fail(self, error: Exception) -> None:
+        """Later, as an answer would come: whoever loses a node in the middle of a change finishes that first."""
+        if not self.over:
+            self.over = True
+            self._timers.call_later(0, lambda: self.answer.fail(error))
+
+
+class _Endpoint:
+    __slots__ = ("_network", "_node_id")
+
+    def __init__(self, network: InProcessNetwork, node_id: int) -> None:
+        self._network = network
+        self._node_id = node_id
 
     def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
-        node = self._nodes.get(node_id)
-        if node is None:
-            unreachable: Deferred[Response] = Deferred()
-            unreachable.fail(ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {node_id} cannot be reached"))
-            return unreachable
-        return node(request, api_version)
+        return self._network.send(self._node_id, node_id, request, api_version)
+
+
+def _told(error: Exception) -> ApiError:
+    """The error as the other side may see it: its own object, without the frames it was raised in."""
+    if isinstance(error, ApiError):
+        return ApiError(error.code, error.message)
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+
+def _unreachable(node_id: int) -> ApiError:
+    return ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {node_id} cannot be reached")
 
 
 async def call(transport: Transport, node_id: int, request: Request, api_version: int, response: type[R]) -> R:

@@ -60,6 +60,9 @@ class ControllerState:
     def subscribe(self, publish: Publish) -> None:
         self._publishers.append(publish)
 
+    def unsubscribe(self, publish: Publish) -> None:
+        self._publishers.remove(publish)
+
     # -- life cycle --------------------------------------------------------------------------------------------------
 
     def load(self, features: Mapping[str, int]) -> None:
@@ -233,7 +236,7 @@ class ControllerState:
 
 
 def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> tuple[PartitionImage, ...]:
-    isr: list[list[int]] = entry.get("isr", entry["replicas"])
+    isr: list[list[int]] = entry["isr"] if "isr" in entry else entry["replicas"]
     return tuple(
         PartitionImage(first + i, tuple(replicas), tuple(live), live[0] if live else NO_LEADER, leader_epoch)
         for i, (replicas, live) in enumerate(zip(entry["replicas"], isr, strict=True))

@@ -1,7 +1,6 @@
-"""Administration that is answered from what this broker is: log directories, quotas, ACLs, reassignments.
+"""Administration that is answered from what this broker is: log directories, quotas, ACLs.
 
-DescribeLogDirs (35), DescribeClientQuotas (48), DescribeAcls (29), CreateAcls (30), DeleteAcls (31),
-ListPartitionReassignments (46).
+DescribeLogDirs (35), DescribeClientQuotas (48), DescribeAcls (29), CreateAcls (30), DeleteAcls (31).
 """
 
 from __future__ import annotations
@@ -21,10 +20,6 @@ from minibroker_protocol.messages.cluster import (
     DescribeClientQuotasResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
-)
-from minibroker_protocol.messages.topics import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
 )
 
 _NO_AUTHORIZER = "No Authorizer is configured."
@@ -93,8 +88,3 @@ def delete_acls(_: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResp
         error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=[]
     )
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=[refusal] * len(request.filters))
-
-
-def list_reassignments(_: RequestContext, __: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-    """ListPartitionReassignments v0: partitions are never moved by one broker, so none is under way."""
-    return ListPartitionReassignmentsResponse(throttle_time_ms=0, error_code=0, error_message=None, topics=[])

@@ -23,6 +23,7 @@ from minibroker.cluster.fetch_sessions import (
     PartitionKey,
 )
 from minibroker.cluster.partition import Partition
+from minibroker.handlers import follower_fetch
 from minibroker.handlers.context import RequestContext
 from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.waiting import with_timeout
@@ -70,6 +71,8 @@ class _Read:
 
 
 def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Coroutine[Deferred[Any], None, FetchResponse]:
+    if ctx.inter_broker:
+        return follower_fetch.handle(ctx, request)
     fetch = _Fetch(ctx, request)
     try:
         _open_session(ctx, request, fetch)

@@ -4,7 +4,8 @@ Versions 1-11. v2 isolation level; v4 leader epoch; v7 max timestamp; v8 local s
 Kafka: ReplicaManager.fetchOffset, UnifiedLog.fetchOffsetByTimestamp.
 
 Errors: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-UNSUPPORTED_VERSION (a meaning that the request version does not know), INVALID_REQUEST (a partition named twice).
+OFFSET_NOT_AVAILABLE, UNSUPPORTED_VERSION (a meaning that the request version does not know), INVALID_REQUEST (a
+partition named twice).
 """
 
 from __future__ import annotations
@@ -71,6 +72,12 @@ def _offset(
     else:
         bound = log.high_watermark
     found: TimestampOffset | None
+    if timestamp == LATEST and request.replica_id < 0 and partition.lags_behind_epoch:
+        # A new leader that its followers have not confirmed yet (KIP-207).
+        raise ApiError(
+            ErrorCode.OFFSET_NOT_AVAILABLE if ctx.api_version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE,
+            f"{partition}: high watermark {log.high_watermark} has not reached the leader's epoch",
+        )
     if timestamp == LATEST:
         found = TimestampOffset(bound, -1, partition.leader_epoch)
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):

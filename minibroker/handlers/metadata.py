@@ -91,7 +91,6 @@ def _describe(
 
 
 def _partition(ctx: RequestContext, partition: PartitionImage) -> MetadataResponse.MetadataResponsePartition:
-    brokers = ctx.broker.image.brokers
     return MetadataResponse.MetadataResponsePartition(
         error_code=0 if partition.leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.index,
@@ -99,8 +98,13 @@ def _partition(ctx: RequestContext, partition: PartitionImage) -> MetadataRespon
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
-        offline_replicas=[n for n in partition.replicas if n not in brokers or brokers[n].fenced],
+        offline_replicas=_offline(ctx, partition),
     )
+
+
+def _offline(ctx: RequestContext, partition: PartitionImage) -> list[int]:
+    brokers = ctx.broker.image.brokers
+    return [n for n in partition.replicas if n not in brokers or brokers[n].fenced]
 
 
 def _answer(
@@ -110,6 +114,7 @@ def _answer(
     brokers = [
         MetadataResponse.MetadataResponseBroker(node_id=b.node_id, host=host, port=port, rack=b.rack)
         for b, host, port in ctx.broker.advertised(ctx.connection)
+        if not b.fenced
     ]
     return MetadataResponse(
         throttle_time_ms=0,
@@ -217,9 +222,9 @@ def _topic_partitions(
                 leader_epoch=p.leader_epoch,
                 replica_nodes=list(p.replicas),
                 isr_nodes=list(p.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=[n for n in p.replicas if n not in ctx.broker.image.brokers],
+                eligible_leader_replicas=list(p.elr),
+                last_known_elr=list(p.last_known_elr),
+                offline_replicas=_offline(ctx, p),
             )
             for p in partitions
         ],

@@ -239,6 +239,7 @@ async def _when_replicated(
             continue
         try:
             replicated.result()
+            entry.partition.check_still_enough_replicas()
         except ApiError as error:
             _refuse(entry, error)
     return _respond(ctx, request, entries)

@@ -84,6 +84,7 @@ def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Defe
     )
     if topic == CONSUMER_OFFSETS_TOPIC:
         ctx.broker.groups.host.shard(index)  # raises while its coordinator is not ready to take the marker
+    partition.check_min_insync_replicas()  # markers are written with acks=all
     info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=marker.transaction_version)
     if topic == CONSUMER_OFFSETS_TOPIC:
         ctx.broker.groups.complete_transaction(

@@ -227,6 +227,9 @@ class CoordinatorHost(Generic[S]):
         if outcome.before_append is not None:
             outcome.before_append()
         try:
+            if not self._replay_on_append:
+                # The transaction coordinator writes with acks=all, the group coordinator waits for replicas itself.
+                hosted.partition.check_min_insync_replicas()
             info = hosted.partition.append(
                 self._batch(outcome),
                 origin=Origin.COORDINATOR,

@@ -17,9 +17,11 @@ from minibroker_storage.checkpoints import (
     encode_offsets,
 )
 from minibroker_storage.config import LogConfig
-from minibroker_storage.disk import DirLock, Disk, Locked
+from minibroker_storage.disk import DirLock, Disk, Locked, join
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.log import NO_TOPIC_ID, PartitionLog
+from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
+from minibroker_storage.partition_metadata import decode_partition_metadata
 from minibroker_storage.producer_state import ProducerRules
 
 LOCK_FILE = ".lock"
@@ -122,6 +124,11 @@ class DataDirectory:
     @staticmethod
     def partition_path(topic: str, partition: int) -> str:
         return f"{topic}-{partition}"
+
+    def topic_id(self, topic: str, partition: int) -> bytes | None:
+        """The topic id noted in a partition's directory; None when there is none. Raises MalformedFile."""
+        path = join(self.partition_path(topic, partition), METADATA_FILE)
+        return decode_partition_metadata(self.disk.read_bytes(path), path) if self.disk.exists(path) else None
 
     def partitions(self) -> list[tuple[str, int]]:
         """(topic, partition) of every directory that holds a partition, without Kafka's metadata log."""

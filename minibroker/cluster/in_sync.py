@@ -1,0 +1,104 @@
+"""What a leader knows of its followers: how far they are, who is in sync, how far the high watermark may go.
+
+Kafka's ``Partition.maybeIncrementLeaderHW``, ``isFollowerInSync`` and ``Replica``, as a plain state machine. Time comes
+in ticks, two of which make replica.lag.time.max.ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+LAG_TICKS = 2
+"""A follower that has not caught up for more ticks than this is out of sync."""
+
+
+class Follower:
+    """end_offset: where it fetches next, -1 before its first fetch. caught_up: tick at which it last had everything."""
+
+    __slots__ = ("broker_epoch", "caught_up", "end_offset", "fetched", "leader_end")
+
+    def __init__(self) -> None:
+        self.end_offset = -1
+        self.broker_epoch = -1
+        self.caught_up = -LAG_TICKS - 1
+        self.fetched = -1
+        self.leader_end = -1
+
+    def fetch(self, offset: int, leader_end: int, tick: int) -> None:
+        """It asks from `offset` on, so everything before is in its log."""
+        if offset >= leader_end:
+            self.caught_up = tick
+        elif offset >= self.leader_end >= 0:
+            # All there was when it asked before: it keeps pace with a leader that goes on writing.
+            self.caught_up = max(self.caught_up, self.fetched)
+        self.end_offset = offset
+        self.leader_end = leader_end
+        self.fetched = tick
+
+
+class InSync:
+    """In-sync set and followers of one partition that this broker leads.
+
+    isr: what the controller confirmed. proposed: what was asked of it, while the answer is out; until then both count,
+    so that a record is never called committed without somebody who may turn out to be in sync (the maximal ISR).
+    """
+
+    __slots__ = ("_leader", "followers", "isr", "proposed")
+
+    def __init__(self, leader: int, replicas: Collection[int], isr: Collection[int], tick: int) -> None:
+        self._leader = leader
+        self.isr = frozenset(isr)
+        self.proposed: frozenset[int] | None = None
+        self.followers = {node: Follower() for node in replicas if node != leader}
+        for node in self.isr:
+            if node != leader and node in self.followers:
+                # Whoever was in sync at the election has the full time to show itself.
+                self.followers[node].caught_up = tick
+
+    @property
+    def maximal(self) -> frozenset[int]:
+        return self.isr if self.proposed is None else self.isr | self.proposed
+
+    def set_replicas(self, replicas: Collection[int]) -> None:
+        """A reassignment added or removed some."""
+        for node in [node for node in self.followers if node not in replicas]:
+            del self.followers[node]
+        for node in replicas:
+            if node != self._leader and node not in self.followers:
+                self.followers[node] = Follower()
+
+    def high_watermark(self, leader_end: int, min_isr: int, tick: int, eligible: Callable[[int], bool]) -> int | None:
+        """The smallest log end among those that count; None while it must not move (KIP-966: fewer than `min_isr` in
+        sync). A follower that has caught up and is about to join counts already."""
+        if len(self.isr) < min_isr:
+            return None
+        maximal = self.maximal
+        lowest = leader_end
+        for node, follower in self.followers.items():
+            if follower.end_offset < lowest and (
+                node in maximal or (tick - follower.caught_up <= LAG_TICKS and eligible(node))
+            ):
+                lowest = follower.end_offset
+        return lowest if lowest >= 0 else None
+
+    def joining(self, node: int, high_watermark: int, epoch_start: int) -> frozenset[int] | None:
+        """The in-sync set to ask for because `node` has what it takes; None when there is nothing to ask."""
+        follower = self.followers.get(node)
+        if follower is None or self.proposed is not None or node in self.isr:
+            return None
+        if follower.end_offset < high_watermark or follower.end_offset < epoch_start:
+            return None
+        return self.isr | {node}
+
+    def lagging(self, leader_end: int, tick: int) -> frozenset[int] | None:
+        """The in-sync set without those that fell behind; None when nobody did or an answer is still out."""
+        late = set()
+        for node in self.isr:
+            follower = self.followers.get(node)
+            if follower is None:
+                continue
+            if follower.end_offset == leader_end:
+                follower.caught_up = tick
+            elif tick - follower.caught_up > LAG_TICKS:
+                late.add(node)
+        return self.isr - late if late and self.proposed is None else None

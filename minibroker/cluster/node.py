@@ -1,0 +1,26 @@
+"""A broker to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from minibroker_storage.disk import Disk
+
+NO_VOLUME: tuple[int, int] = (-1, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One broker to be: where it is reached (as clients shall be told) and where it keeps its data.
+
+    host: "" or a wildcard address stands for whichever local address a client connected to.
+    """
+
+    node_id: int
+    host: str
+    port: int
+    disk: Disk
+    log_dir: str = ""
+    rack: str | None = None
+    volume_bytes: Callable[[], tuple[int, int]] = lambda: NO_VOLUME

@@ -1,0 +1,212 @@
+"""What can be done to a running cluster: brokers stop, die, come back, join and leave; leaders and replicas move."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from minibroker.cluster.broker import Broker
+from minibroker.cluster.metadata import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    BrokerImage,
+    MetadataImage,
+)
+from minibroker.cluster.node import Node
+from minibroker.controller.controller import Controller
+from minibroker.controller.elections import Election
+from minibroker.controller.state import ControllerState
+from minibroker.coordinators.hashing import partition_for
+from minibroker.runtime.deferred import Deferred, resolved
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.cluster import UnregisterBrokerRequest
+from minibroker_storage.directory import DataDirectory
+
+if TYPE_CHECKING:
+    from minibroker.cluster.cluster import BrokerHooks
+    from minibroker.cluster.transport import Network
+    from minibroker.handlers.dispatch import Dispatcher
+
+Coordinator = Literal["transaction", "group"]
+_TOPICS: dict[Coordinator, str] = {"transaction": TRANSACTION_STATE_TOPIC, "group": CONSUMER_OFFSETS_TOPIC}
+
+
+class Operations:
+    """The half of :class:`~minibroker.cluster.cluster.Cluster` that changes which brokers there are and who leads.
+
+    All run on the loop's thread. Raises ApiError with Kafka's code for what the controller refuses, and
+    BROKER_ID_NOT_REGISTERED, DUPLICATE_BROKER_REGISTRATION for brokers that are not there, or already.
+    """
+
+    brokers: dict[int, Broker]
+    hooks: BrokerHooks | None
+    network: Network
+    _nodes: dict[int, Node]
+    _make_node: Callable[[int], Node] | None
+    _dispatchers: dict[int, Dispatcher]
+    _state: ControllerState | None
+    _controller: Controller | None
+
+    @abstractmethod
+    def _open_directory(self, node: Node) -> DataDirectory: ...
+
+    @abstractmethod
+    def _add_broker(self, node: Node, directory: DataDirectory, state: ControllerState, epoch: int) -> Broker: ...
+
+    @property
+    def controller(self) -> Controller:
+        assert self._controller is not None, "the cluster has not been started"
+        return self._controller
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as the controller has it."""
+        return self.controller.state.image
+
+    # -- brokers -----------------------------------------------------------------------------------------------------
+
+    def stop_broker(self, node_id: int) -> None:
+        """As SIGTERM: its leaders move to other replicas, then it closes its logs and is gone."""
+        broker = self._running(node_id)
+        self.controller.replication.shut_down(node_id)
+        self._gone(broker)
+        broker.close()
+        self.controller.replication.fence(node_id)
+
+    def kill_broker(self, node_id: int) -> None:
+        """As SIGKILL: nothing is flushed or closed. The controller learns of it at once, as if the session had timed
+        out in this moment."""
+        broker = self._running(node_id)
+        self._gone(broker)
+        broker.kill()
+        self.controller.replication.fence(node_id)
+
+    def _gone(self, broker: Broker) -> None:
+        if self.hooks is not None:
+            self.hooks.stopped(broker.node_id)
+        del self.brokers[broker.node_id]
+        del self._dispatchers[broker.node_id]
+        self.network.detach(broker.node_id)
+
+    def start_broker(self, node_id: int) -> Broker:
+        """Bring a stopped or killed broker back with what is on its disk."""
+        if node_id in self.brokers:
+            raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"broker {node_id} is running")
+        node = self._nodes.get(node_id)
+        if node is None:
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node_id} is not known")
+        directory = self._open_directory(node)
+        replication = self.controller.replication
+        registered = replication.register(
+            BrokerImage(node.node_id, node.host, node.port, node.rack), clean=directory.clean
+        )
+        broker = self._add_broker(node, directory, self.controller.state, registered.epoch)
+        broker.start(remove_strays=True)
+        if self.hooks is not None:
+            self.hooks.started(node_id, self._dispatchers[node_id])
+        replication.unfence(node_id)
+        return broker
+
+    def add_broker(self, node: Node | None = None) -> Broker:
+        """A new broker with an empty disk; it holds nothing until partitions are created or moved there."""
+        if node is None:
+            if self._make_node is None:
+                raise ValueError("this cluster cannot make brokers: give the node")
+            node = self._make_node(max(self._nodes) + 1)
+        if node.node_id in self._nodes:
+            raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"there is a broker {node.node_id} already")
+        self._nodes[node.node_id] = node
+        return self.start_broker(node.node_id)
+
+    def remove_broker(self, node_id: int) -> None:
+        """Stop a broker, if it runs, and take it out of the metadata (UnregisterBroker). Replica lists that name it
+        stay as they are, as in Kafka; reassign them first."""
+        if node_id in self.brokers:
+            self.stop_broker(node_id)
+        response = self.controller.replication.unregister(UnregisterBrokerRequest(broker_id=node_id))
+        if response.error_code != ErrorCode.NONE:
+            raise ApiError(ErrorCode(response.error_code), response.error_message or "")
+        del self._nodes[node_id]
+
+    def _running(self, node_id: int) -> Broker:
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {node_id} is not running")
+        return broker
+
+    # -- leaders and replicas ----------------------------------------------------------------------------------------
+
+    def elect(self, topic: str, index: int, *, unclean: bool = False) -> None:
+        """ElectLeaders of one partition: its preferred leader, or with `unclean` any live replica when it has none."""
+        self.controller.replication.elect(topic, index, Election.UNCLEAN if unclean else Election.PREFERRED)
+
+    def reassign(self, topic: str, index: int, replicas: Sequence[int]) -> Deferred[None]:
+        """AlterPartitionReassignments of one partition; resolved once the new replicas are the only ones."""
+        self.controller.reassignments.reassign(topic, index, replicas)
+
+        def done() -> bool:
+            partition = self.image.partition(topic, index)
+            return partition is None or (partition.replicas == tuple(replicas) and not partition.adding)
+
+        return self._when(done)
+
+    def move_leader(self, topic: str, index: int, to: int) -> Deferred[None]:
+        """Make broker `to` lead a partition; when it has no replica of it, it takes the place of the leader's first.
+
+        Done as with Kafka's tools: a reassignment that puts `to` first, then the election of the preferred leader.
+        Raises PREFERRED_LEADER_NOT_AVAILABLE when `to` is a replica that is not in sync.
+        """
+        partition = self.image.partition(topic, index)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}")
+        if partition.leader == to:
+            return resolved(None)
+        kept = [node for node in partition.replicas if node != to]
+        if to not in partition.replicas:
+            kept = [node for node in kept if node != partition.leader]
+        moved = self.reassign(topic, index, [to, *kept])
+        outcome: Deferred[None] = Deferred()
+
+        def elect(_: Deferred[None]) -> None:
+            try:
+                now = self.image.partition(topic, index)
+                if now is not None and now.leader != to:
+                    self.elect(topic, index)
+                outcome.resolve(None)
+            except ApiError as error:
+                outcome.fail(error)
+
+        moved.then(elect)
+        if outcome.done:
+            outcome.result()
+        return outcome
+
+    def move_coordinator(self, kind: Coordinator, key: str, to: int) -> Deferred[None]:
+        """Make broker `to` coordinate a transactional id or a group, and all others of its partition with it."""
+        name = _TOPICS[kind]
+        topic = self.image.topics.get(name)
+        if topic is None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} does not exist yet")
+        return self.move_leader(name, partition_for(key, len(topic.partitions)), to)
+
+    def coordinator(self, kind: Coordinator, key: str) -> int | None:
+        """Node id of the coordinator of a transactional id or group; None while there is none."""
+        topic = self.image.topics.get(_TOPICS[kind])
+        if topic is None:
+            return None
+        return self.image.leader_of(topic.name, partition_for(key, len(topic.partitions)))
+
+    def _when(self, reached: Callable[[], bool]) -> Deferred[None]:
+        """Resolved once the metadata make `reached` true."""
+        outcome: Deferred[None] = Deferred()
+        if reached():
+            return resolved(None)
+
+        def look(_: MetadataImage, __: tuple[str, ...]) -> None:
+            if not outcome.done and reached():
+                self.controller.state.unsubscribe(look)
+                outcome.resolve(None)
+
+        self.controller.state.subscribe(look)
+        return outcome

@@ -1,0 +1,217 @@
+"""Fetch as a follower sends it (replica id >= 0, v13+): replication.
+
+What it asks for tells how far it has come, which moves the high watermark and the in-sync set (durability.md of the
+facts: ReplicaManager.readFromLog, Partition.fetchRecords and updateFollowerFetchState). Errors per partition:
+UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; top level FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from minibroker.cluster.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, FetchTarget
+from minibroker.cluster.partition import Partition
+from minibroker.cluster.replica_sessions import ReplicaSession, TargetKey
+from minibroker.handlers.context import RequestContext
+from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.waiting import with_timeout
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+
+_PartitionData = FetchResponse.PartitionData
+_Found = list[tuple[FetchTarget, FetchResponse.PartitionData]]
+
+
+def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Coroutine[Deferred[Any], None, FetchResponse]:
+    state = request.replica_state
+    assert state is not None
+    sessions = ctx.broker.replication.sessions
+    try:
+        if request.session_epoch == INITIAL_EPOCH:
+            session = sessions.create(state.replica_id, state.replica_epoch)
+        else:
+            session = sessions.resume(state.replica_id, request.session_id, request.session_epoch)
+    except ApiError as error:
+        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
+    failed: _Found = []
+    session.begin()
+    for target in _targets(ctx, request):
+        session.update(target)
+        error_of = _progress(ctx, session, target)
+        if error_of is not None:
+            failed.append((target, error_of))
+    found = failed + _read_ready(ctx, session, request)
+    if request.max_wait_ms <= 0 or any(_urgent(data) for _, data in found):
+        return _respond(session, found)
+    return _wait(ctx, session, request, found)
+
+
+def _targets(ctx: RequestContext, request: FetchRequest) -> list[FetchTarget]:
+    targets = []
+    for topic in request.topics:
+        known = ctx.broker.image.topic_by_id(topic.topic_id)
+        name = known.name if known is not None else ""
+        targets += [
+            FetchTarget(
+                name,
+                topic.topic_id,
+                p.partition,
+                p.fetch_offset,
+                p.partition_max_bytes,
+                p.current_leader_epoch,
+                p.last_fetched_epoch,
+            )
+            for p in topic.partitions
+        ]
+    return targets
+
+
+def _progress(ctx: RequestContext, session: ReplicaSession, target: FetchTarget) -> FetchResponse.PartitionData | None:
+    """Note what the follower has; an error answer when it may not fetch this partition here."""
+    key = (target.topic_id, target.index)
+    try:
+        if not target.topic:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        partition = ctx.broker.partition(target.topic, target.index)
+        session.watch(key, partition)
+        partition.check_leader_epoch(target.current_leader_epoch)
+        diverging = _diverging(partition, target)
+        if diverging is not None:
+            # Where it wants to go on is no common ground: it says nothing about what the follower has.
+            session.ready.pop(key, None)
+            return _data(partition, target, diverging=diverging)
+        if not partition.log_start_offset <= target.fetch_offset <= partition.log_end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: offset {target.fetch_offset}")
+        partition.follower_fetched(session.node_id, target.fetch_offset, session.broker_epoch)
+    except ApiError as error:
+        session.ready.pop(key, None)
+        return _PartitionData(
+            partition_index=target.index,
+            error_code=error.code,
+            high_watermark=-1,
+            last_stable_offset=-1,
+            log_start_offset=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+    return None
+
+
+def _diverging(partition: Partition, target: FetchTarget) -> FetchResponse.EpochEndOffset | None:
+    """Where the follower's last epoch ended in this log, when that is before the offset it asks for (KIP-595)."""
+    if target.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = (-1, -1)
+    if partition.has_log:
+        epoch, end_offset = partition.log.end_offset_for_epoch(target.last_fetched_epoch)
+    if epoch < 0 or end_offset < 0:
+        raise ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{partition}: last fetched epoch {target.last_fetched_epoch}, latest {partition.latest_epoch}",
+        )
+    if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
+        return FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+def _data(
+    partition: Partition,
+    target: FetchTarget,
+    *,
+    records: Any = b"",
+    diverging: FetchResponse.EpochEndOffset | None = None,
+) -> FetchResponse.PartitionData:
+    return _PartitionData(
+        partition_index=target.index,
+        error_code=0,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.log.last_stable_offset if partition.has_log else 0,
+        log_start_offset=partition.log_start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=None,
+        records=records,
+    )
+
+
+def _read_ready(ctx: RequestContext, session: ReplicaSession, request: FetchRequest) -> _Found:
+    """Answers for the partitions with news; what the byte limit leaves over stays ready."""
+    found: _Found = []
+    left = request.max_bytes
+    keys: list[TargetKey] = list(session.ready)
+    session.ready.clear()
+    for position, key in enumerate(keys):
+        target = session.targets.get(key)
+        if target is None:
+            continue
+        if left <= 0:
+            session.ready.update(dict.fromkeys(keys[position:]))
+            session.wake()
+            break
+        data = _read_one(ctx, session, target, min(left, target.max_bytes), first=not found)
+        if data is not None:
+            found.append((target, data))
+            left -= len(data.records or b"")
+    return found
+
+
+def _read_one(
+    ctx: RequestContext, session: ReplicaSession, target: FetchTarget, max_bytes: int, *, first: bool
+) -> FetchResponse.PartitionData | None:
+    try:
+        partition = ctx.broker.partition(target.topic, target.index)
+        partition.check_leader_epoch(target.current_leader_epoch)
+        records: Any = b""
+        if target.fetch_offset < partition.log_end_offset:
+            log = partition.log
+            records = log.read(target.fetch_offset, max_bytes, bound=log.log_end_offset, min_one_message=first).records
+            if not len(records):
+                session.ready[(target.topic_id, target.index)] = None
+        data = _data(partition, target, records=records)
+    except ApiError as error:
+        return _PartitionData(
+            partition_index=target.index,
+            error_code=error.code,
+            high_watermark=-1,
+            last_stable_offset=-1,
+            log_start_offset=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+    if (
+        len(records)
+        or data.high_watermark != target.known_high_watermark
+        or data.log_start_offset != target.known_log_start
+    ):
+        target.known_high_watermark = data.high_watermark
+        target.known_log_start = data.log_start_offset
+        return data
+    return None
+
+
+def _urgent(data: FetchResponse.PartitionData) -> bool:
+    return data.error_code != 0 or data.diverging_epoch is not None or bool(len(data.records or b""))
+
+
+async def _wait(ctx: RequestContext, session: ReplicaSession, request: FetchRequest, found: _Found) -> FetchResponse:
+    await with_timeout(ctx.broker.timers, session.news(), request.max_wait_ms)
+    session.begin()
+    later = _read_ready(ctx, session, request)
+    newer = {id(target) for target, _ in later}
+    return _respond(session, [entry for entry in found if id(entry[0]) not in newer] + later)
+
+
+def _respond(session: ReplicaSession, found: _Found) -> FetchResponse:
+    topics: dict[bytes, list[FetchResponse.PartitionData]] = {}
+    for target, data in found:
+        topics.setdefault(target.topic_id, []).append(data)
+    return FetchResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        session_id=session.id,
+        responses=[
+            FetchResponse.FetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in topics.items()
+        ],
+    )

@@ -1,0 +1,116 @@
+"""Followers copy their leader, the in-sync set follows what they do, and the high watermark follows both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from many_brokers import ManyBrokers
+
+from minibroker_protocol.errors import ErrorCode
+
+
+@pytest.fixture
+def brokers() -> Iterator[ManyBrokers]:
+    many = ManyBrokers(3)
+    yield many
+    many.stop()
+
+
+def test_followers_have_the_leaders_bytes(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2, 3]])
+    for number in range(5):
+        answer = brokers.produce("t", b"v%d" % number)
+        assert (answer.error_code, answer.base_offset) == (0, number)
+    brokers.settle(600)
+    leader = brokers.log_bytes(1, "t")
+    assert leader
+    for follower in (2, 3):
+        assert brokers.log_bytes(follower, "t") == leader
+        assert brokers.partition(follower, "t").high_watermark == 5
+
+
+def test_acks_all_waits_for_every_replica_in_sync(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2, 3]])
+    seen = []
+    request_done = brokers.send(1, brokers.produce_request("t", _batch(brokers)), 9)
+    seen.append(request_done.done)
+    assert brokers.partition(1, "t").log_end_offset == 1
+    assert brokers.partition(1, "t").high_watermark == 0
+    brokers.settle()
+    assert request_done.done
+    assert seen == [False]
+    assert brokers.partition(1, "t").high_watermark == 1
+
+
+def test_a_consumer_does_not_see_what_only_the_leader_has(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2, 3]])
+    brokers.produce("t", b"a", acks=1)
+    assert brokers.values("t") in ([], [b"a"])
+    brokers.settle()
+    assert brokers.values("t") == [b"a"]
+
+
+def test_a_dead_follower_leaves_the_set_and_joins_again(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2, 3]])
+    brokers.produce("t", b"a")
+    brokers.cluster.kill_broker(3)
+    assert brokers.cluster.image.partition("t", 0).isr == (1, 2)
+    assert brokers.produce("t", b"b").error_code == 0
+    brokers.cluster.start_broker(3)
+    brokers.settle(2000)
+    assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
+    assert brokers.log_bytes(3, "t") == brokers.log_bytes(1, "t")
+
+
+def test_a_follower_that_stops_fetching_is_dropped_after_the_lag_time(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2, 3]])
+    brokers.produce("t", b"a")
+    for fetcher in brokers.cluster.brokers[3].replication._fetchers.values():
+        fetcher.stop()
+    brokers.settle(1000)
+    pending = brokers.send(1, brokers.produce_request("t", _batch(brokers)), 9)
+    brokers.settle(100)
+    assert brokers.partition(1, "t").high_watermark == 1
+    brokers.settle(50_000)
+    assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2]
+    assert brokers.partition(1, "t").high_watermark == 2
+    # The request itself had given up long before; the record is in the log all the same.
+    assert pending.result().responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_too_few_in_sync_refuse_acks_all_and_freeze_the_high_watermark(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2, 3]], {"min.insync.replicas": "2"})
+    brokers.produce("t", b"a")
+    brokers.cluster.kill_broker(2)
+    brokers.cluster.kill_broker(3)
+    end = brokers.partition(1, "t").log_end_offset
+    assert brokers.produce("t", b"b").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert brokers.partition(1, "t").log_end_offset == end
+    assert brokers.produce("t", b"c", acks=1).error_code == 0
+    assert brokers.partition(1, "t").high_watermark == 1
+    assert brokers.values("t") == [b"a"]
+    image = brokers.cluster.image.partition("t", 0)
+    assert image.isr == (1,)
+    assert sorted(image.elr) == [3]
+    brokers.cluster.start_broker(2)
+    brokers.settle(2000)
+    assert brokers.values("t") == [b"a", b"c"]
+
+
+def test_the_effective_minimum_is_never_above_the_replica_count(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[2]], {"min.insync.replicas": "3"})
+    assert brokers.produce("t", b"a").error_code == 0
+
+
+def test_internal_topics_are_replicated_and_spread(brokers: ManyBrokers) -> None:
+    brokers.coordinator("tx")
+    partitions = brokers.cluster.image.topics["__transaction_state"].partitions
+    assert {p.leader for p in partitions} == {1, 2, 3}
+    assert all(len(p.replicas) == 3 for p in partitions)
+
+
+def _batch(brokers: ManyBrokers) -> bytes:
+    from minibroker_protocol.records import Record, build_batch
+
+    return bytes(build_batch([Record(0, brokers.clock.now_ms(), None, b"x", [])]))
