@@ -13,6 +13,8 @@ from minibroker.conformance import cli
 from minibroker_protocol.messages import (
     ApiVersionsRequest,
     CreateTopicsRequest,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
@@ -311,6 +313,27 @@ def test_a_coordinator_that_is_refused_is_asked_for_once(suite: Suite) -> None:
     suite.broker.handlers[HeartbeatRequest] = beats(0)
     assert suite.steps(BEAT + ", expect: {errorCode: NONE}}") == "ok s"
     assert asked.count("g") == 1
+
+
+def test_scenarios_start_when_the_group_coordinator_has_loaded(suite: Suite) -> None:
+    """Kafka answers a Heartbeat NONE while it loads, so a scenario that starts too soon sees what no recording has."""
+    answers = [[15, 0], [0, 14], [0, 0]]
+
+    def describe(request: DescribeGroupsRequest, version: int) -> DescribeGroupsResponse:
+        first, others = answers.pop(0)
+        errors = dict.fromkeys(request.groups, others) | {request.groups[0]: first}
+        return DescribeGroupsResponse(
+            groups=[
+                DescribeGroupsResponse.DescribedGroup(
+                    error_code=error, group_id=group, group_state="", protocol_type="", protocol_data="", members=[]
+                )
+                for group, error in errors.items()
+            ]
+        )
+
+    suite.broker.handlers[DescribeGroupsRequest] = describe
+    suite.broker.handlers[HeartbeatRequest] = lambda request, version: HeartbeatResponse(error_code=len(answers))
+    assert suite.steps(BEAT + ", expect: {errorCode: NONE}}") == "ok s"
 
 
 def test_a_connection_is_new_after_an_outcome_and_a_silence(suite: Suite) -> None:
