@@ -408,7 +408,8 @@ def test_a_stop_answers_what_changed_something_and_leaves_the_rest(run: Run) -> 
         await bench.edge.stop_accepting()
         loop = asyncio.get_running_loop()
         order = [api_key for api_key, _ in bench.broker.served]
-        loop.call_later(0.05, bench.broker.parked[order.index(PRODUCE)].resolve, [struct.pack(">i", 1), b"p"])
+        producing = bench.broker.parked[order.index(PRODUCE)]
+        loop.call_later(0.05, lambda: producing.resolve([struct.pack(">i", 1), b"p"]))
         started = loop.time()
         await bench.edge.drain(5)
         assert 0.03 < loop.time() - started < 2

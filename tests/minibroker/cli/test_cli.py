@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from minibroker import __version__
+from minibroker.cli import COMMANDS, main
+from minibroker.runtime.asyncio_runtime import new_event_loop
+from minibroker.server.signals import StopSignals
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["serve", "--version"]])
+def test_version(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):  # argparse's way
+        assert main(arguments) == 0
+    assert capsys.readouterr().out == f"minibroker {__version__}\n"
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [[], ["sevre"]])
+def test_no_or_unknown_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert "serve" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_its_parts(name: str) -> None:
+    module = import_module(COMMANDS[name].module)
+    module.add_arguments(argparse.ArgumentParser())
+    assert callable(module.run)
+
+
+def test_asking_for_the_version_loads_next_to_nothing() -> None:
+    code = (
+        "import sys; from minibroker.cli import main; main(['--version']);"
+        "heavy = {'asyncio', 'argparse', 'structlog', 'crc32c', 'cramjam', 'minibroker.settings'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    subprocess.run([sys.executable, "-c", code], check=True, env=env, timeout=30, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends itself a signal")
+@pytest.mark.parametrize("loop_handlers", [True, False])
+@pytest.mark.parametrize("uvloop", [True, False])
+def test_signals_reach_the_loop_by_either_way(loop_handlers: bool, uvloop: bool) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    exits: list[int] = []
+    loop = new_event_loop(uvloop=uvloop)
+
+    async def story() -> None:
+        stopping = asyncio.Event()
+        signals = StopSignals(loop, stopping.set, loop_handlers=loop_handlers, exit_now=exits.append)
+        signals.install()
+        loop.call_later(0.01, os.kill, os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(stopping.wait(), 5)
+        assert exits == []
+        os.kill(os.getpid(), signal.SIGINT)
+        async with asyncio.timeout(5):
+            while not exits:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert exits[0] == 128 + signal.SIGINT
+        signals.remove()
+
+    try:
+        loop.run_until_complete(story())
+    finally:
+        loop.close()
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,332 @@
+"""`minibroker serve` as a process: what it prints, how it ends, what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from minibroker_protocol.messages import (
+    FetchRequest,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from minibroker_protocol.records import Record, build_batch
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+ANY_PORT = ("--port", "0")
+
+
+def request_header(api_key: int, version: int, *, flexible: bool) -> bytes:
+    client_id = b"test"
+    fields = struct.pack(">hhih", api_key, version, 1, len(client_id)) + client_id
+    return fields + b"\0" if flexible else fields
+
+
+class Served:
+    """A running `minibroker serve`."""
+
+    def __init__(self, *arguments: str, tmp: Path, portable_signals: bool = False) -> None:
+        command = [sys.executable, "-m", "minibroker"]
+        if portable_signals:
+            code = (
+                "import sys, minibroker.server.signals as s;"
+                "s.StopSignals.__init__.__kwdefaults__['loop_handlers'] = False;"
+                "from minibroker.cli import main; sys.exit(main())"
+            )
+            command = [sys.executable, "-c", code]
+        self.log = tmp / f"serve-{time.monotonic_ns()}.log"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("KAFKA_")}
+        environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp), "TEMP": str(tmp)}
+        with self.log.open("w") as stderr:
+            self.process = subprocess.Popen(
+                [*command, "serve", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=environment,
+            )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        assert self.line.startswith("bootstrap.servers="), self.log.read_text()
+        pairs = [part.rpartition(":") for part in self.line.strip().partition("=")[2].split(",")]
+        return [(host, int(port)) for host, _, port in pairs]
+
+    def connect(self, broker: int = 0) -> socket.socket:
+        return socket.create_connection(self.addresses[broker], timeout=10)
+
+    def end(self, seconds: float = 5) -> tuple[int, str]:
+        """Exit code and what came on stdout after the first line."""
+        assert self.process.stdout is not None
+        code = self.process.wait(seconds)
+        with self.process.stdout as out:
+            return code, out.read()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[list[Served]]:
+    running: list[Served] = []
+    yield running
+    for broker in running:
+        if broker.process.poll() is None:
+            broker.kill()
+
+
+def ask(connection: socket.socket, request: object, version: int) -> bytes:
+    """Send one request; the body of the answer, behind its header."""
+    api_key: int = type(request).__api_key__  # type: ignore[attr-defined]
+    flexible = version >= type(request).__flexible__  # type: ignore[attr-defined]
+    body = request_header(api_key, version, flexible=flexible) + request.encode(version)  # type: ignore[attr-defined]
+    connection.sendall(len(body).to_bytes(4, "big") + body)
+    return answer(connection)[4 + flexible :]
+
+
+def answer(connection: socket.socket) -> bytes:
+    size = int.from_bytes(exactly(connection, 4), "big")
+    return exactly(connection, size)
+
+
+def exactly(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = connection.recv(count - len(data))
+        if not more:
+            raise ConnectionError(f"closed after {len(data)} of {count} bytes")
+        data += more
+    return data
+
+
+def topics(connection: socket.socket) -> dict[str, int]:
+    response = MetadataResponse.decode(ask(connection, MetadataRequest(topics=None), 9), 9)
+    return {topic.name or "": len(topic.partitions) for topic in response.topics}
+
+
+class Refused(Exception):
+    pass
+
+
+def produce(connection: socket.socket, topic: str, value: bytes) -> int:
+    partition = ProduceRequest.PartitionProduceData(
+        index=0, records=build_batch([Record(0, int(time.time() * 1000), None, value, [])])
+    )
+    data = ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
+    request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=5000, topic_data=[data])
+    response = ProduceResponse.decode(ask(connection, request, 9), 9)
+    answered = response.responses[0].partition_responses[0]
+    if answered.error_code:
+        raise Refused(f"{answered.error_code}: {answered.error_message}")
+    return answered.base_offset
+
+
+def fetch_frame(topic: str, offset: int, max_wait_ms: int) -> bytes:
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+    )
+    body = request_header(1, 11, flexible=False) + request.encode(11)
+    return len(body).to_bytes(4, "big") + body
+
+
+def leftovers(tmp: Path) -> list[str]:
+    return sorted(p.name for p in tmp.iterdir() if p.name.startswith("minibroker-"))
+
+
+def test_prints_one_line_once_every_port_is_served(served: list[Served], tmp_path: Path) -> None:
+    broker = Served(*ANY_PORT, "--brokers", "3", "--topic", "t:3", "--topic", "one", tmp=tmp_path)
+    served.append(broker)
+    assert len(set(broker.addresses)) == 3
+    for index in range(3):
+        with broker.connect(index) as connection:
+            assert topics(connection) == {"t": 3, "one": 1}
+    broker.process.terminate()
+    code, rest = broker.end()
+    assert rest == ""
+    if os.name == "posix":
+        assert code == 0
+        assert leftovers(tmp_path) == []
+
+
+@posix
+@pytest.mark.parametrize("portable", [False, True], ids=["loop", "portable"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(served: list[Served], tmp_path: Path, number: int, portable: bool) -> None:
+    broker = Served(*ANY_PORT, "--topic", "t:1", tmp=tmp_path, portable_signals=portable)
+    served.append(broker)
+    with broker.connect() as producer, broker.connect() as fetcher:
+        assert produce(producer, "t", b"v") == 0
+        fetcher.sendall(fetch_frame("t", 1, 60_000))
+        time.sleep(0.1)
+        started = time.monotonic()
+        broker.process.send_signal(number)
+        assert broker.end() == (0, "")
+        assert time.monotonic() - started < 5
+    assert leftovers(tmp_path) == []
+
+
+@posix
+def test_a_second_signal_ends_it_at_once(served: list[Served], tmp_path: Path) -> None:
+    """Held up by a client that never takes its answer, the orderly stop would still be waiting."""
+    broker = Served(*ANY_PORT, "--topic", "t:1", tmp=tmp_path)
+    served.append(broker)
+    with broker.connect() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for _ in range(8):
+            produce(deaf, "t", bytes(1_000_000))
+        for _ in range(8):
+            deaf.sendall(fetch_frame("t", 0, 0))
+        time.sleep(0.3)
+        broker.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        assert broker.process.poll() is None
+        broker.process.send_signal(signal.SIGTERM)
+        code, _ = broker.end(0.5)
+        assert code == 128 + signal.SIGTERM
+
+
+def test_data_stays_where_it_was_asked_to(served: list[Served], tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for offset in range(2):
+        broker = Served(*ANY_PORT, "--data-dir", str(data), "--topic", "t:1", tmp=tmp_path)
+        served.append(broker)
+        with broker.connect() as connection:
+            assert produce(connection, "t", b"v") == offset
+        broker.process.terminate()
+        broker.end()
+    assert (data / "t-0" / "00000000000000000000.log").stat().st_size > 0
+
+
+def test_a_data_directory_has_one_owner(served: list[Served], tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    first = Served(*ANY_PORT, "--data-dir", data, tmp=tmp_path)
+    second = Served(*ANY_PORT, "--data-dir", data, tmp=tmp_path)
+    served += [first, second]
+    assert second.line == ""
+    code, _ = second.end()
+    assert code == 1
+    (line,) = second.log.read_text().splitlines()
+    assert f"in use by process {first.process.pid}" in line
+
+
+def test_a_data_directory_remembers_how_many_brokers_made_it(served: list[Served], tmp_path: Path) -> None:
+    data = str(tmp_path / "data")
+    first = Served(*ANY_PORT, "--data-dir", data, "--brokers", "2", tmp=tmp_path)
+    served.append(first)
+    first.process.terminate()
+    first.end()
+    second = Served(*ANY_PORT, "--data-dir", data, tmp=tmp_path)
+    served.append(second)
+    assert second.end()[0] == 2
+    assert "that of 2 broker(s), not of 1" in second.log.read_text()
+
+
+def test_what_a_killed_broker_left_is_removed_by_the_next(served: list[Served], tmp_path: Path) -> None:
+    killed = Served(*ANY_PORT, tmp=tmp_path)
+    served.append(killed)
+    killed.kill()
+    left = leftovers(tmp_path)
+    assert len(left) == 2  # the directory and its lock
+    following = Served(*ANY_PORT, tmp=tmp_path)
+    served.append(following)
+    deadline = time.monotonic() + 5
+    while set(left) & set(leftovers(tmp_path)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert len(leftovers(tmp_path)) == 2
+    with following.connect() as connection:
+        assert topics(connection) == {}
+
+
+def test_ephemeral_makes_no_files_and_refuses_when_full(served: list[Served], tmp_path: Path) -> None:
+    broker = Served(
+        *ANY_PORT, "--ephemeral", "-c", "minibroker.ephemeral.max.bytes=2000000", "--topic", "t:1", tmp=tmp_path
+    )
+    served.append(broker)
+    with broker.connect() as connection:
+        produce(connection, "t", bytes(900_000))
+        with pytest.raises(Refused, match="memory limit of 2000000 bytes"):
+            for _ in range(4):
+                produce(connection, "t", bytes(900_000))
+        assert topics(connection) == {"t": 1}  # it goes on
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-c", "transaction.max.timout.ms=1"], "did you mean transaction.max.timeout.ms?"),
+        (["-c", "num.partitions=none"], "Invalid value none for configuration num.partitions"),
+        (["-c", "nonsense"], "expected key=value"),
+        (["--brokers", "0"], "brokers must be between"),
+        (["--port", "70000"], "port 70000"),
+        (["--port", "http"], "expected a port"),
+        (["--port", "1,1", "--brokers", "2"], "the same port"),
+        (["--topic", "t:0"], "NAME:PARTITIONS"),
+        (["--semantics", "kipp"], "kafka, kip"),
+        (["--transaction-version", "7"], "0, 1 or 2"),
+        (["--ephemeral", "--data-dir", "x"], "exclude each other"),
+    ],
+)
+def test_bad_configuration_is_one_line_and_exit_2(
+    served: list[Served], tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    port = [] if "--port" in arguments else ANY_PORT
+    broker = Served(*port, *arguments, tmp=tmp_path)
+    served.append(broker)
+    assert broker.end()[0] == 2
+    (line,) = broker.log.read_text().splitlines()
+    assert said in line
+
+
+def test_a_taken_port_is_one_line_and_exit_1(served: list[Served], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        broker = Served("--port", str(port), tmp=tmp_path)
+        served.append(broker)
+        assert broker.end()[0] == 1
+    (line,) = broker.log.read_text().splitlines()
+    assert f"127.0.0.1:{port} is in use" in line
+    assert leftovers(tmp_path) == []
+
+
+def test_logs_are_json_where_nobody_watches(served: list[Served], tmp_path: Path) -> None:
+    broker = Served(*ANY_PORT, "-c", "num.io.threads=3", tmp=tmp_path)
+    served.append(broker)
+    first = json.loads(broker.log.read_text().splitlines()[0])
+    assert "num.io.threads" in first["event"]
+
+
+def test_a_port_named_zero_is_never_given_up(served: list[Served], tmp_path: Path) -> None:
+    """Two brokers started at the same time on free ports never meet."""
+    brokers = [Served(*ANY_PORT, "--brokers", "2", "--ephemeral", tmp=tmp_path) for _ in range(2)]
+    served += brokers
+    assert len({address for broker in brokers for address in broker.addresses}) == 4
