@@ -15,9 +15,10 @@ from typing import Any
 from minibroker.cluster.metadata import NO_LEADER, PartitionImage, TopicImage
 from minibroker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from minibroker.handlers.context import RequestContext
+from minibroker.handlers.dispatch import CloseConnection
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import NO_ID
-from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -65,16 +66,26 @@ def _find(
     if wanted.topic_id != NO_ID:
         topic = image.topic_by_id(wanted.topic_id)
         if topic is None:
-            return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id, partitions=[])
+            return _unknown_id(ctx, wanted.topic_id)
         return _describe(ctx, request, topic)
     name = wanted.name
     if name is None:
-        return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=NO_ID, partitions=[])
+        return _unknown_id(ctx, NO_ID)
     topic = image.topics.get(name)
     if topic is None:
         code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return _Topic(error_code=code, name=name, topic_id=NO_ID, partitions=[])
     return _describe(ctx, request, topic)
+
+
+def _unknown_id(ctx: RequestContext, topic_id: bytes) -> MetadataResponse.MetadataResponseTopic:
+    # Before v12 the name of an answer cannot be null, and Kafka leaves it empty.
+    return _Topic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+        name=None if ctx.api_version >= 12 else "",
+        topic_id=topic_id,
+        partitions=[],
+    )
 
 
 def _describe(
@@ -172,7 +183,7 @@ def describe_topic_partitions(
     if request.cursor is not None:
         first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
         if first_partition < 0:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"cursor partition {first_partition} must not be negative")
+            raise CloseConnection(f"DescribeTopicPartitions: cursor partition {first_partition} is negative")
     topics = []
     cursor = None
     for name in names:
