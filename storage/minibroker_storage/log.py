@@ -14,6 +14,7 @@ from minibroker_storage.append_info import NO_TXNS, AppendInfo, storage_error, s
 from minibroker_storage.checkpoints import LEADER_EPOCH
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk, StorageError, join
+from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.leader_epochs import LeaderEpochCache
 from minibroker_storage.origin import Origin
 from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
@@ -60,9 +61,11 @@ class PartitionLog(Shortening):
         Raises ApiError KAFKA_STORAGE_ERROR, and INCONSISTENT_TOPIC_ID when the directory is another topic's.
         """
         with storage_errors():
+            new = not disk.exists(path)
             disk.make_dir(path)
-            topic_id = _claim(disk, path, topic_id)
-            epochs = _read_epochs(disk, path)
+            warnings: list[str] = []
+            topic_id = _claim(disk, path, topic_id, clean, warnings)
+            epochs = _read_epochs(disk, path, clean, warnings)
             before = epochs.entries
             snapshots = SnapshotFiles(disk, path)
             loaded = recovery.load(
@@ -78,6 +81,8 @@ class PartitionLog(Shortening):
                 log_start_offset=log_start_offset,
             )
             log = cls(disk, path, topic, partition, topic_id, config, loaded, epochs, snapshots, high_watermark)
+            log.warnings[:0] = warnings
+            log._dir_unsynced = new
             if epochs.entries != before:
                 log._save_epochs()
         return log
@@ -217,6 +222,8 @@ class PartitionLog(Shortening):
         now_ms: int,
     ) -> Sequence[CompletedTxn]:
         """Log first, then the state; a disk that refuses leaves both as they were."""
+        if self.offline is not None:
+            raise self.offline
         try:
             segment.append(buffers, headers)
         except StorageError as error:
@@ -300,21 +307,34 @@ class PartitionLog(Shortening):
             self.disk.remove_tree(self.path)
 
 
-def _claim(disk: Disk, path: str, topic_id: bytes) -> bytes:
+def _claim(disk: Disk, path: str, topic_id: bytes, clean: bool, warnings: list[str]) -> bytes:
     """Reads the directory's topic id, or writes down the given one."""
     file = join(path, METADATA_FILE)
     if disk.exists(file):
-        found = decode_partition_metadata(disk.read_bytes(file), file)
-        if topic_id not in (NO_TOPIC_ID, found):
-            raise ApiError(
-                ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} holds topic id {found.hex()}, expected {topic_id.hex()}"
-            )
-        return found
+        try:
+            found = decode_partition_metadata(disk.read_bytes(file), file)
+        except MalformedFile as error:
+            if clean or topic_id == NO_TOPIC_ID:
+                raise
+            warnings.append(f"{error}; written anew, as the file was not synced before the crash")
+        else:
+            if topic_id not in (NO_TOPIC_ID, found):
+                raise ApiError(
+                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} holds topic id {found.hex()}, expected {topic_id.hex()}"
+                )
+            return found
     if topic_id != NO_TOPIC_ID:
         disk.write_atomic(file, encode_partition_metadata(topic_id), sync=False)
     return topic_id
 
 
-def _read_epochs(disk: Disk, path: str) -> LeaderEpochCache:
+def _read_epochs(disk: Disk, path: str, clean: bool, warnings: list[str]) -> LeaderEpochCache:
+    """The epoch file's content; after a crash an unreadable one is as good as none: batches know their epochs."""
     file = join(path, LEADER_EPOCH)
-    return LeaderEpochCache.decode(disk.read_bytes(file), file) if disk.exists(file) else LeaderEpochCache()
+    try:
+        return LeaderEpochCache.decode(disk.read_bytes(file), file) if disk.exists(file) else LeaderEpochCache()
+    except MalformedFile as error:
+        if clean:
+            raise
+        warnings.append(f"{error}; epochs are taken from the batches")
+        return LeaderEpochCache()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from minibroker_protocol.errors import ApiError
 from minibroker_storage import recovery, retention
 from minibroker_storage.append_info import storage_errors
 from minibroker_storage.checkpoints import LEADER_EPOCH
@@ -16,6 +17,7 @@ class LogState:
     """What the parts of :class:`~minibroker_storage.log.PartitionLog` have in common."""
 
     __slots__ = (
+        "_dir_unsynced",
         "_epochs_unsynced",
         "_removals",
         "_segments",
@@ -27,6 +29,7 @@ class LogState:
         "leader_epochs",
         "log_end_offset",
         "log_start_offset",
+        "offline",
         "partition",
         "path",
         "producers",
@@ -68,6 +71,9 @@ class LogState:
         self._snapshots = snapshots
         self._removals = retention.Removals(disk)
         self._epochs_unsynced = False
+        self._dir_unsynced = False
+        #: Why the log takes no more writes until it was opened again; None as long as it does.
+        self.offline: ApiError | None = None
         #: Set by a close that came to its end; only then may the directory be called clean.
         self.closed = False
 
@@ -152,10 +158,15 @@ class LogState:
                 self._epochs_unsynced = False
                 self.disk.write_atomic(join(self.path, LEADER_EPOCH), self.leader_epochs.encode())
             self.disk.sync_dir(self.path)
+            if self._dir_unsynced:
+                self.disk.sync_dir(self.path.rpartition("/")[0])
+                self._dir_unsynced = False
         self.recovery_point = max(self.recovery_point, end)
 
     def close(self) -> None:
         """Clean end: producer snapshot and indexes written, everything synced, no handle left."""
+        if self.offline is not None:
+            raise self.offline
         with storage_errors():
             self._snapshots.take(self.producers, sync=True)
             active = self._segments.active

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -72,6 +73,8 @@ def load(
     if segments:
         if clean:
             recovery_point = _UNKNOWN_END
+        elif not epochs.entries:
+            _epochs_from_batches(segments, epochs)
         _check_index_files(disk, segments, recovery_point, warnings)
         _recover(segments, rules, epochs, snapshots, recovery_point, log_start_offset, now_ms, warnings)
     if not segments:
@@ -187,7 +190,7 @@ def _recover(
         )
         if lost:
             gone = everything[i + 1 :]
-            for later in gone:
+            for later in reversed(gone):  # a crash in between leaves no gap
                 warnings.append(f"{later.log.path}: removed, as the log now ends before it")
                 later.remove()
             segments.drop(gone)
@@ -248,6 +251,15 @@ def recover_segment(
     segment.needs_recovery = False
     snapshots.take(producers)
     return lost
+
+
+def _epochs_from_batches(segments: Segments, epochs: LeaderEpochCache) -> None:
+    """The epoch file is not synced at once, so a crash may take it; every batch carries its epoch."""
+    for segment in segments:
+        with contextlib.suppress(CorruptBatch):  # the check that follows cuts there
+            for _, header in segment.headers():
+                if header.partition_leader_epoch > _latest(epochs):
+                    epochs.assign(header.partition_leader_epoch, header.base_offset)
 
 
 def _latest(epochs: LeaderEpochCache) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage import recovery, retention
@@ -73,50 +74,66 @@ class Shortening(LogState):
         self._snapshots.remove_where(lambda taken: any(taken == s.base_offset for s in gone) and taken < first)
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """Drops every batch that reaches ``offset`` or past it; False when the log already ends there or before."""
+        """Drops every batch that reaches ``offset`` or past it; False when the log already ends there or before.
+
+        When the disk fails half-way the log takes no more writes until it was opened again.
+        """
         if offset >= self.log_end_offset:
             return False
-        if offset <= self._segments.first.base_offset and self._segments.first.base_offset > 0:
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+        kept = [segment for segment in self._segments if segment.base_offset < offset]
+        if not kept:
+            first = self._segments.first.base_offset
+            self.truncate_fully_and_start_at(offset if first else 0, now_ms=now_ms)
             return True
-        with storage_errors():
-            gone = [segment for segment in self._segments if segment.base_offset >= offset]
-            if len(gone) == len(self._segments):
-                self.truncate_fully_and_start_at(offset, now_ms=now_ms)
-                return True
-            self._segments.drop(gone)
-            for segment in gone:
-                segment.remove()
+        with self._all_or_offline():
+            self._remove_from_the_end(self._segments.all[len(kept) :])
+            self._segments.replace(kept)
             self._segments.active.truncate_to(offset)
-        self._end_at(offset)
-        if self.leader_epochs.truncate_from_end(offset):
-            self._save_epochs()
-        recovery.rebuild_producers(
-            self.producers,
-            self._segments,
-            self._snapshots,
-            self.log_start_offset,
-            offset,
-            now_ms=now_ms,
-            clean=False,
-            warn=self.warnings.append,
-        )
+            self._end_at(offset)
+            if self.leader_epochs.truncate_from_end(offset):
+                self._save_epochs()
+            recovery.rebuild_producers(
+                self.producers,
+                self._segments,
+                self._snapshots,
+                self.log_start_offset,
+                offset,
+                now_ms=now_ms,
+                clean=False,
+                warn=self.warnings.append,
+            )
         self.producers.on_high_watermark(self.high_watermark)
         return True
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Empties the log, producer state and snapshots included; it begins anew at ``offset``."""
-        with storage_errors():
-            for segment in self._segments:
-                segment.remove()
+        with self._all_or_offline():
+            self._remove_from_the_end(self._segments.all)
             self._snapshots.remove_where(lambda _: True)
             self._segments.replace([Segment.create(self.disk, self.path, offset, self.config, now_ms=now_ms)])
-        self.producers.truncate_fully_and_start_at(offset)
-        if self.leader_epochs.clear():
-            self._save_epochs()
-        self.log_start_offset = offset
-        self._end_at(offset)
-        self.high_watermark = offset
+            self.producers.truncate_fully_and_start_at(offset)
+            self.log_start_offset = offset
+            self._end_at(offset)
+            self.high_watermark = offset
+            if self.leader_epochs.clear():
+                self._save_epochs()
+
+    def _remove_from_the_end(self, segments: Sequence[Segment]) -> None:
+        """The newest first, and for good before anything else changes: a crash in between leaves no gap."""
+        for segment in reversed(segments):
+            segment.remove()
+        if segments:
+            self.disk.sync_dir(self.path)
+
+    @contextlib.contextmanager
+    def _all_or_offline(self) -> Iterator[None]:
+        """For changes that a failing disk leaves half-done: the log is then offline."""
+        try:
+            with storage_errors():
+                yield
+        except ApiError as error:
+            self.offline = error
+            raise
 
     def _end_at(self, offset: int) -> None:
         self.log_end_offset = offset
@@ -129,16 +146,15 @@ class Shortening(LogState):
 
         A crash at any point leaves the old segments or the new one (LogLoader).
         """
-        with storage_errors():
+        with self._all_or_offline():
             compacted.rename_files(recovery.SWAP_SUFFIX)
             self.disk.sync_dir(self.path)
             gone = set(map(id, old))
-            kept = [segment for segment in self._segments if id(segment) not in gone]
+            self._segments.replace([compacted, *(segment for segment in self._segments if id(segment) not in gone)])
             bases = {segment.base_offset for segment in old} - {compacted.base_offset}
             for segment in old:
                 segment.close_files()
                 paths = [segment.path(ending) for ending in SEGMENT_FILES]
                 self._removals.later(paths, now_ms + self.config.file_delete_delay_ms)
             compacted.rename_files("")
-            self._segments.replace([*kept, compacted])
             self._snapshots.remove_where(lambda taken: taken in bases)
