@@ -240,7 +240,7 @@ def test_the_public_names() -> None:
     assert all(getattr(minibroker, name) for name in minibroker.__all__)
     assert set(minibroker.__all__) <= set(dir(minibroker))
     with pytest.raises(AttributeError, match="Minibrokers"):
-        _ = minibroker.Minibrokers  # type: ignore[attr-defined]
+        _ = minibroker.Minibrokers
 
 
 def test_importing_the_package_loads_next_to_nothing() -> None:
