@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from group_client import GroupClient
 
@@ -306,11 +309,8 @@ def test_a_stop_answers_who_waits(client: GroupClient) -> None:
     assert waiting.result().error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_refused_assignment_is_told_and_starts_over(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = client.stable()
-    second = client.join_later()
-    client.join(first)
-    waiting = client.sync_later(second.result().member_id, 2)
+@contextmanager
+def refused_appends(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     partition = client.broker.partition("__consumer_offsets", client.broker.groups.partition_for("g"))
 
     def refuse(*_: object, **__: object) -> None:
@@ -318,6 +318,34 @@ def test_a_refused_assignment_is_told_and_starts_over(client: GroupClient, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(type(partition), "append", refuse)
+        yield
+
+
+def test_a_refused_replacement_leaves_the_static_member_as_it_was(
+    client: GroupClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = client.stable(version=9, instance="i")
+    with refused_appends(client, monkeypatch):
+        told = client.join(version=9, instance="i")
+    assert (told.error_code, told.member_id, told.leader) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, "", old)
+    assert client.heartbeat(old, 1, instance="i") == NONE
+    client.advance(10_001)
+    assert client.classic().state is GroupState.EMPTY
+
+
+def test_a_refused_first_record_of_a_group_is_told(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    with refused_appends(client, monkeypatch):
+        assert client.commit({("t", 0): 1}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert client.fetch() == {}
+    assert "g" not in client.shard().groups
+
+
+def test_a_refused_assignment_is_told_and_starts_over(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = client.stable()
+    second = client.join_later()
+    client.join(first)
+    waiting = client.sync_later(second.result().member_id, 2)
+    with refused_appends(client, monkeypatch):
         assert client.sync(first, 2, {first: b"x"}).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert waiting.result().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert client.classic().state is GroupState.PREPARING_REBALANCE

@@ -1,0 +1,457 @@
+"""KIP-848: join, follow the target, give up, take over, leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from group_client import GroupClient
+
+from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker_protocol import messages as m
+from minibroker_protocol.coordinator_records import ConsumerGroupCurrentMemberAssignmentValue
+from minibroker_protocol.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+Request = m.ConsumerGroupHeartbeatRequest
+
+
+class Members(GroupClient):
+    """Heartbeats in short; partitions are those of topic "t" (4 of them)."""
+
+    def beat(
+        self, member_id: str, epoch: int, owned: Iterable[int] | None = None, *, version: int = 1, **more: Any
+    ) -> m.ConsumerGroupHeartbeatResponse:
+        if owned is not None:
+            topic_id = self.broker.image.topics["t"].topic_id
+            more["topic_partitions"] = [Request.TopicPartitions(topic_id=topic_id, partitions=list(owned))]
+        request = Request(group_id=more.pop("group_id", "g"), member_id=member_id, member_epoch=epoch, **more)
+        return self.call(request, m.ConsumerGroupHeartbeatResponse, version)
+
+    def enter(self, member_id: str, *, version: int = 1, **more: Any) -> m.ConsumerGroupHeartbeatResponse:
+        """The first heartbeat of a member."""
+        more = {"rebalance_timeout_ms": 5000, "subscribed_topic_names": ["t"], "topic_partitions": [], **more}
+        return self.beat(member_id, 0, version=version, **more)
+
+    def group(self) -> ConsumerGroup:
+        group = self.shard().groups["g"]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    def again(self) -> Members:
+        self.stop()
+        return Members(disk=self.disk)
+
+
+def told(response: m.ConsumerGroupHeartbeatResponse) -> list[int] | None:
+    """Partitions of the only topic assigned; None when the response says nothing."""
+    if response.assignment is None:
+        return None
+    return [partition for topic in response.assignment.topic_partitions for partition in topic.partitions]
+
+
+@pytest.fixture
+def client() -> Members:
+    return Members()
+
+
+def pair(client: Members) -> tuple[list[int], list[int]]:
+    """Members a and b, both in epoch 3, and what each owns."""
+    client.enter("a")
+    client.enter("b")
+    keeps = told(client.beat("a", 2, [0, 1, 2, 3]))
+    assert keeps is not None
+    assert client.beat("a", 2, keeps).member_epoch == 3
+    gets = told(client.beat("b", 3))
+    assert gets is not None
+    return keeps, gets
+
+
+def test_the_first_member_gets_everything(client: Members) -> None:
+    joined = client.enter("a")
+    assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms) == (NONE, 2, 5000)
+    assert told(joined) == [0, 1, 2, 3]
+    beat = client.beat("a", 2)
+    assert (beat.error_code, beat.member_epoch, told(beat)) == (NONE, 2, None)
+    assert client.group().state_name == "Stable"
+
+
+def test_the_second_waits_until_the_first_gave_up(client: Members) -> None:
+    client.enter("a")
+    second = client.enter("b")
+    assert (second.member_epoch, told(second)) == (3, [])
+    asked = client.beat("a", 2, [0, 1, 2, 3])
+    assert (asked.member_epoch, told(asked)) == (2, [0, 1])
+    assert client.group().state_name == "Reconciling"
+    assert told(client.beat("b", 3)) is None  # not free yet
+    assert told(client.beat("a", 2, [0, 1, 2])) is None  # one of them is still in its hands
+    done = client.beat("a", 2, [0, 1])
+    assert (done.member_epoch, told(done)) == (3, None)
+    assert told(client.beat("b", 3)) == [2, 3]
+    assert client.group().state_name == "Stable"
+
+
+def test_a_member_that_does_not_give_up_is_removed(client: Members) -> None:
+    client.enter("a")
+    client.enter("b")
+    client.beat("a", 2, [0, 1, 2, 3])
+    client.advance(5001)
+    assert client.beat("a", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert told(client.beat("b", 3)) == [0, 1, 2, 3]
+
+
+def test_leaving_gives_everything_back(client: Members) -> None:
+    pair(client)
+    left = client.beat("a", -1)
+    assert (left.error_code, left.member_epoch, left.heartbeat_interval_ms) == (NONE, -1, 0)
+    took = client.beat("b", 3)
+    assert (took.member_epoch, told(took)) == (4, [0, 1, 2, 3])
+    client.beat("b", -1)
+    assert client.group().state_name == "Empty"
+    assert client.group().targets == {}
+    assert client.group().owners == {}
+
+
+def test_a_session_ends(client: Members) -> None:
+    pair(client)
+    for _ in range(5):
+        client.advance(10_000)
+        client.beat("b", client.group().members["b"].member_epoch)
+    assert list(client.group().members) == ["b"]
+    assert client.group().members["b"].assigned.keys() == client.group().targets["b"].keys()
+
+
+@pytest.mark.parametrize(
+    ("epoch", "owned", "code"),
+    [
+        (3, None, NONE),
+        (4, None, ErrorCode.FENCED_MEMBER_EPOCH),
+        (2, None, ErrorCode.FENCED_MEMBER_EPOCH),
+        (2, [0, 1], NONE),  # the answer with epoch 3 was lost
+        (2, [0], NONE),
+        (2, [0, 2], ErrorCode.FENCED_MEMBER_EPOCH),
+        (1, [0, 1], ErrorCode.FENCED_MEMBER_EPOCH),
+    ],
+)
+def test_epochs(client: Members, epoch: int, owned: list[int] | None, code: ErrorCode) -> None:
+    assert pair(client) == ([0, 1], [2, 3])
+    answer = client.beat("a", epoch, owned)
+    assert answer.error_code == code
+    assert answer.member_epoch == (3 if code == NONE else 0)
+    assert (answer.error_message is None) == (code == NONE)
+
+
+def test_a_first_heartbeat_whose_answer_was_lost(client: Members) -> None:
+    client.enter("a")
+    again = client.enter("a")
+    assert (again.member_epoch, told(again)) == (2, [0, 1, 2, 3])
+    assert client.group().group_epoch == 2
+
+
+BAD: dict[str, tuple[dict[str, Any], ErrorCode]] = {
+    "no group": ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
+    "empty instance": ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
+    "empty rack": ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
+    "no rebalance timeout": ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST),
+    "no partitions": ({"topic_partitions": None}, ErrorCode.INVALID_REQUEST),
+    "no subscription": ({"subscribed_topic_names": None}, ErrorCode.INVALID_REQUEST),
+    "assignor": ({"server_assignor": "sticky"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+    "expression": (
+        {"subscribed_topic_names": None, "subscribed_topic_regex": "("},
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_joins(client: Members, name: str) -> None:
+    change, code = BAD[name]
+    answer = client.enter("a", **change)
+    assert (answer.error_code, answer.member_epoch) == (code, 0)
+    assert answer.error_message
+    assert "g" not in client.shard().groups
+
+
+def test_bad_epochs(client: Members) -> None:
+    assert client.beat("", 1).error_code == ErrorCode.INVALID_REQUEST
+    assert client.beat("a", -3).error_code == ErrorCode.INVALID_REQUEST
+    assert client.beat("a", -2).error_code == ErrorCode.INVALID_REQUEST  # only static members go for a while
+    for epoch in (1, -1):
+        assert client.beat("a", epoch).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    client.enter("a")
+    for epoch in (1, -1):
+        assert client.beat("ghost", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.beat("a", -2, instance_id="i").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_member_ids(client: Members) -> None:
+    assert client.enter("").error_code == ErrorCode.INVALID_REQUEST  # from version 1 on the client makes it
+    given = client.enter("", version=0).member_id
+    assert given is not None
+    assert len(given) == 36
+
+
+def test_a_full_group() -> None:
+    client = Members({"group.consumer.max.size": "1"})
+    assert client.enter("a").error_code == NONE
+    assert client.enter("b").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert client.enter("a").error_code == NONE
+
+
+def test_the_protocol_can_be_off() -> None:
+    client = Members({"group.coordinator.rebalance.protocols": "classic"})
+    assert client.enter("a").error_code == ErrorCode.UNSUPPORTED_VERSION
+    described = client.call(
+        m.ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False),
+        m.ConsumerGroupDescribeResponse,
+        1,
+    )
+    assert described.groups[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+# -- static members ----------------------------------------------------------------------------------------------------
+
+
+def test_a_static_member_comes_back_to_what_it_had(client: Members) -> None:
+    client.enter("a", instance_id="i")
+    assert client.enter("b", instance_id="i").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    away = client.beat("a", -2, instance_id="i")
+    assert (away.error_code, away.member_epoch) == (NONE, -2)
+    back = client.enter("b", instance_id="i")
+    assert (back.member_epoch, told(back)) == (2, [0, 1, 2, 3])
+    assert client.group().group_epoch == 2
+    assert list(client.group().members) == ["b"]
+    assert client.beat("a", 2, instance_id="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert client.beat("a", -1, instance_id="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert client.beat("a", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.beat("b", 2, instance_id="j").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_that_stays_away_is_removed(client: Members) -> None:
+    client.enter("a", instance_id="i")
+    client.enter("b")
+    client.beat("a", -2, instance_id="i")
+    for _ in range(5):
+        client.advance(10_000)
+        client.beat("b", client.group().members["b"].member_epoch)
+    assert told(client.beat("b", client.group().members["b"].member_epoch, [])) is None
+    assert list(client.group().members) == ["b"]
+    assert client.group().static_members == {}
+
+
+def test_a_static_member_that_takes_its_leave_for_good(client: Members) -> None:
+    client.enter("a", instance_id="i")
+    assert client.beat("a", -1, instance_id="i").error_code == NONE
+    assert client.group().is_empty
+
+
+# -- subscriptions -----------------------------------------------------------------------------------------------------
+
+
+def topics_of(client: Members, member_id: str) -> set[str]:
+    image = client.broker.image
+    return {image.topic_names[topic_id] for topic_id in client.group().members[member_id].assigned}
+
+
+def test_a_changed_subscription(client: Members) -> None:
+    client.enter("a")
+    changed = client.beat("a", 2, [0, 1, 2, 3], subscribed_topic_names=["u"])
+    assert (changed.member_epoch, told(changed)) == (2, [])
+    assert client.beat("a", 2, []).member_epoch == 3
+    assert topics_of(client, "a") == {"u"}
+
+
+def test_a_pattern_follows_the_topics(client: Members) -> None:
+    client.enter("a", subscribed_topic_names=None, subscribed_topic_regex="[tn].*")
+    assert topics_of(client, "a") == {"t"}
+    client.broker.create_topics(["new"])
+    client.advance(1)
+    response = client.beat("a", 2)
+    assert response.member_epoch == 3
+    assert topics_of(client, "a") == {"t", "new"}
+    assert client.group().expressions["[tn].*"] == {"t", "new"}
+    before = client.group().durable()
+    assert client.again().group().durable() == before
+
+
+def test_a_pattern_nobody_uses_is_forgotten(client: Members) -> None:
+    client.enter("a", subscribed_topic_names=None, subscribed_topic_regex="t")
+    client.beat("a", 2, subscribed_topic_names=["t"], subscribed_topic_regex="")
+    assert client.group().expressions == {}
+    assert client.again().group().expressions == {}
+
+
+def test_more_partitions(client: Members) -> None:
+    client.enter("a")
+    topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=6, assignments=None)
+    request = m.CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=False)
+    assert client.call(request, m.CreatePartitionsResponse, 3).results[0].error_code == NONE
+    grown = client.beat("a", 2)
+    assert (grown.member_epoch, told(grown)) == (3, [0, 1, 2, 3, 4, 5])
+
+
+def test_the_assignor_most_members_want(client: Members) -> None:
+    client.enter("a", server_assignor="range", subscribed_topic_names=["t", "u"])
+    client.enter("b", server_assignor="range", subscribed_topic_names=["t", "u"])
+    described = describe(client)
+    assert described.assignor_name == "range"
+    targets = {member.member_id: member.target_assignment.topic_partitions for member in described.members}
+    assert {t.topic_name: t.partitions for t in targets["a"]} == {"t": [0, 1], "u": [0]}
+
+
+# -- offsets -----------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_by_member_epoch(client: Members) -> None:
+    pair(client)
+    t0 = {("t", 0): 5}
+    assert client.commit(t0, "a", 3) == [NONE]
+    assert client.commit(t0, "a", 4) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert client.commit(t0, "a", 3, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
+    assert client.commit(t0, "ghost", 3) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert client.commit(t0) == [ErrorCode.UNKNOWN_MEMBER_ID]  # an admin, while members are there
+    # Partition 0 is a's since epoch 2, partition 2 is b's since epoch 3 (KIP-1251).
+    assert client.commit({("t", 0): 6, ("t", 2): 6}, "a", 2) == [NONE, ErrorCode.STALE_MEMBER_EPOCH]
+    assert client.commit({("t", 2): 7}, "b", 2) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert client.commit(t0, "a", 1) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert client.fetch() == {("t", 0): 6}
+
+
+def test_transactional_offsets_by_member_epoch(client: Members) -> None:
+    pair(client)
+    producer = client.producer()
+    client.add_offsets(producer)
+    assert client.commit_in_txn(producer, {("t", 0): 5}, "a", 3) == [NONE]
+    for epoch in (2, 4):
+        assert client.commit_in_txn(producer, {("t", 0): 6}, "a", epoch) == [ErrorCode.ILLEGAL_GENERATION]
+    assert client.commit_in_txn(producer, {("t", 0): 6}, "ghost", 3) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    client.end(producer, commit=True)
+    assert client.fetch(("t", 0), stable=True) == {("t", 0): 5}
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "code"),
+    [
+        ("a", 3, NONE),
+        ("a", 2, ErrorCode.STALE_MEMBER_EPOCH),
+        ("ghost", 3, ErrorCode.UNKNOWN_MEMBER_ID),
+        (None, -1, NONE),
+    ],
+)
+def test_fetch_by_member_epoch(client: Members, member_id: str | None, epoch: int, code: ErrorCode) -> None:
+    pair(client)
+    topics = [m.OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    group = m.OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id="g", member_id=member_id, member_epoch=epoch, topics=topics
+    )
+    [answer] = client.call(m.OffsetFetchRequest(groups=[group]), m.OffsetFetchResponse, 9).groups
+    assert (answer.error_code, len(answer.topics)) == (code, 1 if code == NONE else 0)
+
+
+# -- beside the classic protocol ---------------------------------------------------------------------------------------
+
+
+def test_classic_requests_of_a_native_member(client: Members) -> None:
+    client.enter("a")
+    assert client.heartbeat("a", 2) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.sync("a", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.leave(("a", None)) == (NONE, [ErrorCode.UNKNOWN_MEMBER_ID])
+    [described] = client.call(m.DescribeGroupsRequest(groups=["g"]), m.DescribeGroupsResponse, 5).groups
+    assert described.group_state == "Dead"
+
+
+def test_an_empty_group_changes_its_protocol(client: Members) -> None:
+    client.commit({("t", 0): 5})
+    assert client.enter("a").error_code == NONE  # a simple group gives way
+    assert client.fetch() == {("t", 0): 5}
+    client.beat("a", -1)
+    member = client.stable()
+    assert client.classic().generation_id == 1
+    client.leave((member, None))
+    assert client.enter("a").error_code == NONE
+    assert client.fetch() == {("t", 0): 5}
+    before = client.group().durable()
+    assert client.again().group().durable() == before
+
+
+def test_deleting(client: Members) -> None:
+    client.enter("a")
+    client.commit({("t", 0): 5}, "a", 2)
+    delete = m.DeleteGroupsRequest(groups_names=["g"])
+    assert client.call(delete, m.DeleteGroupsResponse, 2).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    client.beat("a", -1)
+    assert client.call(delete, m.DeleteGroupsResponse, 2).results[0].error_code == NONE
+    assert "g" not in client.shard().groups
+    assert "g" not in client.again().shard().groups
+
+
+# -- telling and restarting --------------------------------------------------------------------------------------------
+
+
+def describe(client: Members) -> Any:
+    request = m.ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=True)
+    return client.call(request, m.ConsumerGroupDescribeResponse, 1).groups[0]
+
+
+def test_describe(client: Members) -> None:
+    assert describe(client).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    pair(client)
+    told_ = describe(client)
+    assert (told_.error_code, told_.group_state, told_.group_epoch, told_.assignment_epoch) == (NONE, "Stable", 3, 3)
+    assert (told_.assignor_name, told_.authorized_operations) == ("uniform", 3400)
+    owned = {x.member_id: [(t.topic_name, t.partitions) for t in x.assignment.topic_partitions] for x in told_.members}
+    assert owned == {"a": [("t", [0, 1])], "b": [("t", [2, 3])]}
+    assert {x.member_type for x in told_.members} == {1}
+    listed = client.call(m.ListGroupsRequest(types_filter=["Consumer"]), m.ListGroupsResponse, 5).groups
+    assert [(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in listed] == [
+        ("g", "consumer", "Stable", "consumer")
+    ]
+    client.join(group_id="classic")
+    request = m.ConsumerGroupDescribeRequest(group_ids=["classic", ""], include_authorized_operations=True)
+    codes = [g.error_code for g in client.call(request, m.ConsumerGroupDescribeResponse, 0).groups]
+    assert codes == [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID]
+
+
+def test_a_restart_in_the_middle(client: Members) -> None:
+    client.enter("a")
+    client.enter("b")
+    client.beat("a", 2, [0, 1, 2, 3])
+    before = client.group().durable()
+    again = client.again()
+    assert again.group().durable() == before
+    assert again.beat("a", 2, [0, 1]).member_epoch == 3
+    assert told(again.beat("b", 3)) == [2, 3]
+
+
+def test_the_wait_for_partitions_goes_on_after_a_restart(client: Members) -> None:
+    client.enter("a")
+    client.enter("b")
+    client.beat("a", 2, [0, 1, 2, 3])
+    again = client.again()
+    again.advance(5001)
+    assert list(again.group().members) == ["b"]
+
+
+def test_a_compacted_log_may_tell_the_new_owner_first() -> None:
+    """Compaction keeps the last record of each member, so that of the one who gave up can come later."""
+    topic_id = bytes(15) + b"\1"
+    value = ConsumerGroupCurrentMemberAssignmentValue
+    mine = [value.TopicPartitions(topic_id=topic_id, partitions=[0])]
+
+    def owns(epoch: int, partitions: list[Any]) -> ConsumerGroupCurrentMemberAssignmentValue:
+        return value(
+            member_epoch=epoch,
+            previous_member_epoch=epoch,
+            state=0,
+            assigned_partitions=partitions,
+            partitions_pending_revocation=[],
+        )
+
+    group = ConsumerGroup("g")
+    group.set_assignment("a", owns(2, mine))
+    group.set_assignment("b", owns(3, mine))
+    group.set_assignment("a", owns(3, []))
+    assert group.owners == {(topic_id, 0): "b"}
+    group.remove_member("b")
+    assert group.owners == {}
