@@ -61,15 +61,20 @@ class InProcessNetwork:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._nodes: dict[int, Node] = {}
-        self._under_way: dict[int, set[_Call]] = {}
+        # By number, so that what serves a call holds nothing of the node that made it.
+        self._calls: dict[int, _Call] = {}
+        self._count = 0
 
     def attach(self, node_id: int, node: Node) -> None:
         self._nodes[node_id] = node
 
     def detach(self, node_id: int) -> None:
         self._nodes.pop(node_id, None)
-        for call_ in self._under_way.pop(node_id, set()):
-            call_.fail(_unreachable(node_id))
+        for number, call_ in list(self._calls.items()):
+            if call_.target == node_id:
+                self._fail(number, _unreachable(node_id))
+            elif call_.source == node_id:
+                del self._calls[number]
 
     def endpoint(self, node_id: int) -> Transport:
         return _Endpoint(self, node_id)
@@ -82,63 +87,63 @@ class InProcessNetwork:
         node = self._nodes.get(target)
         if node is not None and (source == target or (target == CONTROLLER and len(self._nodes) <= 2)):
             return node(request, api_version)
-        call_ = _Call(self._timers)
+        self._count += 1
+        number = self._count
+        self._calls[number] = call_ = _Call(source, target, api_version)
         if node is None:
-            call_.fail(_unreachable(target))
-            return call_.answer
-        data = request.encode(api_version)
-        self._under_way.setdefault(target, set()).add(call_)
-        self._timers.call_later(0, lambda: self._deliver(source, target, type(request), data, api_version, call_))
+            self._fail(number, _unreachable(target))
+        else:
+            kind, data = type(request), request.encode(api_version)
+            self._timers.call_later(0, lambda: self._deliver(number, kind, data))
         return call_.answer
 
-    def _deliver(
-        self, source: int, target: int, kind: type[Request], data: bytes, api_version: int, call_: _Call
-    ) -> None:
-        node = self._nodes.get(target)
-        if node is None or call_.over:
+    def _deliver(self, number: int, kind: type[Request], data: bytes) -> None:
+        call_ = self._calls.get(number)
+        node = self._nodes.get(call_.target) if call_ is not None else None
+        if call_ is None or node is None:
             return
         try:
-            served = node(kind.decode(data, api_version), api_version)
+            served = node(kind.decode(data, call_.api_version), call_.api_version)
         except Exception as error:
-            self._finish(target, call_, error)
+            self._fail(number, _told(error))
             return
-        served.then(lambda done: self._answered(source, target, api_version, call_, done))
+        served.then(lambda done: self._answered(number, done))
 
-    def _answered(self, source: int, target: int, api_version: int, call_: _Call, served: Deferred[Response]) -> None:
+    def _answered(self, number: int, served: Deferred[Response]) -> None:
+        call_ = self._calls.get(number)
+        if call_ is None:
+            return
         try:
             response = served.result()
-            data = response.encode(api_version)
+            kind, data = type(response), response.encode(call_.api_version)
         except Exception as error:
-            self._finish(target, call_, error)
+            self._fail(number, _told(error))
             return
-        if source in self._nodes or source == CONTROLLER:
-            kind = type(response)
-            self._timers.call_later(0, lambda: self._finish(target, call_, kind.decode(data, api_version)))
 
-    def _finish(self, target: int, call_: _Call, outcome: Response | Exception) -> None:
-        self._under_way.get(target, set()).discard(call_)
-        if isinstance(outcome, Exception):
-            call_.fail(_told(outcome))
-        elif not call_.over:
-            call_.over = True
-            call_.answer.resolve(outcome)
+        def arrive() -> None:
+            waiting = self._calls.pop(number, None)
+            if waiting is not None:
+                waiting.answer.resolve(kind.decode(data, waiting.api_version))
+
+        self._timers.call_later(0, arrive)
+
+    def _fail(self, number: int, error: ApiError) -> None:
+        """Later, as an answer would come: whoever loses a node in the middle of a change finishes that first."""
+        call_ = self._calls.pop(number, None)
+        if call_ is not None:
+            self._timers.call_later(0, lambda: call_.answer.fail(error))
 
 
 class _Call:
     """One request that another node is to answer."""
 
-    __slots__ = ("_timers", "answer", "over")
+    __slots__ = ("answer", "api_version", "source", "target")
 
-    def __init__(self, timers: Timers) -> None:
-        self._timers = timers
+    def __init__(self, source: int, target: int, api_version: int) -> None:
+        self.source = source
+        self.target = target
+        self.api_version = api_version
         self.answer: Deferred[Response] = Deferred()
-        self.over = False
-
-    def fail(self, error: Exception) -> None:
-        """Later, as an answer would come: whoever loses a node in the middle of a change finishes that first."""
-        if not self.over:
-            self.over = True
-            self._timers.call_later(0, lambda: self.answer.fail(error))
 
 
 class _Endpoint:

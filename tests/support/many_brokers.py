@@ -175,11 +175,19 @@ class ManyBrokers:
         return response.responses[0].partition_responses[0]
 
     def fetch(
-        self, topic: str, offset: int = 0, *, at: int | None = None, index: int = 0, **fields: Any
+        self,
+        topic: str,
+        offset: int = 0,
+        *,
+        at: int | None = None,
+        index: int = 0,
+        isolation_level: int = 0,
+        **fields: Any,
     ) -> FetchResponse.PartitionData:
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=1,
+            isolation_level=isolation_level,
             topics=[
                 FetchRequest.FetchTopic(
                     topic=topic,
@@ -194,15 +202,33 @@ class ManyBrokers:
         node = self.leader(topic, index) if at is None else at
         return self.call(node, request, FetchResponse, 12).responses[0].partitions[0]
 
-    def values(self, topic: str, index: int = 0) -> list[bytes]:
+    def values(self, topic: str, index: int = 0, *, offset: int = 0) -> list[bytes]:
         """Values that consumers can read now."""
         from minibroker_protocol.records import decode_records, iter_batches
 
-        data = self.fetch(topic, index=index)
+        data = self.fetch(topic, offset, index=index)
         assert data.error_code == 0, data.error_code
         found = []
         for position, header in iter_batches(data.records or b""):  # type: ignore[arg-type]
             if not header.is_control:
+                found += [bytes(r.value or b"") for r in decode_records(data.records, position, header)]  # type: ignore[arg-type]
+        return found
+
+    def committed(self, topic: str, index: int = 0) -> list[bytes]:
+        """Values that a read_committed consumer has now, by the consumer's algorithm (KIP-98)."""
+        from minibroker_protocol.records import decode_records, iter_batches
+
+        data = self.fetch(topic, index=index, isolation_level=1)
+        assert data.error_code == 0, data.error_code
+        left = sorted((a.first_offset, a.producer_id) for a in data.aborted_transactions or [])
+        aborting: set[int] = set()
+        found = []
+        for position, header in iter_batches(data.records or b""):  # type: ignore[arg-type]
+            while left and left[0][0] <= header.last_offset:
+                aborting.add(left.pop(0)[1])
+            if header.is_control:
+                aborting.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborting):
                 found += [bytes(r.value or b"") for r in decode_records(data.records, position, header)]  # type: ignore[arg-type]
         return found
 
