@@ -32,6 +32,8 @@ _REST_BYTES = 64 * 1024
 _JOIN_BYTES = 32 * 1024
 # Unsent answers with which a connection is served no further.
 _WRITE_HIGH_BYTES = 256 * 1024
+# After a frame of this size the others have their turn: the work it made can take milliseconds.
+_FAIR_FRAME_BYTES = 128 * 1024
 # Requests served before other connections have their turn.
 _TURN_REQUESTS = 16
 
@@ -235,6 +237,10 @@ class Connection(asyncio.BufferedProtocol):
         self._serve(frame)
         if self._out:
             self._flush()
+        if self._edge.greedy and not self._blocked and len(frame) >= _FAIR_FRAME_BYTES:
+            self._blocked |= TURN
+            self._pause_reading()
+            self._edge.loop.call_soon(self._unblock, TURN)
 
     @property
     def receiving(self) -> int:

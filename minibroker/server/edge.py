@@ -60,10 +60,11 @@ class Edge:
         self._none_left: asyncio.Event | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        uvloop = "uvloop" in type(loop).__module__
+        # libuv reads one socket up to 32 times in a row as long as it fills the buffer it is given.
+        self.greedy = uvloop
         # asyncio's own writelines joins its buffers before 3.12, and so copies them.
-        self._vectored = (
-            vectored if vectored is not None else sys.version_info >= (3, 12) or "uvloop" in type(loop).__module__
-        )
+        self._vectored = vectored if vectored is not None else sys.version_info >= (3, 12) or uvloop
 
     async def listen(self, listener: socket.socket, dispatch: Dispatch) -> None:
         """Serve the bound and listening socket; it belongs to this object from now on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import socket
 import struct
@@ -439,6 +440,30 @@ def test_a_stop_does_not_wait_for_ever(run: Run) -> None:
     run(story)
 
 
+def test_a_stream_of_large_requests_lets_the_others_have_their_turn(run: Run) -> None:
+    """No request of the others waits for more than a few of the large ones."""
+    large = frame(SILENT, bytes(400_000))
+
+    async def story(bench: Bench) -> None:
+        loop = asyncio.get_running_loop()
+        behind: list[int] = []
+
+        def note() -> None:
+            behind.append(len(bench.broker.served))
+
+        with socket.create_connection(("127.0.0.1", bench.port)) as flood:
+            flood.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 20)
+            # All of it lies in the socket's buffers before the loop runs again.
+            flood.setblocking(False)
+            sent = flood.send(large * 12)
+            while len(bench.broker.served) < sent // len(large):
+                loop.call_soon(note)
+                await asyncio.sleep(0)
+        assert max(b - a for a, b in itertools.pairwise(behind)) <= 2
+
+    run(story)
+
+
 def test_a_view_the_loop_still_holds_does_not_stop_a_frame_from_growing() -> None:
     """Windows' proactor loop asks for the next buffer while it holds the last one."""
 
@@ -451,6 +476,7 @@ def test_a_view_the_loop_still_holds_does_not_stop_a_frame_from_growing() -> Non
     from minibroker.server.connection import Connection
 
     class StandInEdge:
+        greedy = False
         scratch = memoryview(bytearray(64 * 1024))
         max_frame_bytes = 100 << 20
 
