@@ -225,6 +225,16 @@ def test_segments_roll_when_offsets_get_too_far_from_the_base(disk: MemoryDisk) 
     assert log.read(1, 100, bound=log.log_end_offset).base_offset == 1 << 32  # the gap is stepped over
 
 
+def test_an_index_entry_needs_more_bytes_than_the_interval(disk: MemoryDisk) -> None:
+    size = len(batch())
+    log = open_log(disk, config=LogConfig(index_interval_bytes=2 * size))
+    for i in range(8):
+        append(log, batch(timestamp=NOW + i))
+    (segment,) = log.segments
+    assert segment.offset_index.entries() == [(3, 3 * size), (6, 6 * size)]
+    assert segment.time_index.entries() == [(NOW + 3, 3), (NOW + 6, 6)]
+
+
 def test_rolling_an_empty_segment_is_no_new_segment(disk: MemoryDisk) -> None:
     log = open_log(disk)
     log.roll(NOW)

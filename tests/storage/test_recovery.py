@@ -1,8 +1,9 @@
 """Opening after a crash: what is cut, what is rebuilt, what interrupted work leaves behind."""
 
 import pytest
-from logs import NOW, append, batch, batches, end_transaction, open_log, tree, values
+from logs import NOW, append, batch, batches, end_transaction, open_log, refused, tree, values
 
+from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import iter_batches
 from minibroker_storage.config import LogConfig
 from minibroker_storage.log import PartitionLog
@@ -350,3 +351,40 @@ def test_the_high_watermark_is_clamped() -> None:
     log.close()
     assert open_log(disk, config=SMALL, high_watermark=10_000).high_watermark == end
     assert open_log(disk, config=SMALL, high_watermark=3, log_start_offset=5).high_watermark == 5
+
+
+def test_a_lost_or_torn_epoch_file_is_made_again_from_the_batches() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    epochs = log.leader_epochs.entries
+    assert len(epochs) == 2
+    log.flush()
+    recovery_point = log.recovery_point
+    log.abandon()
+    for content in (None, b"", b"0\n2\n0 "):
+        crashed = copy(disk)
+        if content is None:
+            crashed.remove("t-0/leader-epoch-checkpoint")
+        else:
+            crashed.write_atomic("t-0/leader-epoch-checkpoint", content)
+        found = open_log(crashed, config=SMALL, clean=False, recovery_point=recovery_point)
+        assert found.leader_epochs.entries == epochs
+        assert crashed.read_bytes("t-0/leader-epoch-checkpoint") == disk.read_bytes("t-0/leader-epoch-checkpoint")
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        torn = copy(disk)
+        torn.write_atomic("t-0/leader-epoch-checkpoint", b"0\n2\n0 ")
+        open_log(torn, config=SMALL, clean=True)
+
+
+def test_a_torn_topic_id_is_written_anew_after_a_crash_only() -> None:
+    disk = MemoryDisk()
+    filled(disk).abandon()
+    whole = disk.read_bytes("t-0/partition.metadata")
+    disk.write_atomic("t-0/partition.metadata", whole[:20])
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        open_log(copy(disk), config=SMALL, clean=True)
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        open_log(copy(disk), config=SMALL, clean=False, topic_id=bytes(16))
+    found = open_log(disk, config=SMALL, clean=False)
+    assert "partition.metadata" in found.warnings[0]
+    assert disk.read_bytes("t-0/partition.metadata") == whole
