@@ -196,16 +196,16 @@ class DataDirectory:
                 self.log_starts.pop(key, None)
 
     def write_checkpoints(self, *, sync: bool = True) -> None:
-        """Writes recovery points, log starts and high watermarks down; slow when synced."""
-        self.disk.write_atomic(RECOVERY_POINT, encode_offsets(self.recovery_points), sync=sync)
-        self.disk.write_atomic(LOG_START_OFFSET, encode_offsets(self.log_starts), sync=sync)
+        """Writes recovery points, log starts and high watermarks down; slow when synced, fit for another thread."""
+        self.disk.write_atomic(RECOVERY_POINT, encode_offsets(dict(self.recovery_points)), sync=sync)
+        self.disk.write_atomic(LOG_START_OFFSET, encode_offsets(dict(self.log_starts)), sync=sync)
         self.write_high_watermarks(sync=sync)
 
     def write_high_watermarks(self, *, sync: bool = True) -> None:
-        self.disk.write_atomic(HIGH_WATERMARK, encode_offsets(self.high_watermarks), sync=sync)
+        self.disk.write_atomic(HIGH_WATERMARK, encode_offsets(dict(self.high_watermarks)), sync=sync)
 
     def write_cleaner_offsets(self, *, sync: bool = True) -> None:
-        self.disk.write_atomic(CLEANER_OFFSET, encode_offsets(self.cleaner_offsets), sync=sync)
+        self.disk.write_atomic(CLEANER_OFFSET, encode_offsets(dict(self.cleaner_offsets)), sync=sync)
 
     def close(self, logs: Iterable[PartitionLog] = (), *, broker_epoch: int = -1) -> None:
         """The clean end, after every log was closed: checkpoints, then the mark that says so, then the lock.

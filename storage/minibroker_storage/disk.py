@@ -130,3 +130,10 @@ class Locked(Exception):
 
 def join(*parts: str) -> str:
     return "/".join(part for part in parts if part)
+
+
+def sync_file(disk: Disk, path: str) -> None:
+    """Makes a file's content survive a power cut; its name is another matter (``sync_dir``)."""
+    file = disk.open(path)
+    file.sync()
+    file.close()

@@ -7,7 +7,7 @@ from minibroker_storage import recovery, retention
 from minibroker_storage.append_info import storage_errors
 from minibroker_storage.checkpoints import LEADER_EPOCH
 from minibroker_storage.config import LogConfig
-from minibroker_storage.disk import Disk, join
+from minibroker_storage.disk import Disk, join, sync_file
 from minibroker_storage.leader_epochs import LeaderEpochCache
 from minibroker_storage.segment import Segment
 from minibroker_storage.snapshots import SnapshotFiles
@@ -146,17 +146,24 @@ class LogState:
         """Offsets past the recovery point; ``flush.messages`` is about them."""
         return self.log_end_offset - self.recovery_point
 
-    def flush(self) -> None:
-        """Returns when everything appended before the call survives a power cut; may run in another thread."""
-        end = self.log_end_offset
+    @property
+    def unflushed_sealed(self) -> bool:
+        """Whether a segment before the active one is not synced yet; Kafka does that in the background after a roll."""
+        return self.recovery_point < self._segments.active.base_offset
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Returns when everything below ``up_to`` (default: all that was appended before the call) survives a power
+        cut; may run in another thread."""
+        end = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
         if end <= self.recovery_point and not self._epochs_unsynced:
             return
         with storage_errors():
             for segment in self._segments.from_offset(self.recovery_point):
-                segment.flush()
+                if segment.base_offset < end:
+                    segment.flush()
             if self._epochs_unsynced:
                 self._epochs_unsynced = False
-                self.disk.write_atomic(join(self.path, LEADER_EPOCH), self.leader_epochs.encode())
+                sync_file(self.disk, join(self.path, LEADER_EPOCH))
             self.disk.sync_dir(self.path)
             if self._dir_unsynced:
                 self.disk.sync_dir(self.path.rpartition("/")[0])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from minibroker_protocol.records import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, parse_header
 from minibroker_storage import indexes
 from minibroker_storage.config import LogConfig
-from minibroker_storage.disk import Buffer, Disk, DiskFile, NotFound, StorageError, join
+from minibroker_storage.disk import Buffer, Disk, DiskFile, NotFound, StorageError, join, sync_file
 from minibroker_storage.indexes import NO_TIMESTAMP, IndexCorrupt, OffsetIndex, TimeIndex
 from minibroker_storage.txn_index import ENTRY_SIZE, AbortedTxn, TxnIndex
 
@@ -333,10 +333,8 @@ class Segment:
                 indexes.save(self._disk, index)
         if sync:
             for index in self._indexes or ():
-                if index.written >= 0:
-                    file = self._disk.open(index.path)
-                    file.sync()
-                    file.close()
+                if index.written > 0:  # an empty one that is lost is made again
+                    sync_file(self._disk, index.path)
 
     def flush(self) -> None:
         """Returns when the log and its indexes survive a power cut."""

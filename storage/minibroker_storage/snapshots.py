@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from minibroker_storage import indexes
-from minibroker_storage.disk import Disk, join
+from minibroker_storage.disk import Disk, join, sync_file
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.producer_snapshot import REMEMBERED_SUFFIX, SNAPSHOT_SUFFIX
 from minibroker_storage.producer_state import ProducerStateManager
@@ -35,16 +35,22 @@ class SnapshotFiles:
         return join(self.dir, f"{offset:020d}{suffix}")
 
     def take(self, producers: ProducerStateManager, *, sync: bool = False) -> None:
-        """Writes the state down, unless the newest snapshot already has it."""
+        """Writes the state down, unless the newest snapshot already has it. With ``sync`` the content is safe; the name
+        is once the directory is synced."""
         offset = producers.map_end_offset
         if offset <= max(self.latest, 0):
             return
         data = producers.snapshot()
         remembered = producers.remembered(data)
         if remembered is not None:
-            self._disk.write_atomic(self._path(offset, REMEMBERED_SUFFIX), remembered, sync=sync)
-        self._disk.write_atomic(self._path(offset), data, sync=sync)
+            self._write(self._path(offset, REMEMBERED_SUFFIX), remembered, sync)
+        self._write(self._path(offset), data, sync)
         self.offsets.append(offset)
+
+    def _write(self, path: str, data: bytes, sync: bool) -> None:
+        self._disk.write_atomic(path, data, sync=False)
+        if sync:
+            sync_file(self._disk, path)
 
     def load_latest(
         self, producers: ProducerStateManager, log_start_offset: int, end_offset: int, now_ms: int, warn: Warn

@@ -481,6 +481,18 @@ def test_flushing_moves_the_recovery_point(disk: MemoryDisk) -> None:
     assert disk.exists("t-0/00000000000000000000.index")
 
 
+def test_sealed_segments_are_flushed_by_themselves(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=SMALL)
+    assert not log.unflushed_sealed
+    for _ in range(6):
+        append(log, batch(b"x" * 100))
+    assert log.unflushed_sealed
+    active = log.segments[-1]
+    log.flush(active.base_offset)
+    assert (log.recovery_point, log.unflushed_sealed) == (active.base_offset, False)
+    assert not disk.exists(active.path(".index"))
+
+
 def test_configuration_changes_count_at_once(disk: MemoryDisk) -> None:
     log = open_log(disk)
     append(log, batch(b"x" * 100))
