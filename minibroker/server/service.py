@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from minibroker.semantics import Semantics
 
 log = get_logger(__name__)
+
+# After the first clients have been served: they should not wait for the leftovers of others.
+_CLEAN_UP_SECONDS = 0.1
 
 
 class StartError(Exception):
@@ -56,6 +60,7 @@ class Service:
         for name in self.settings.ignored:
             log.info("%s is a setting of Kafka that has no effect here", name)
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_report)
         try:
             self._listeners = listen_all(
                 self.options.host, self.options.ports, self.settings.int("socket.listen.backlog.size")
@@ -72,8 +77,12 @@ class Service:
             await self.stop()
             raise
         if self.options.data_dir is None:
-            from minibroker.data_dir import remove_abandoned
+            loop.call_later(_CLEAN_UP_SECONDS, self._clean_up_after_others)
 
+    def _clean_up_after_others(self) -> None:
+        from minibroker.data_dir import remove_abandoned
+
+        if self._executor is not None:
             self._executor.submit(remove_abandoned)
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> Cluster:
@@ -169,8 +178,13 @@ class Service:
             self._places = None
 
 
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What no handler caught, in our own log."""
+    log.error("%s", context.get("message", "error in the event loop"), exc_info=context.get("exception"))
+
+
 @contextlib.contextmanager
-def _logged(doing: str) -> Any:
+def _logged(doing: str) -> Iterator[None]:
     try:
         yield
     except Exception:

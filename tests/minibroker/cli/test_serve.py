@@ -325,6 +325,19 @@ def test_logs_are_json_where_nobody_watches(served: list[Served], tmp_path: Path
     assert "num.io.threads" in first["event"]
 
 
+def test_starting_loads_nothing_it_does_not_need_yet(tmp_path: Path) -> None:
+    """Start-up time is import time: a tenth of a second to the first answer leaves no room for these."""
+    code = (
+        "import asyncio, sys; import minibroker.server.command; from minibroker.server.options import make_options;"
+        "from minibroker.server.service import Service; s = Service(make_options()); loop = asyncio.new_event_loop();"
+        "run = loop.run_until_complete; run(s.start()); loaded = set(sys.modules); run(s.stop()); loop.close();"
+        "needless = {'structlog', 'rich', 'crc32c', 'cramjam', 'difflib', 'uuid', 'yaml', 'concurrent.futures.thread',"
+        "'minibroker.demo', 'minibroker.conformance', 'minibroker.testing'} & loaded; assert not needless, needless"
+    )
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), TMPDIR=str(tmp_path))
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=30)
+
+
 def test_a_port_named_zero_is_never_given_up(served: list[Served], tmp_path: Path) -> None:
     """Two brokers started at the same time on free ports never meet."""
     brokers = [Served(*ANY_PORT, "--brokers", "2", "--ephemeral", tmp=tmp_path) for _ in range(2)]
