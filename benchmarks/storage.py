@@ -1,4 +1,4 @@
-"""What the partition log costs, median and 5th percentile: python benchmarks/storage.py [--partitions N] [--megabytes M].
+"""What the partition log costs, median and 5th percentile: python benchmarks/storage.py [--partitions N --megabytes M].
 
 The directory of many partitions is one partition's log linked under many names: opening looks at the end of each only.
 """
