@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import sys
 from dataclasses import dataclass
 
 from minibroker.logs import get_logger
@@ -63,8 +62,9 @@ class Edge:
         uvloop = "uvloop" in type(loop).__module__
         # libuv reads one socket up to 32 times in a row as long as it fills the buffer it is given.
         self.greedy = uvloop
-        # asyncio's own writelines joins its buffers before 3.12, and so copies them.
-        self._vectored = vectored if vectored is not None else sys.version_info >= (3, 12) or uvloop
+        # asyncio's own writelines joins its buffers before 3.12, and until 3.12.9 and 3.13.2 it does not tell the
+        # protocol to pause when a client does not read (CVE-2024-12254).
+        self._vectored = vectored if vectored is not None else uvloop
 
     async def listen(self, listener: socket.socket, dispatch: Dispatch) -> None:
         """Serve the bound and listening socket; it belongs to this object from now on."""
