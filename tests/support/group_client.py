@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from memory_cluster import MemoryCluster, R
 
@@ -21,6 +21,8 @@ Offsets = Mapping[tuple[str, int], int]
 
 class GroupClient(MemoryCluster):
     """Whole round trips through codec and handler. A request that must be answered at once fails when it is parked."""
+
+    starts = 0
 
     def __init__(self, config: Mapping[str, str] | None = None, **more: Any) -> None:
         more.setdefault("topics", {"t": 4, "u": 2})
@@ -47,10 +49,13 @@ class GroupClient(MemoryCluster):
         assert isinstance(group, ClassicGroup)
         return group
 
-    def restart(self, config: Mapping[str, str] | None = None) -> GroupClient:
+    def restart(self, config: Mapping[str, str] | None = None) -> Self:
         """Stop the broker and start another one on the same disk."""
         self.stop()
-        return GroupClient(config, disk=self.disk)
+        self.starts += 1
+        again = type(self)(config, disk=self.disk, now_ms=self.timers.now_ms(), seed=7 + self.starts)
+        again.starts = self.starts
+        return again
 
     # -- classic members -----------------------------------------------------------------------------------------------
 

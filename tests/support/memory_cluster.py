@@ -26,7 +26,10 @@ R = TypeVar("R", bound=Response)
 
 
 class MemoryCluster:
-    """One broker on a memory disk under manual time. `timers.advance` moves real time, `clock.advance` the broker's."""
+    """One broker on a memory disk under manual time. `timers.advance` moves real time, `clock.advance` the broker's.
+
+    A broker that shall look like the next start of another one gets a later `now_ms` and another `seed`.
+    """
 
     def __init__(
         self,
@@ -36,8 +39,10 @@ class MemoryCluster:
         topics: Mapping[str, int] | None = None,
         disk: Disk | None = None,
         transaction_version: int | None = None,
+        now_ms: int = 1_700_000_000_000,
+        seed: int = 7,
     ) -> None:
-        self.timers = ManualTimers(now_ms=1_700_000_000_000)
+        self.timers = ManualTimers(now_ms=now_ms)
         self.clock = BrokerClock(self.timers, self.timers.now_ms)
         self.disk = disk or MemoryDisk(64 << 20)
         self.cluster = Cluster(
@@ -48,7 +53,7 @@ class MemoryCluster:
             clock=self.clock,
             timers=self.timers,
             executor=InlineExecutor(),
-            random=Random(7),
+            random=Random(seed),
             transaction_version=transaction_version,
             topics=topics,
         )

@@ -16,7 +16,8 @@ from minibroker.coordinators.groups.classic.rebalance import Rebalance
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.commits import Commit, Committed, OffsetDecisions
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
-from minibroker.coordinators.groups.consumer.members import ConsumerMembers, replay_consumer_record
+from minibroker.coordinators.groups.consumer.members import ConsumerMembers
+from minibroker.coordinators.groups.consumer.replay import replay_consumer_record
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.groups.offsets import NO_PRODUCER_ID, OffsetStore
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
@@ -56,7 +57,7 @@ class GroupShard:
         self.rebalance = Rebalance(env)
         self._join = Join(env, self.rebalance)
         self._membership = Membership(self.rebalance)
-        self.consumers = ConsumerMembers(env, self.groups)
+        self.consumers = ConsumerMembers(env, self.groups, self.rebalance)
         self._live = False
 
     # -- classic members -------------------------------------------------------------------------------------------
@@ -68,8 +69,7 @@ class GroupShard:
         before: list[CoordinatorRecord] = []
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
-                answer.resolve(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
-                return Outcome(None)
+                return self.consumers.classic.join(group, client, request, answer)
             before, group = group.tombstones(), None
         if group is None:
             if request.member_id:
@@ -84,18 +84,27 @@ class GroupShard:
         return decided
 
     def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> Outcome[None]:
-        return self._membership.sync(self._member_group(request.group_id), request, answer)
+        group = self._member_group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            answer.resolve(self.consumers.classic.sync(group, request))
+            return Outcome(None)
+        return self._membership.sync(group, request, answer)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         group = self._member_group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return HeartbeatResponse(error_code=self.consumers.classic.heartbeat(group, request))
         return HeartbeatResponse(error_code=self._membership.heartbeat(group, request))
 
     def leave(self, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
-        return self._membership.leave(self._member_group(request.group_id), request)
+        group = self._member_group(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return self.consumers.classic.leave(group, request)
+        return self._membership.leave(group, request)
 
-    def _member_group(self, group_id: str) -> ClassicGroup:
+    def _member_group(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
+        if group is None:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
         return group
 
@@ -187,7 +196,8 @@ class GroupShard:
         elif self._live and isinstance(group, ClassicGroup):
             group.persisted = value  # the members in memory are ahead of what was written about them
         else:
-            self.groups[group_id] = ClassicGroup.from_value(group_id, value, self.env.now_ms())
+            forming = self.consumers.forming.pop(group_id, None)
+            self.groups[group_id] = forming or ClassicGroup.from_value(group_id, value, self.env.now_ms())
 
     def loaded(self) -> None:
         self._live = True

@@ -95,8 +95,7 @@ class ClassicGroup:
     def next_generation(self, now_ms: int) -> None:
         """Begin the next generation with the members there are."""
         self.generation_id += 1
-        self.protocol_name = self.select_protocol() if self.members else None
-        self.subscribed_topics = self._compute_subscribed_topics()
+        self.choose_protocol()
         self.transition_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now_ms)
         self.pending_syncs.clear()
 
@@ -227,6 +226,11 @@ class ClassicGroup:
             return bool(protocol_type) and any(True for _ in names)
         everyone = len(self.members)
         return self.protocol_type == protocol_type and any(self._protocol_counts[name] == everyone for name in names)
+
+    def choose_protocol(self) -> None:
+        """The members' protocol becomes the group's, and their subscriptions are read."""
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.subscribed_topics = self._compute_subscribed_topics()
 
     def select_protocol(self) -> str:
         """The protocol known to all members that most of them like best."""

@@ -341,7 +341,10 @@ class Heartbeat:
             self._env.timers.cancel(key)
 
     def _expire_in(self, key: TimerKey, delay_ms: int, epoch: int | None) -> None:
-        """Take the member out when the wait is over, if it is still in `epoch` (None: in any)."""
+        self._env.timers.schedule(key, delay_ms, self.removal_when_over(key, epoch))
+
+    def removal_when_over(self, key: TimerKey, epoch: int | None) -> Callable[[], Outcome[None]]:
+        """Takes the member out when its wait is over, if it is still in `epoch` (None: in any)."""
 
         def over() -> Outcome[None]:
             what, group_id, member_id = key
@@ -352,11 +355,13 @@ class Heartbeat:
             log.info("group %s: %s of member %s expired", group_id, what, member_id)
             return self._expired(group, member)
 
-        self._env.timers.schedule(key, delay_ms, over)
+        return over
 
     def cancel(self, group_id: str, member_id: str) -> None:
         self._env.timers.cancel(session_key(group_id, member_id))
         self._env.timers.cancel(rebalance_key(group_id, member_id))
+        for kind in ("join", "sync"):
+            self._env.timers.cancel((kind, group_id, member_id))
 
     def loaded(self, group: ConsumerGroup) -> None:
         """Sessions of all members begin anew after a load."""

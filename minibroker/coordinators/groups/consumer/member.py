@@ -102,6 +102,12 @@ class ConsumerMember:
         )
 
 
+def protocols_of(member: ConsumerMember) -> tuple[tuple[str, bytes], ...]:
+    """(name, metadata) of a member that uses the classic protocol."""
+    assert member.classic is not None
+    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in member.classic.supported_protocols)
+
+
 _TopicPartitions = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
 
 

@@ -1,13 +1,15 @@
-"""KIP-848 groups of one shard: heartbeats, descriptions, and their records applied."""
+"""KIP-848 groups of one shard: heartbeats and descriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from minibroker.cluster.metadata import MetadataImage
-from minibroker.coordinators.groups import records
 from minibroker.coordinators.groups.classic.group import ClassicGroup
+from minibroker.coordinators.groups.classic.rebalance import Rebalance
+from minibroker.coordinators.groups.consumer.changeover import can_downgrade, can_upgrade, downgraded, upgraded
+from minibroker.coordinators.groups.consumer.classic_members import ClassicMembers
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
 from minibroker.coordinators.groups.consumer.heartbeat import Change, Heartbeat
 from minibroker.coordinators.groups.consumer.member import (
@@ -16,16 +18,20 @@ from minibroker.coordinators.groups.consumer.member import (
     STATIC_LEAVE_EPOCH,
     ConsumerMember,
 )
+from minibroker.coordinators.groups.consumer.replay import AnyGroup
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
-from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
-from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker.coordinators.outcome import Outcome
+from minibroker.logs import get_logger
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.messages.consumer_groups import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 
-AnyGroup = ClassicGroup | ConsumerGroup
+R = TypeVar("R")
+
+log = get_logger(__name__)
 
 _Described = ConsumerGroupDescribeResponse.DescribedGroup
 _Member = ConsumerGroupDescribeResponse.Member
@@ -39,10 +45,14 @@ _CLASSIC_MEMBER = 0
 class ConsumerMembers:
     """What members of KIP-848 groups do, and what is told of them."""
 
-    def __init__(self, env: Environment, groups: Mapping[str, AnyGroup]) -> None:
+    def __init__(self, env: Environment, groups: Mapping[str, AnyGroup], rebalance: Rebalance) -> None:
         self._env = env
         self._groups = groups
+        self._rebalance = rebalance
         self._heartbeat = Heartbeat(env, self._find, self._expired)
+        self.classic = ClassicMembers(env, self._heartbeat)
+        # Classic groups whose first record is being written: it tells less of them than is known.
+        self.forming: dict[str, ClassicGroup] = {}
 
     def heartbeat(
         self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest
@@ -51,7 +61,15 @@ class ConsumerMembers:
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(self.group(request.group_id), request)
         change = self._change(request)
-        return self._heartbeat.heartbeat(change.group, client, request, change)
+        outcome = self._heartbeat.heartbeat(change.group, client, request, change)
+        classic = [member for member in change.group.members.values() if member.uses_classic_protocol]
+        if request.group_id in self._groups and self._groups[request.group_id] is not change.group and classic:
+            outcome.after_commit = lambda: self._watch(request.group_id, classic)
+        return outcome
+
+    def _watch(self, group_id: str, members: Iterable[ConsumerMember]) -> None:
+        for member in members:
+            self._heartbeat.watch(group_id, member)
 
     def group(self, group_id: str) -> ConsumerGroup:
         """Raises GROUP_ID_NOT_FOUND."""
@@ -62,15 +80,17 @@ class ConsumerMembers:
         return group
 
     def _change(self, request: ConsumerGroupHeartbeatRequest) -> Change:
-        """The group, made when a member joins; an empty classic group gives way."""
+        """The group, made when a member joins; an empty classic group gives way, one of consumers changes over."""
         group = self._groups.get(request.group_id)
         if request.member_epoch != JOIN_EPOCH or isinstance(group, ConsumerGroup):
             return Change(self.group(request.group_id))
         if group is None:
             return Change(ConsumerGroup(request.group_id))
-        if not group.is_empty:
+        if group.is_empty:
+            return Change(ConsumerGroup(request.group_id), group.tombstones())
+        if not can_upgrade(self._env, group):
             return Change(self.group(request.group_id))
-        return Change(ConsumerGroup(request.group_id), group.tombstones())
+        return Change(*upgraded(self._env, group))
 
     def _leave(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
@@ -81,14 +101,39 @@ class ConsumerMembers:
         )
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             return Outcome(response, tuple(self._heartbeat.leave_for_now(group, member)))
-        return Outcome(response, tuple(self._heartbeat.removal(group, member)))
+        return self._without(group, member, response)
 
     def _find(self, group_id: str) -> ConsumerGroup | None:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
     def _expired(self, group: ConsumerGroup, member: ConsumerMember) -> Outcome[None]:
-        return Outcome(None, tuple(self._heartbeat.removal(group, member)))
+        return self._without(group, member, None)
+
+    def _without(self, group: ConsumerGroup, member: ConsumerMember, response: R) -> Outcome[R]:
+        """The group without a member; when only classic members are left it becomes a classic group and rebalances."""
+        if not can_downgrade(self._env, group, member):
+            return Outcome(response, tuple(self._heartbeat.removal(group, member)))
+        try:
+            classic, changes = downgraded(self._env, group, member)
+        except Malformed as error:
+            log.warning("group %s stays a consumer group: %s", group.group_id, error)
+            return Outcome(response, tuple(self._heartbeat.removal(group, member)))
+        for each in group.members:
+            self._heartbeat.cancel(group.group_id, each)
+
+        def written() -> None:
+            for left in classic.members.values():
+                self._rebalance.rearm_session(classic, left)
+            self._rebalance.prepare(classic, "the last member of the consumer protocol left")
+
+        return Outcome(
+            response,
+            tuple(changes),
+            before_append=lambda: self.forming.__setitem__(group.group_id, classic),
+            on_abandon=lambda: self.forming.__delitem__(group.group_id),
+            after_commit=written,
+        )
 
     def loaded(self, group: ConsumerGroup) -> None:
         self._heartbeat.loaded(group)
@@ -133,38 +178,3 @@ def _assignment(partitions: Mapping[bytes, Any], image: MetadataImage) -> _Assig
         if topic is not None:
             told.append(_TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(numbers)))
     return _Assignment(topic_partitions=told)
-
-
-def replay_consumer_record(groups: dict[str, AnyGroup], record: CoordinatorRecord) -> None:
-    """Apply one record of a KIP-848 group. Tombstones of a group that is not one change nothing."""
-    key, value = cast("Any", record.key), cast("Any", record.value)
-    group = groups.get(key.group_id)
-    if not isinstance(group, ConsumerGroup):
-        if value is None:
-            return
-        # A group known by its offsets alone, or an empty classic one whose tombstone compaction took, gives way.
-        group = groups[key.group_id] = ConsumerGroup(key.group_id)
-    match record.key_type:
-        case records.CONSUMER_GROUP_METADATA:
-            if value is None:
-                del groups[key.group_id]
-            else:
-                group.set_epoch(value)
-        case records.CONSUMER_GROUP_MEMBER_METADATA:
-            if value is None:
-                group.remove_member(key.member_id)
-            else:
-                group.set_member(key.member_id, value)
-        case records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA:
-            group.target_epoch = 0 if value is None else value.assignment_epoch
-        case records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER:
-            group.set_target(key.member_id, value)
-        case records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
-            group.set_assignment(key.member_id, value)
-        case records.CONSUMER_GROUP_REGULAR_EXPRESSION:
-            if value is None:
-                group.expressions.pop(key.regular_expression, None)
-            else:
-                group.expressions[key.regular_expression] = frozenset(value.topics)
-        case _:  # the topics of a group as 4.0 wrote them: the metadata hash has taken their place
-            pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from group_client import GroupClient
@@ -184,13 +185,14 @@ def ask(client: GroupClient, request: str, member: str) -> ErrorCode | str:
             return client.commit(offsets)[0]
         case "commit of a stranger without generation":
             return client.commit(offsets, "stranger", -1)[0]
-    joined = {
-        "join": lambda: client.join_later(member),
-        "join without id": client.join_later,
-        "join with another protocol": lambda: client.join_later(protocols=[("sticky", b"m")]),
-        "join with another protocol type": lambda: client.join_later(protocol_type="connect"),
-        "join without protocols": lambda: client.join_later(member if member != "nobody" else "", protocols=[]),
-    }[request]()
+    more: dict[str, dict[str, Any]] = {
+        "join": {"member_id": member},
+        "join without id": {},
+        "join with another protocol": {"protocols": [("sticky", b"m")]},
+        "join with another protocol type": {"protocol_type": "connect"},
+        "join without protocols": {"member_id": "" if member == "nobody" else member, "protocols": []},
+    }
+    joined = client.join_later(**more[request])
     return ErrorCode(joined.result().error_code) if joined.done else PARKED
 
 

@@ -39,10 +39,6 @@ class Members(GroupClient):
         assert isinstance(group, ConsumerGroup)
         return group
 
-    def again(self) -> Members:
-        self.stop()
-        return Members(disk=self.disk)
-
 
 def told(response: m.ConsumerGroupHeartbeatResponse) -> list[int] | None:
     """Partitions of the only topic assigned; None when the response says nothing."""
@@ -272,14 +268,14 @@ def test_a_pattern_follows_the_topics(client: Members) -> None:
     assert topics_of(client, "a") == {"t", "new"}
     assert client.group().expressions["[tn].*"] == {"t", "new"}
     before = client.group().durable()
-    assert client.again().group().durable() == before
+    assert client.restart().group().durable() == before
 
 
 def test_a_pattern_nobody_uses_is_forgotten(client: Members) -> None:
     client.enter("a", subscribed_topic_names=None, subscribed_topic_regex="t")
     client.beat("a", 2, subscribed_topic_names=["t"], subscribed_topic_regex="")
     assert client.group().expressions == {}
-    assert client.again().group().expressions == {}
+    assert client.restart().group().expressions == {}
 
 
 def test_more_partitions(client: Members) -> None:
@@ -372,7 +368,7 @@ def test_an_empty_group_changes_its_protocol(client: Members) -> None:
     assert client.enter("a").error_code == NONE
     assert client.fetch() == {("t", 0): 5}
     before = client.group().durable()
-    assert client.again().group().durable() == before
+    assert client.restart().group().durable() == before
 
 
 def test_deleting(client: Members) -> None:
@@ -383,7 +379,7 @@ def test_deleting(client: Members) -> None:
     client.beat("a", -1)
     assert client.call(delete, m.DeleteGroupsResponse, 2).results[0].error_code == NONE
     assert "g" not in client.shard().groups
-    assert "g" not in client.again().shard().groups
+    assert "g" not in client.restart().shard().groups
 
 
 # -- telling and restarting --------------------------------------------------------------------------------------------
@@ -418,7 +414,7 @@ def test_a_restart_in_the_middle(client: Members) -> None:
     client.enter("b")
     client.beat("a", 2, [0, 1, 2, 3])
     before = client.group().durable()
-    again = client.again()
+    again = client.restart()
     assert again.group().durable() == before
     assert again.beat("a", 2, [0, 1]).member_epoch == 3
     assert told(again.beat("b", 3)) == [2, 3]
@@ -428,7 +424,7 @@ def test_the_wait_for_partitions_goes_on_after_a_restart(client: Members) -> Non
     client.enter("a")
     client.enter("b")
     client.beat("a", 2, [0, 1, 2, 3])
-    again = client.again()
+    again = client.restart()
     again.advance(5001)
     assert list(again.group().members) == ["b"]
 

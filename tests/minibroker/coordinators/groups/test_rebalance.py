@@ -349,5 +349,6 @@ def test_a_refused_assignment_is_told_and_starts_over(client: GroupClient, monke
         assert client.sync(first, 2, {first: b"x"}).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert waiting.result().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert client.classic().state is GroupState.PREPARING_REBALANCE
-    assert client.classic().persisted is not None
-    assert client.classic().persisted.generation == 1
+    persisted = client.classic().persisted
+    assert persisted is not None
+    assert persisted.generation == 1

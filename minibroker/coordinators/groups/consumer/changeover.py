@@ -1,0 +1,162 @@
+"""Groups that change their protocol while they live.
+
+A classic group becomes a consumer group when the first native member joins, and a classic one again when the last
+native member is gone. Kafka: GroupMetadataManager.convertToConsumerGroup, convertToClassicGroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from minibroker.coordinators.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
+from minibroker.coordinators.groups.classic.join import join_error
+from minibroker.coordinators.groups.classic.member import ClassicMember
+from minibroker.coordinators.groups.classic.membership import sync_error
+from minibroker.coordinators.groups.classic.states import GroupState
+from minibroker.coordinators.groups.consumer import records
+from minibroker.coordinators.groups.consumer.embedded import (
+    read_assignment,
+    read_subscription,
+    version_of,
+    write_assignment,
+)
+from minibroker.coordinators.groups.consumer.group import ConsumerGroup, metadata_hash
+from minibroker.coordinators.groups.consumer.member import ClassicMemberMetadata, ConsumerMember, protocols_of
+from minibroker.coordinators.groups.consumer.replay import AnyGroup, replay_consumer_record
+from minibroker.coordinators.groups.environment import Environment
+from minibroker.coordinators.groups.records import GROUP_METADATA, group_metadata
+from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+
+_ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
+
+_UPGRADES = ("upgrade", "bidirectional")
+_DOWNGRADES = ("downgrade", "bidirectional")
+
+
+def can_upgrade(env: Environment, group: ClassicGroup) -> bool:
+    """Whether a native member may join this group of classic consumers."""
+    config = env.config()
+    return (
+        config.consumer_migration_policy in _UPGRADES
+        and group.uses_consumer_protocol
+        and len(group.members) <= config.consumer_max_size
+    )
+
+
+def upgraded(env: Environment, group: ClassicGroup) -> tuple[ConsumerGroup, list[CoordinatorRecord]]:
+    """The group with its members under the other protocol, and the records that make it so.
+
+    Members that wait in a rebalance are sent back to join anew. Raises GROUP_ID_NOT_FOUND when what the members said
+    cannot be read.
+    """
+    image = env.image()
+    epoch = group.generation_id
+    members: list[ConsumerMember] = []
+    targets: dict[str, Mapping[bytes, frozenset[int]]] = {}
+    for classic in group.members.values():
+        try:
+            blob = classic.metadata(group.protocol_name or classic.protocols[0][0])
+            told = read_subscription(blob)
+            target = read_assignment(classic.assignment, image)
+        except Malformed as error:
+            raise ApiError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"classic group {group.group_id} cannot become a consumer group: {error}"
+            ) from None
+        targets[classic.member_id] = target
+        members.append(_native(classic, told.topics, told.rack_id, epoch, target))
+    result = group.tombstones()
+    result += [records.member_metadata(group.group_id, member) for member in members]
+    topics = {name for member in members for name in member.subscribed_topic_names}
+    result.append(records.group_epoch(group.group_id, epoch, metadata_hash(image, topics)))
+    result += [records.target_assignment(group.group_id, name, target) for name, target in targets.items()]
+    result.append(records.target_epoch(group.group_id, epoch, env.now_ms()))
+    result += [records.current_assignment(group.group_id, member) for member in members]
+    for classic in group.members.values():
+        rebalancing = ErrorCode.REBALANCE_IN_PROGRESS
+        group.complete_join(classic, join_error(rebalancing, classic.member_id))
+        group.complete_sync(classic, sync_error(rebalancing))
+    return _replayed(group.group_id, result), result
+
+
+def _replayed(group_id: str, result: Iterable[CoordinatorRecord]) -> ConsumerGroup:
+    """What the records make of the group, for the decisions that follow in the same breath."""
+    groups: dict[str, AnyGroup] = {}
+    for record in result:
+        if record.key_type != GROUP_METADATA:
+            replay_consumer_record(groups, record)
+    group = groups[group_id]
+    assert isinstance(group, ConsumerGroup)
+    return group
+
+
+def _native(
+    classic: ClassicMember,
+    topics: Iterable[str],
+    rack_id: str | None,
+    epoch: int,
+    target: Mapping[bytes, frozenset[int]],
+) -> ConsumerMember:
+    return ConsumerMember(
+        classic.member_id,
+        member_epoch=epoch,
+        previous_member_epoch=epoch,
+        instance_id=classic.group_instance_id,
+        rack_id=rack_id,
+        rebalance_timeout_ms=classic.rebalance_timeout_ms,
+        client_id=classic.client_id,
+        client_host=classic.client_host,
+        subscribed_topic_names=tuple(sorted(set(topics))),
+        classic=ClassicMemberMetadata(
+            session_timeout_ms=classic.session_timeout_ms,
+            supported_protocols=[_ClassicProtocol(name=n, metadata=metadata) for n, metadata in classic.protocols],
+        ),
+        assigned={topic_id: dict.fromkeys(sorted(partitions), epoch) for topic_id, partitions in target.items()},
+    )
+
+
+def can_downgrade(env: Environment, group: ConsumerGroup, leaving: ConsumerMember) -> bool:
+    """Whether nobody but classic members is left when `leaving` is gone."""
+    config = env.config()
+    left = [member for member in group.members.values() if member.member_id != leaving.member_id]
+    return (
+        bool(left)
+        and config.consumer_migration_policy in _DOWNGRADES
+        and len(left) <= config.max_size
+        and not leaving.uses_classic_protocol
+        and all(member.uses_classic_protocol for member in left)
+    )
+
+
+def downgraded(
+    env: Environment, group: ConsumerGroup, leaving: ConsumerMember
+) -> tuple[ClassicGroup, list[CoordinatorRecord]]:
+    """The group without `leaving`, Stable, with the targets as assignments, and the records."""
+    image = env.image()
+    classic = ClassicGroup(group.group_id, env.now_ms())
+    classic.state = GroupState.STABLE
+    classic.generation_id = group.group_epoch
+    for member in group.members.values():
+        if member.member_id == leaving.member_id:
+            continue
+        assert member.classic is not None
+        classic.add(
+            ClassicMember(
+                member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.classic.session_timeout_ms,
+                protocol_type=CONSUMER_PROTOCOL_TYPE,
+                protocols=protocols_of(member),
+            )
+        )
+    classic.choose_protocol()
+    for member_ in classic.members.values():
+        version = version_of(member_.metadata(classic.protocol_name))
+        member_.assignment = write_assignment(group.target(member_.member_id), version, image)
+    value = classic.metadata_value()
+    classic.persisted = value
+    return classic, [*group.tombstones(), group_metadata(group.group_id, value)]

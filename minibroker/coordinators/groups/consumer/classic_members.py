@@ -1,0 +1,259 @@
+"""Members of a KIP-848 group that speak the classic protocol: they rejoin where native ones follow by heartbeats.
+
+Kafka: GroupMetadataManager.classicGroupJoinToConsumerGroup and its siblings for the other requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from minibroker.coordinators.groups.classic.group import CONSUMER_PROTOCOL_TYPE
+from minibroker.coordinators.groups.classic.join import MEMBER_ID_REQUIRED_VERSION, join_error
+from minibroker.coordinators.groups.consumer.embedded import (
+    by_id,
+    read_subscription,
+    version_of,
+    write_assignment,
+)
+from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker.coordinators.groups.consumer.heartbeat import Change, Heartbeat, check_instance
+from minibroker.coordinators.groups.consumer.member import (
+    ClassicMemberMetadata,
+    ConsumerMember,
+    MemberState,
+    protocols_of,
+)
+from minibroker.coordinators.groups.environment import ClientInfo, Environment, TimerKey
+from minibroker.coordinators.outcome import Outcome
+from minibroker.logs import get_logger
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+log = get_logger(__name__)
+
+_MemberResponse = LeaveGroupResponse.MemberResponse
+_ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
+
+
+class ClassicMembers:
+    """Members of KIP-848 groups that speak the classic protocol."""
+
+    def __init__(self, env: Environment, heartbeat: Heartbeat) -> None:
+        self._env = env
+        self._heartbeat = heartbeat
+        self._awaited: set[TimerKey] = set()
+
+    # -- JoinGroup -------------------------------------------------------------------------------------------------
+
+    def join(
+        self, group: ConsumerGroup, client: ClientInfo, request: JoinGroupRequest, answer: Deferred[JoinGroupResponse]
+    ) -> Outcome[None]:
+        """Rejoining is how a classic member follows its target. Refusals go into `answer`."""
+        member_id = request.member_id or self._env.new_uuid()
+        try:
+            self._heartbeat.check_room(group, member_id)
+            self._check_protocols(group, member_id, request)
+            required = client.api_version >= MEMBER_ID_REQUIRED_VERSION and request.group_instance_id is None
+            if not request.member_id and required:
+                answer.resolve(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+                return Outcome(None)
+            return self._follow(group, client, request, member_id, answer)
+        except ApiError as error:
+            log.debug("group %s: JoinGroup refused: %s", group.group_id, error)
+            answer.resolve(join_error(error.code, request.member_id))
+            return Outcome(None)
+
+    @staticmethod
+    def _check_protocols(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> None:
+        others = [m for m in group.members.values() if m.uses_classic_protocol and m.member_id != member_id]
+        common = {protocol.name for protocol in request.protocols}
+        for other in others:
+            common &= {name for name, _ in protocols_of(other)}
+        if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not common:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"no protocol is common to group {group.group_id}")
+
+    def _follow(
+        self,
+        group: ConsumerGroup,
+        client: ClientInfo,
+        request: JoinGroupRequest,
+        member_id: str,
+        answer: Deferred[JoinGroupResponse],
+    ) -> Outcome[None]:
+        change = Change(group)
+        member = self._member(change, request, member_id)
+        try:
+            told = read_subscription(bytes(request.protocols[0].metadata))
+        except Malformed as error:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
+        updated = replace(
+            member,
+            instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
+            rack_id=member.rack_id if told.rack_id is None else told.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            subscribed_topic_names=tuple(sorted(set(told.topics))),
+            client_id=client.client_id,
+            client_host=client.client_host,
+            classic=ClassicMemberMetadata(
+                session_timeout_ms=request.session_timeout_ms,
+                supported_protocols=[
+                    _ClassicProtocol(name=protocol.name, metadata=bytes(protocol.metadata))
+                    for protocol in request.protocols
+                ],
+            ),
+        )
+        owned = by_id({topic.topic: topic.partitions for topic in told.owned_partitions}, self._env.image())
+        _, updated = self._heartbeat.follow(change, member, updated, list(owned.items()))
+        response = JoinGroupResponse(
+            generation_id=updated.member_epoch,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=request.protocols[0].name,
+            leader="",
+            member_id=member_id,
+            members=[],
+        )
+
+        def written() -> None:
+            self._forget(("join", group.group_id, member_id))
+            self._heartbeat.watch(group.group_id, updated)
+            self._forget(("sync", group.group_id, member_id))
+            self._expect(("sync", group.group_id, member_id), updated.rebalance_timeout_ms)
+            answer.resolve(response)
+
+        return Outcome(
+            None,
+            tuple(change.records),
+            on_error=lambda code: answer.resolve(join_error(code, request.member_id)),
+            after_commit=written,
+        )
+
+    def _member(self, change: Change, request: JoinGroupRequest, member_id: str) -> ConsumerMember:
+        group = change.group
+        known = group.members.get(member_id) or ConsumerMember(member_id)
+        if request.group_instance_id is None:
+            return known
+        held_by = group.static_member(request.group_instance_id)
+        if not request.member_id:
+            return known if held_by is None else self._heartbeat.replace_static(change, held_by, member_id)
+        check_instance(held_by, request.group_instance_id, member_id)
+        return known
+
+    # -- SyncGroup, Heartbeat, LeaveGroup ----------------------------------------------------------------------------
+
+    def sync(self, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
+        """The member's assignment as its embedded protocol tells it. Raises ApiError with the refusal."""
+        member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
+        name = protocols_of(member)[0][0]
+        for told, known in ((request.protocol_type, CONSUMER_PROTOCOL_TYPE), (request.protocol_name, name)):
+            if told is not None and told != known:
+                raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group.group_id} has {known}, not {told}")
+        if group.group_epoch > member.member_epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._expect(("join", group.group_id, member.member_id), member.rebalance_timeout_ms)
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} has a newer epoch")
+        self._forget(("sync", group.group_id, member.member_id))
+        self._heartbeat.watch(group.group_id, member)
+        version = version_of(protocols_of(member)[0][1])
+        return SyncGroupResponse(
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocol_name=name,
+            assignment=write_assignment(member.assigned, version, self._env.image()),
+        )
+
+    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+        """NONE, or REBALANCE_IN_PROGRESS when it should rejoin. Raises ApiError with a refusal."""
+        member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
+        self._heartbeat.watch(group.group_id, member)
+        if (
+            member.member_epoch < group.group_epoch
+            or member.state is MemberState.UNREVOKED_PARTITIONS
+            or (member.state is MemberState.UNRELEASED_PARTITIONS and not self._still_waits(group, member))
+        ):
+            self._expect(("join", group.group_id, member.member_id), member.rebalance_timeout_ms)
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    @staticmethod
+    def _still_waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
+        """Whether a partition of its target is in somebody else's hands."""
+        return any(
+            group.owners.get((topic_id, partition), member.member_id) != member.member_id
+            for topic_id, partitions in group.target(member.member_id).items()
+            for partition in partitions
+        )
+
+    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+        """Each member for itself; the group's epoch is bumped once."""
+        responses, gone = [], []
+        for who in request.members:
+            response = _MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)
+            responses.append(response)
+            try:
+                member = self._leaving(group, who)
+            except ApiError as error:
+                response.error_code = error.code
+                continue
+            response.member_id = member.member_id
+            if member not in gone:
+                gone.append(member)
+        result = self._heartbeat.removal(group, *gone) if gone else []
+        return Outcome(LeaveGroupResponse(members=responses), tuple(result))
+
+    @staticmethod
+    def _leaving(group: ConsumerGroup, who: LeaveGroupRequest.MemberIdentity) -> ConsumerMember:
+        if who.group_instance_id is None:
+            member = group.member(who.member_id)
+        else:
+            held_by = group.static_member(who.group_instance_id)
+            check_instance(held_by, who.group_instance_id, who.member_id or (held_by.member_id if held_by else ""))
+            assert held_by is not None
+            member = held_by
+        _check_classic(member)
+        return member
+
+    def _known(
+        self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation_id: int
+    ) -> ConsumerMember:
+        if instance_id is not None:
+            check_instance(group.static_member(instance_id), instance_id, member_id)
+        member = group.member(member_id)
+        _check_classic(member)
+        if member.member_epoch != generation_id:
+            raise ApiError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"member {member_id} is in epoch {member.member_epoch}, not {generation_id}",
+            )
+        return member
+
+    # -- waits -----------------------------------------------------------------------------------------------------
+
+    def _expect(self, key: TimerKey, delay_ms: int) -> None:
+        """Remove the member unless it joins or syncs in time; a wait under way is not made longer."""
+        if key in self._awaited:
+            return
+        self._awaited.add(key)
+        over = self._heartbeat.removal_when_over(key, None)
+
+        def fire() -> Outcome[None]:
+            self._awaited.discard(key)
+            return over()
+
+        self._env.timers.schedule(key, delay_ms, fire)
+
+    def _forget(self, key: TimerKey) -> None:
+        self._awaited.discard(key)
+        self._env.timers.cancel(key)
+
+
+def _check_classic(member: ConsumerMember) -> None:
+    if not member.uses_classic_protocol:
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member.member_id} uses the consumer protocol")

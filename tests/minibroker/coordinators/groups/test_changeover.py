@@ -1,0 +1,243 @@
+"""Classic and native members in one group, and groups that change their protocol while they live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from group_client import GroupClient
+
+from minibroker.coordinators.groups.classic.group import ClassicGroup
+from minibroker.coordinators.groups.classic.states import GroupState
+from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker_protocol import messages as m
+from minibroker_protocol.coordinator_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from minibroker_protocol.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+Request = m.ConsumerGroupHeartbeatRequest
+Named = ConsumerProtocolSubscription.TopicPartition
+Given = ConsumerProtocolAssignment.TopicPartition
+
+
+def says(*topics: str, owned: Mapping[str, Iterable[int]] | None = None, version: int = 3) -> list[tuple[str, bytes]]:
+    """A consumer's protocols: what it subscribes to and owns."""
+    told = ConsumerProtocolSubscription(
+        topics=list(topics),
+        owned_partitions=[Named(topic=name, partitions=list(numbers)) for name, numbers in (owned or {}).items()],
+    )
+    return [("range", version.to_bytes(2, "big") + told.encode(version))]
+
+
+def gives(partitions: Mapping[str, Iterable[int]], version: int = 3) -> bytes:
+    topics = [Given(topic=name, partitions=list(numbers)) for name, numbers in partitions.items()]
+    message = ConsumerProtocolAssignment(assigned_partitions=topics)
+    return version.to_bytes(2, "big") + message.encode(version)
+
+
+class Mixed(GroupClient):
+    def beat(
+        self, member_id: str, epoch: int, owned: Iterable[int] | None = None, **more: Any
+    ) -> m.ConsumerGroupHeartbeatResponse:
+        if owned is not None:
+            topic_id = self.broker.image.topics["t"].topic_id
+            more["topic_partitions"] = [Request.TopicPartitions(topic_id=topic_id, partitions=list(owned))]
+        request = Request(group_id="g", member_id=member_id, member_epoch=epoch, **more)
+        return self.call(request, m.ConsumerGroupHeartbeatResponse, 1)
+
+    def enter(self, member_id: str) -> m.ConsumerGroupHeartbeatResponse:
+        return self.beat(member_id, 0, rebalance_timeout_ms=5000, subscribed_topic_names=["t"], topic_partitions=[])
+
+    def classic_member(self, version: int = 3) -> str:
+        """A stable classic group whose only member owns all of "t"."""
+        member_id = self.join(protocols=says("t", version=version)).member_id
+        assignment = gives({"t": range(4)}, version)
+        assert self.sync(member_id, 1, {member_id: assignment}).assignment == assignment
+        return member_id
+
+    @property
+    def found(self) -> ClassicGroup | ConsumerGroup:
+        return self.shard().groups["g"]
+
+    @property
+    def consumer(self) -> ConsumerGroup:
+        assert isinstance(self.found, ConsumerGroup)
+        return self.found
+
+
+@pytest.fixture
+def client() -> Mixed:
+    return Mixed()
+
+
+def mixed(client: Mixed) -> str:
+    """Native member n and a classic one, each with two partitions, both in epoch 2; the classic one's id."""
+    classic = client.classic_member()
+    assert client.enter("n").error_code == NONE
+    assert client.heartbeat(classic, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+    first = client.join(classic, protocols=says("t", owned={"t": range(4)}))
+    assert (first.error_code, first.generation_id) == (NONE, 1)
+    kept = client.sync(classic, 1)
+    assert kept.assignment == gives({"t": [0, 1]})
+    assert client.heartbeat(classic, 1) == ErrorCode.REBALANCE_IN_PROGRESS  # two are to be given up
+    second = client.join(classic, protocols=says("t", owned={"t": [0, 1]}))
+    assert second.generation_id == 2
+    assert client.sync(classic, 2).assignment == gives({"t": [0, 1]})
+    assert client.heartbeat(classic, 2) == NONE
+    answer = client.beat("n", 2)
+    assert answer.assignment is not None
+    assert [p for t in answer.assignment.topic_partitions for p in t.partitions] == [2, 3]
+    return classic
+
+
+def test_a_native_member_turns_a_classic_group_over(client: Mixed) -> None:
+    classic = mixed(client)
+    assert client.consumer.state_name == "Stable"
+    assert client.consumer.members[classic].uses_classic_protocol
+    described = client.call(
+        m.ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False),
+        m.ConsumerGroupDescribeResponse,
+        1,
+    ).groups[0]
+    assert {member.member_id: member.member_type for member in described.members} == {"n": 1, classic: 0}
+
+
+def test_offsets_of_classic_members_go_by_generation(client: Mixed) -> None:
+    classic = mixed(client)
+    assert client.commit({("t", 0): 1}, classic, 2, version=8) == [NONE]
+    assert client.commit({("t", 0): 1}, classic, 1, version=8) == [ErrorCode.ILLEGAL_GENERATION]
+
+
+@pytest.mark.parametrize("how", ["leave", "session"])
+def test_without_native_members_it_is_classic_again(client: Mixed, how: str) -> None:
+    classic = mixed(client)
+    if how == "leave":
+        client.beat("n", -1)
+    else:
+        for _ in range(6):
+            client.advance(8000)
+            client.heartbeat(classic, 2)
+    group = client.classic()
+    assert (group.state, list(group.members), group.generation_id) == (GroupState.PREPARING_REBALANCE, [classic], 2)
+    assert group.members[classic].assignment == gives({"t": [0, 1]})
+    assert client.heartbeat(classic, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+    joined = client.join(classic, protocols=says("t"))
+    assert (joined.generation_id, joined.leader) == (3, classic)
+    assert client.sync(classic, 3, {classic: gives({"t": range(4)})}).error_code == NONE
+
+
+@pytest.mark.parametrize("when", ["classic", "mixed", "classic again"])
+def test_restarts(client: Mixed, when: str) -> None:
+    if when == "classic":
+        member = client.classic_member()
+    else:
+        member = mixed(client)
+        if when == "classic again":
+            client.beat("n", -1)
+    before = client.shard().durable()
+    again = client.restart()
+    assert again.shard().durable() == before
+    assert again.heartbeat(member, 1 if when == "classic" else 2) == NONE
+
+
+def test_classic_members_that_do_not_rejoin_in_time_are_removed(client: Mixed) -> None:
+    classic = client.classic_member()
+    client.enter("n")
+    for _ in range(8):
+        code = client.heartbeat(classic, 1)
+        client.advance(8000)
+        client.beat("n", client.consumer.members["n"].member_epoch)
+    assert code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
+    assert list(client.consumer.members) == ["n"]
+    assert set(client.consumer.owners.values()) == {"n"}
+
+
+def test_a_classic_member_joins_a_consumer_group(client: Mixed) -> None:
+    client.enter("n")
+    told = client.join(version=5, protocols=says("t"))
+    assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    joined = client.join(told.member_id, version=5, protocols=says("t"))
+    assert (joined.error_code, joined.generation_id, joined.leader) == (NONE, 3, "")
+    assert client.sync(joined.member_id, 3).assignment == gives({})
+    client.beat("n", 2, range(4))
+    client.beat("n", 2, [0, 1])
+    assert client.heartbeat(joined.member_id, 3) == ErrorCode.REBALANCE_IN_PROGRESS  # its partitions are free now
+    assert client.join(joined.member_id, version=5, protocols=says("t")).generation_id == 3
+    assert client.sync(joined.member_id, 3).assignment == gives({"t": [2, 3]})
+
+
+REFUSED: dict[str, ErrorCode] = {
+    "other type": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    "other protocol": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    "unreadable": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    "no protocols": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused_joins(client: Mixed, what: str) -> None:
+    mixed(client)
+    [(_, blob)] = says("t")
+    more: dict[str, dict[str, Any]] = {
+        "other type": {"protocol_type": "connect"},
+        "other protocol": {"protocols": [("sticky", blob)]},
+        "unreadable": {"protocols": [("range", b"\0")]},
+        "no protocols": {"protocols": []},
+    }
+    before = client.shard().durable()
+    assert client.join(**more[what]).error_code == REFUSED[what]
+    assert client.shard().durable() == before
+
+
+def test_requests_of_classic_members_are_checked(client: Mixed) -> None:
+    classic = mixed(client)
+    illegal, unknown = ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID
+    for generation, member_id, code in ((1, classic, illegal), (2, "ghost", unknown), (2, "n", unknown)):
+        assert client.heartbeat(member_id, generation) == code
+        assert client.sync(member_id, generation).error_code == code
+    assert client.heartbeat(classic, 2, instance="i") == unknown
+    assert client.sync(classic, 2, protocol_name="sticky").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert client.leave(("n", None), ("ghost", None), (classic, None)) == (NONE, [unknown, unknown, NONE])
+    assert list(client.consumer.members) == ["n"]
+
+
+def test_a_static_classic_member_comes_back(client: Mixed) -> None:
+    client.enter("n")
+    first = client.join(version=9, instance="i", protocols=says("t")).member_id
+    second = client.join(version=9, instance="i", protocols=says("t")).member_id
+    assert first != second
+    assert client.heartbeat(first, 3, instance="i") == ErrorCode.FENCED_INSTANCE_ID
+    assert client.sync(second, 3, instance="i").error_code == NONE
+    assert client.join(first, version=9, instance="i", protocols=says("t")).error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert client.leave(("", "i")) == (NONE, [NONE])
+    assert list(client.consumer.members) == ["n"]
+
+
+@pytest.mark.parametrize("why", ["policy", "other protocol type", "unreadable"])
+def test_groups_that_do_not_change_over(why: str) -> None:
+    client = Mixed({"group.consumer.migration.policy": "downgrade" if why == "policy" else "bidirectional"})
+    if why == "other protocol type":
+        client.stable(protocol_type="connect")
+    elif why == "unreadable":
+        client.stable()
+    else:
+        client.classic_member()
+    assert client.enter("n").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert client.classic().state is GroupState.STABLE
+
+
+def test_without_the_policy_it_stays_a_consumer_group() -> None:
+    client = Mixed({"group.consumer.migration.policy": "upgrade"})
+    classic = mixed(client)
+    client.beat("n", -1)
+    assert list(client.consumer.members) == [classic]
+    assert client.heartbeat(classic, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_who_waits_in_a_rebalance_is_sent_back(client: Mixed) -> None:
+    client.classic_member()
+    waiting = client.join_later(protocols=says("t"))
+    client.enter("n")
+    assert waiting.result().error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(client.consumer.members) == 3
