@@ -1,0 +1,283 @@
+"""The rows that the exactly-once rules judge: plain tuples, made from segment files, fetched batches or a simulation.
+
+Offsets, sequences and byte positions are as Kafka counts them; a `last_` is inclusive. Times are ms since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from minibroker_protocol.records import BatchHeader
+
+NONE = -1
+"""No offset, sequence, id or time, as in Kafka's own files."""
+
+COMMIT = "COMMIT"
+ABORT = "ABORT"
+
+TRANSACTION_STATE = "__transaction_state"
+CONSUMER_OFFSETS = "__consumer_offsets"
+COORDINATOR_TOPICS = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS, "__share_group_state"})
+"""Written by the broker itself, whose batches carry no meaningful sequences."""
+
+
+class Log(NamedTuple):
+    """One replica of a partition. `root` names the data directory, so that replicas are told apart."""
+
+    root: str
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class LogFacts(NamedTuple):
+    """What the rules must know of a log besides its batches.
+
+    Below `start_offset` records were deleted lawfully; below `cleaned_offset` compaction may have taken any of them.
+    `first_offset` is where the oldest file begins. `clean`: the directory was closed, so nothing may be torn.
+    `indexed`: files of aborted transactions and snapshots were looked for (they cannot be fetched).
+    """
+
+    log: Log
+    start_offset: int = 0
+    first_offset: int = 0
+    cleaned_offset: int = 0
+    clean: bool = True
+    indexed: bool = True
+
+    @property
+    def whole(self) -> bool:
+        """Every batch ever written is there."""
+        return self.start_offset == 0 and self.first_offset == 0 and self.cleaned_offset == 0
+
+
+class Run(NamedTuple):
+    """Data batches of one producer that follow one another in sequence within one file; a single batch is a run of one.
+
+    A run ends where the epoch, the transactional bit or the sequence breaks, at the producer's markers, and where a
+    snapshot was taken. Its last batch begins at `last_base_offset`. `transactional` without a producer id is kept too.
+    """
+
+    log: Log
+    file: str
+    position: int
+    first_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    first_sequence: int
+    last_sequence: int
+    transactional: bool
+    batches: int
+    records: int
+    first_timestamp: int
+    last_timestamp: int
+    last_base_offset: int
+    bytes: int
+
+
+class Marker(NamedTuple):
+    """A transaction marker; `outcome` is COMMIT, ABORT, or empty where compaction left the batch without its record."""
+
+    log: Log
+    file: str
+    position: int
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    outcome: str
+    coordinator_epoch: int
+    timestamp: int
+
+
+class Span(NamedTuple):
+    """Offsets that follow one another without a hole, in one file: [first_offset, end_offset)."""
+
+    log: Log
+    file: str
+    position: int
+    first_offset: int
+    end_offset: int
+
+
+class Fault(NamedTuple):
+    """Bytes that do not hold together: `rule` is the id of the rule they break. The batch is in no run and no span
+    unless `readable`, when only its records are at odds with the header."""
+
+    log: Log
+    file: str
+    position: int
+    first_offset: int
+    last_offset: int
+    rule: str
+    message: str
+    readable: bool = False
+
+
+class AbortedTxn(NamedTuple):
+    """An entry of a `.txnindex` file."""
+
+    log: Log
+    file: str
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class SnapshotEntry(NamedTuple):
+    """A producer in a `.snapshot` file."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+class Snapshot(NamedTuple):
+    """The producers as they were before `offset`."""
+
+    log: Log
+    file: str
+    offset: int
+    entries: tuple[SnapshotEntry, ...]
+
+
+class Transaction(NamedTuple):
+    """A transaction as one partition shows it. Without data first and last offset are -1, without a marker
+    `marker_offset` is and `outcome` is empty."""
+
+    log: Log
+    file: str
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    marker_offset: int
+    marker_epoch: int
+    outcome: str
+    coordinator_epoch: int
+    start_timestamp: int
+    end_timestamp: int
+
+
+class TxnState(NamedTuple):
+    """A record of `__transaction_state`; `state` is Kafka's name, empty for a tombstone."""
+
+    log: Log
+    offset: int
+    leader_epoch: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: str
+    partitions: tuple[tuple[str, int], ...]
+    start_timestamp: int
+    update_timestamp: int
+
+
+class CommittedOffset(NamedTuple):
+    """An offset commit in `__consumer_offsets`; `committed` is -1 for a tombstone. Within a transaction it has a
+    producer id."""
+
+    log: Log
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    group: str
+    topic: str
+    partition: int
+    committed: int
+
+
+class Finding(NamedTuple):
+    """A broken promise: which rule, where (offsets inclusive, -1 none), what was seen."""
+
+    rule: str
+    severity: str
+    log: Log
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    file: str
+    position: int
+    transactional_id: str
+    message: str
+
+    def __str__(self) -> str:
+        where = f"{self.log}" if self.first_offset < 0 else f"{self.log} offsets {self.first_offset}-{self.last_offset}"
+        return f"{self.severity}: {self.rule}: {where}: {self.message}"
+
+
+class Content(NamedTuple):
+    """A record's content, for finding the same one twice: `key` is a digest, or what the user names."""
+
+    log: Log
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    key: Hashable
+
+
+class Sent(NamedTuple):
+    """What a client knows of a record it sent: `transaction` is its own number for it (None outside), `acknowledged`
+    whether a success came back. `key` names the record in the whole history."""
+
+    client: str
+    topic: str
+    partition: int
+    key: Hashable
+    acknowledged: bool
+    transaction: Hashable | None = None
+
+
+class Seen(NamedTuple):
+    """A record that a reader was given, or that a log holds in the end."""
+
+    reader: str
+    topic: str
+    partition: int
+    offset: int
+    key: Hashable
+
+
+class Marks(NamedTuple):
+    """A log's offsets at one moment, as `reader` saw them."""
+
+    reader: str
+    topic: str
+    partition: int
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+
+
+def run_of(log: Log, file: str, position: int, header: BatchHeader) -> Run:
+    """The run of one batch."""
+    return Run(
+        log,
+        file,
+        position,
+        header.base_offset,
+        header.last_offset,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.is_transactional,
+        1,
+        header.record_count,
+        header.max_timestamp,
+        header.max_timestamp,
+        header.base_offset,
+        header.size,
+    )

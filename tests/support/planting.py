@@ -1,0 +1,107 @@
+"""Copies of the directory that Apache Kafka 4.3.1 wrote, into which a test plants one fault."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from minibroker.audit.rows import Finding, Log
+from minibroker.audit.rules import judge_logs
+from minibroker.audit.scan import RECORDS, scan_directory
+from minibroker_protocol.records import BatchHeader, iter_batches, parse_header, rewrite_header
+from minibroker_protocol.records.batch import pack_header
+from minibroker_storage.memory_disk import MemoryDisk
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.3.1" / "directory"
+
+
+@cache
+def golden_files(name: str) -> dict[str, bytes]:
+    """The files of `clean.tar.gz` or `killed.tar.gz`."""
+    files = {}
+    with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
+        for member in archive.getmembers():
+            content = archive.extractfile(member) if member.isfile() else None
+            if content is not None:
+                files[member.name.removeprefix("./")] = content.read()
+    return files
+
+
+def write_files(files: dict[str, bytes], target: Path) -> Path:
+    for name, content in files.items():
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return target
+
+
+def changed(batch: bytes, *, crc: bool = True, **fields: int) -> bytes:
+    """A batch with other header fields and, unless told otherwise, the checksum that belongs to them."""
+    data = bytearray(batch)
+    header = parse_header(data)
+    for name, value in fields.items():
+        setattr(header, name, value)
+    (rewrite_header if crc else pack_header)(data, 0, header)
+    return bytes(data)
+
+
+class Planted:
+    """A copy of a golden directory; every change stays in memory."""
+
+    def __init__(self, name: str = "clean") -> None:
+        self.files = dict(golden_files(name))
+
+    def path(self, partition: str, suffix: str = ".log", number: int = -1) -> str:
+        """The partition's newest file of a kind, or an older one by its number."""
+        return sorted(name for name in self.files if name.startswith(partition + "/") and name.endswith(suffix))[number]
+
+    def batches(self, partition: str, number: int = -1) -> list[bytes]:
+        data = self.files[self.path(partition, number=number)]
+        return [data[at : at + header.size] for at, header in iter_batches(data)]
+
+    def write(self, partition: str, batches: list[bytes], number: int = -1) -> None:
+        self.files[self.path(partition, number=number)] = b"".join(batches)
+
+    def end(self, partition: str) -> int:
+        return parse_header(self.batches(partition)[-1]).next_offset
+
+    def find(self, partition: str, offset: int) -> bytes:
+        return next(batch for batch in self.batches(partition) if parse_header(batch).base_offset == offset)
+
+    def append(self, partition: str, batch: bytes, **fields: int) -> None:
+        """A batch after the last one, with the offset that comes next and other header fields."""
+        fields.setdefault("base_offset", self.end(partition))
+        self.write(partition, [*self.batches(partition), changed(batch, crc=True, **fields)])
+
+    def change(self, partition: str, offset: int, change: Callable[[bytes], bytes], number: int = -1) -> None:
+        """Replaces the batch that begins at `offset`."""
+        batches = self.batches(partition, number)
+        at = next(i for i, batch in enumerate(batches) if parse_header(batch).base_offset == offset)
+        batches[at] = change(batches[at])
+        self.write(partition, batches, number)
+
+    def disk(self) -> MemoryDisk:
+        disk = MemoryDisk()
+        for name, content in self.files.items():
+            disk.make_dir(name.rpartition("/")[0])
+            disk.write_atomic(name, content)
+        return disk
+
+    def findings(self, *, depth: str = RECORDS, as_of_ms: int | None = None) -> list[Finding]:
+        scanned = scan_directory(self.disk(), depth=depth)
+        return judge_logs(scanned.logs, scanned.states, scanned.commits, as_of_ms=as_of_ms)
+
+
+def header_of(batch: bytes) -> BatchHeader:
+    return parse_header(batch)
+
+
+def at(finding: Finding) -> tuple[str, str, int, int]:
+    return finding.rule, str(finding.log), finding.first_offset, finding.last_offset
+
+
+def log(name: str) -> Log:
+    topic, _, partition = name.rpartition("-")
+    return Log("", topic, int(partition))
