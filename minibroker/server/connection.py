@@ -62,7 +62,6 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_api_key",
         "_blocked",
-        "_dispatch",
         "_edge",
         "_filled",
         "_frame",
@@ -75,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         "_size",
         "_transport",
         "active",
+        "dispatch",
         "idle_ticks",
         "info",
         "stalled_at",
@@ -82,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, edge: Edge, dispatch: Dispatch) -> None:
         self._edge = edge
-        self._dispatch = dispatch
+        self.dispatch = dispatch
         self._transport: asyncio.Transport | None = None
         self.info = ConnectionInfo()
         self._blocked = 0
@@ -261,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self, frame: bytearray) -> None:
         try:
-            answer = self._dispatch(frame, self.info)
+            answer = self.dispatch(frame, self.info)
             if isinstance(answer, Deferred):
                 pending = answer
                 if not pending.done:

@@ -53,7 +53,7 @@ class Edge:
         self.memory = RequestMemory(limits.queued_max_request_bytes)
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.connections: set[Connection] = set()
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[tuple[asyncio.Server, Dispatch]] = []
         self._awaited: set[Connection] = set()
         self._all_drained: asyncio.Event | None = None
         self._none_left: asyncio.Event | None = None
@@ -71,8 +71,16 @@ class Edge:
         server = await self.loop.create_server(
             lambda: Connection(self, dispatch), sock=listener, backlog=self.limits.backlog
         )
-        self._servers.append(server)
+        self._servers.append((server, dispatch))
         self._watch_idle()
+
+    def unlisten(self, dispatch: Dispatch) -> None:
+        """Close what listens for `dispatch`, and its connections without another word."""
+        for entry in [entry for entry in self._servers if entry[1] == dispatch]:
+            entry[0].close()
+            self._servers.remove(entry)
+        for connection in [c for c in self.connections if c.dispatch == dispatch]:
+            connection.abort()
 
     def write_large(self, transport: asyncio.Transport, buffers: list[Buffer]) -> None:
         """Hand large buffers to the system without joining them."""
@@ -136,7 +144,7 @@ class Edge:
     async def stop_accepting(self) -> None:
         """Close the listening sockets."""
         servers, self._servers = self._servers, []
-        for server in servers:
+        for server, _ in servers:
             server.close()
         self._all_drained = asyncio.Event()
 

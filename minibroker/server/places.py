@@ -41,6 +41,9 @@ class Places:
     def __init__(self, options: Options, settings: Settings) -> None:
         self.executor: Executor | None = None
         self._temporary: list[Callable[[], None]] = []
+        self._root: str | None = None
+        self._share = 0
+        self._durable = False
         count = len(options.ports)
         if options.ephemeral:
             self._in_memory(count, settings.int("minibroker.ephemeral.max.bytes"))
@@ -57,7 +60,7 @@ class Places:
     def _in_memory(self, count: int, max_bytes: int) -> None:
         from minibroker_storage.memory_disk import MemoryDisk
 
-        share = max_bytes // count
+        self._share = share = max_bytes // count
         disks = [MemoryDisk(share, _wall_ms) for _ in range(count)]
         self.brokers = [
             Place(_FIRST_NODE_ID + i, disk, "memory", lambda d=disk: (d.max_bytes, d.max_bytes - d.used_bytes))  # type: ignore[misc]
@@ -70,6 +73,7 @@ class Places:
         from minibroker_storage.os_disk import OsDisk
 
         _check_layout(root, count)
+        self._root, self._durable = root, durable
         paths = [root] if count == 1 else [os.path.join(root, _BROKER_DIR.format(i + 1)) for i in range(count)]
         first = _single_node_id(root) if count == 1 else _FIRST_NODE_ID
         self.brokers = [
@@ -77,6 +81,21 @@ class Places:
             for i, path in enumerate(paths)
         ]
         self.journal_disk = self.brokers[0].disk if count == 1 else OsDisk(root, durable=durable)
+
+    def add(self, node_id: int) -> Place:
+        """A disk like the others' for a broker that joins later."""
+        if self._root is None:
+            from minibroker_storage.memory_disk import MemoryDisk
+
+            disk = MemoryDisk(self._share, _wall_ms)
+            place = Place(node_id, disk, "memory", lambda: (disk.max_bytes, disk.max_bytes - disk.used_bytes))
+        else:
+            from minibroker_storage.os_disk import OsDisk
+
+            path = os.path.join(self._root, _BROKER_DIR.format(node_id))
+            place = Place(node_id, OsDisk(path, durable=self._durable), path, lambda: _volume_bytes(path))
+        self.brokers.append(place)
+        return place
 
     def close(self) -> None:
         """Close the journal's disk and remove what was temporary; the brokers close their own disks."""

@@ -18,12 +18,14 @@ from minibroker.runtime.threads import ThreadExecutor
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
 from minibroker.server.options import Options
-from minibroker.server.places import Places
+from minibroker.server.places import Place, Places
+from minibroker.server.ports import BrokerPorts
 from minibroker.server.watchdog import LoopWatchdog
 from minibroker.settings import Settings
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
+    from minibroker.cluster.node import Node
     from minibroker.semantics import Semantics
 
 log = get_logger(__name__)
@@ -51,6 +53,7 @@ class Service:
         self._listeners: list[socket.socket] = []
         self._places: Places | None = None
         self._edge: Edge | None = None
+        self._ports: BrokerPorts | None = None
         self._executor: ThreadExecutor | None = None
         self._timers: LoopTimers | None = None
         self._watchdog: LoopWatchdog | None = None
@@ -86,22 +89,13 @@ class Service:
             self._executor.submit(remove_abandoned)
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> Cluster:
-        from minibroker.cluster.cluster import Cluster, Node
+        from minibroker.cluster.cluster import Cluster
 
         assert self._places is not None
         assert self._executor is not None
         self._timers = timers = LoopTimers(loop)
         nodes = [
-            Node(
-                node_id=place.node_id,
-                host=_advertised_host(listener),
-                port=listener.getsockname()[1],
-                disk=place.disk,
-                log_dir=place.log_dir,
-                rack=self.settings.get("broker.rack"),  # type: ignore[arg-type]
-                volume_bytes=place.volume_bytes,
-            )
-            for place, listener in zip(self._places.brokers, self._listeners, strict=True)
+            self._node(place, listener) for place, listener in zip(self._places.brokers, self._listeners, strict=True)
         ]
         return Cluster(
             self.settings,
@@ -115,7 +109,27 @@ class Service:
             transaction_version=self.options.transaction_version,
             topics=self.options.topics,
             holder=str(os.getpid()),
+            make_node=self._make_node,
         )
+
+    def _node(self, place: Place, listener: socket.socket) -> Node:
+        from minibroker.cluster.node import Node
+
+        return Node(
+            node_id=place.node_id,
+            host=_advertised_host(listener),
+            port=listener.getsockname()[1],
+            disk=place.disk,
+            log_dir=place.log_dir,
+            rack=self.settings.get("broker.rack"),  # type: ignore[arg-type]
+            volume_bytes=place.volume_bytes,
+        )
+
+    def _make_node(self, node_id: int) -> Node:
+        """A broker that joins the running cluster: a place of its own and a free port."""
+        assert self._places is not None
+        assert self._ports is not None
+        return self._node(self._places.add(node_id), self._ports.reserve(node_id))
 
     @staticmethod
     def _guarded_start(cluster: Cluster) -> None:
@@ -142,9 +156,13 @@ class Service:
         )
         self._edge = Edge(loop, limits, refusals=(CloseConnection,))
         self.bootstrap_servers = ",".join(format_address(*local_address(listener)) for listener in self._listeners)
-        assert self._places is not None
-        for place in self._places.brokers:
-            await self._edge.listen(self._listeners.pop(0), cluster.dispatcher(place.node_id).dispatch)
+        listeners = {node.node_id: listener for node, listener in zip(cluster.nodes, self._listeners, strict=True)}
+        self._listeners = []
+        self._ports = BrokerPorts(self._edge, self.options.host, limits.backlog, listeners)
+        for node_id in sorted(cluster.brokers):
+            self._ports.started(node_id, cluster.dispatcher(node_id))
+        await self._ports.opened()
+        cluster.hooks = self._ports
         max_lag_ms = settings.int("minibroker.loop.lag.max.ms")
         if max_lag_ms:
             self._watchdog = LoopWatchdog(loop, max_lag_ms)
@@ -159,6 +177,8 @@ class Service:
             await self._edge.drain(self.settings.int("minibroker.shutdown.timeout.ms") / 1000)
             await self._edge.close()
             self._edge = None
+        if self._ports is not None:
+            self._ports.close()
         for listener in self._listeners:
             listener.close()
         self._listeners = []

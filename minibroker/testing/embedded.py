@@ -7,9 +7,12 @@ import atexit
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
+
+if TYPE_CHECKING:
+    from minibroker.testing.running_cluster import RunningCluster
 
 
 class Runner(Protocol):
@@ -76,6 +79,18 @@ class Minibroker:
         if not self._bootstrap_servers:
             raise RuntimeError("the broker is not running: use it in a with block, or call start()")
         return self._bootstrap_servers
+
+    @property
+    def cluster(self) -> RunningCluster:
+        """The brokers, to stop, kill, start, add and remove them and to move leaders. RuntimeError when the broker
+        does not run, or runs in a child process."""
+        from minibroker.testing.in_thread import ThreadRunner
+        from minibroker.testing.running_cluster import RunningCluster
+
+        runner = self._runner
+        if not self._bootstrap_servers or not isinstance(runner, ThreadRunner):
+            raise RuntimeError("the brokers can be reached only while they run in this process")
+        return RunningCluster(runner.loop, runner.service)
 
     # -- from ordinary code --------------------------------------------------------------------------------------------
 

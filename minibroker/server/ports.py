@@ -1,0 +1,61 @@
+"""The port of each broker, open while that broker serves."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from minibroker.server.edge import Edge
+from minibroker.server.listeners import listen_all
+
+if TYPE_CHECKING:
+    from minibroker.handlers.dispatch import Dispatcher
+
+
+class BrokerPorts:
+    """`BrokerHooks` of a cluster behind one `Edge`; a broker that comes back has the port it had before.
+
+    listeners: bound sockets by node id, which belong to this object from now on.
+    """
+
+    def __init__(self, edge: Edge, host: str, backlog: int, listeners: dict[int, socket.socket]) -> None:
+        self._edge = edge
+        self._host = host
+        self._backlog = backlog
+        self._listeners = listeners
+        self._ports = {node_id: listener.getsockname()[1] for node_id, listener in listeners.items()}
+        self._serving: dict[int, tuple[Dispatcher, asyncio.Task[None]]] = {}
+
+    def reserve(self, node_id: int) -> socket.socket:
+        """A free port for a broker to be. Raises ListenError."""
+        listener = listen_all(self._host, [0], self._backlog)[0]
+        self._listeners[node_id] = listener
+        self._ports[node_id] = listener.getsockname()[1]
+        return listener
+
+    def started(self, node_id: int, dispatcher: Dispatcher) -> None:
+        """Raises ListenError when somebody took the port meanwhile."""
+        listener = self._listeners.pop(node_id, None)
+        if listener is None:
+            listener = listen_all(self._host, [self._ports[node_id]], self._backlog)[0]
+        # Clients can connect from here on: the system queues them until the loop accepts.
+        task = self._edge.loop.create_task(self._edge.listen(listener, dispatcher.dispatch))
+        self._serving[node_id] = (dispatcher, task)
+
+    def stopped(self, node_id: int) -> None:
+        dispatcher, task = self._serving.pop(node_id)
+        if task.done():
+            self._edge.unlisten(dispatcher.dispatch)
+        else:  # stopped in the turn in which it was started: the loop accepts first, then lets go
+            task.add_done_callback(lambda _: self._edge.unlisten(dispatcher.dispatch))
+
+    async def opened(self) -> None:
+        """Returns once every port of a started broker is served."""
+        await asyncio.gather(*(task for _, task in self._serving.values()))
+
+    def close(self) -> None:
+        """Close listeners that no broker took."""
+        for listener in self._listeners.values():
+            listener.close()
+        self._listeners.clear()

@@ -1,0 +1,120 @@
+"""The brokers behind a running `Minibroker`: stop, kill, start, add and remove them, move leaders and replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from minibroker.runtime.deferred import Deferred
+from minibroker.server.service import Service
+
+if TYPE_CHECKING:
+    from minibroker.cluster.cluster import Cluster
+    from minibroker.cluster.operations import Coordinator
+
+DEFAULT_TIMEOUT = 30.0
+
+
+class RunningCluster:
+    """Every method may be called from any thread but the broker's own, and returns once it is done.
+
+    Raises ApiError with Kafka's code for what a controller refuses, and TimeoutError when a move does not come to its
+    end within `timeout` seconds (it goes on by itself).
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, service: Service, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+        self._loop = loop
+        self._service = service
+        self._timeout = timeout
+
+    def run(self, work: Callable[[Cluster], Any]) -> Any:
+        """Call `work(cluster)` on the broker's thread; a Deferred is waited for."""
+        outcome: Future[Any] = Future()
+
+        def deliver(deferred: Deferred[Any]) -> None:
+            try:
+                outcome.set_result(deferred.result())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        def begin() -> None:
+            try:
+                cluster = self._service.cluster
+                if cluster is None:
+                    raise RuntimeError("the broker is not running")
+                found = work(cluster)
+            except BaseException as error:
+                outcome.set_exception(error)
+                return
+            if isinstance(found, Deferred):
+                found.then(deliver)
+            else:
+                outcome.set_result(found)
+
+        self._loop.call_soon_threadsafe(begin)
+        return outcome.result(self._timeout)
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """Node ids of the brokers that run."""
+        ids: list[int] = self.run(lambda cluster: sorted(cluster.brokers))
+        return ids
+
+    def stop_broker(self, node_id: int) -> None:
+        """As SIGTERM: leaders move away, logs are closed, connections end."""
+        self.run(lambda cluster: cluster.stop_broker(node_id))
+
+    def kill_broker(self, node_id: int) -> None:
+        """As SIGKILL: connections end, nothing is flushed or closed."""
+        self.run(lambda cluster: cluster.kill_broker(node_id))
+
+    def start_broker(self, node_id: int) -> None:
+        """Bring a stopped or killed broker back, on its port and with its data."""
+        self.run(lambda cluster: cluster.start_broker(node_id) and None)
+
+    def add_broker(self) -> int:
+        """A new, empty broker; returns its node id."""
+        node_id: int = self.run(lambda cluster: cluster.add_broker().node_id)
+        return node_id
+
+    def remove_broker(self, node_id: int) -> None:
+        """Stop a broker for good and take it out of the metadata."""
+        self.run(lambda cluster: cluster.remove_broker(node_id))
+
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        """Node id of the leader; None while there is none."""
+        found: int | None = self.run(lambda cluster: cluster.image.leader_of(topic, partition))
+        return found
+
+    def isr(self, topic: str, partition: int = 0) -> list[int]:
+        """Node ids in sync; empty when the partition does not exist."""
+
+        def isr(cluster: Cluster) -> list[int]:
+            found = cluster.image.partition(topic, partition)
+            return [] if found is None else sorted(found.isr)
+
+        ids: list[int] = self.run(isr)
+        return ids
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Make broker `to` the leader, with a new replica there when it has none."""
+        self.run(lambda cluster: cluster.move_leader(topic, partition, to))
+
+    def coordinator(self, kind: Coordinator, key: str) -> int | None:
+        """Node id of the coordinator of a ``"transaction"`` id or a ``"group"``."""
+        found: int | None = self.run(lambda cluster: cluster.coordinator(kind, key))
+        return found
+
+    def move_coordinator(self, kind: Coordinator, key: str, to: int) -> None:
+        """Make broker `to` the coordinator of a transactional id or a group."""
+        self.run(lambda cluster: cluster.move_coordinator(kind, key, to))
+
+    def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Give a partition other replicas; returns when they are the only ones."""
+        self.run(lambda cluster: cluster.reassign(topic, partition, replicas))
+
+    def elect(self, topic: str, partition: int, *, unclean: bool = False) -> None:
+        """Elect the preferred leader, or with `unclean` any live replica of a partition without leader."""
+        self.run(lambda cluster: cluster.elect(topic, partition, unclean=unclean))

@@ -1,0 +1,264 @@
+"""Real clients go on while brokers stop, die and come back, leaders and coordinators move, and replicas change."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from minibroker import Minibroker
+
+pytestmark = pytest.mark.clients
+
+TOPIC = "events"
+CONFIG = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "replica.fetch.backoff.ms": "100",
+}
+# What librdkafka waits before it tries again is made for networks; here it is most of a test's time.
+PATIENCE: dict[str, Any] = {
+    "retry.backoff.ms": 20,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 100,
+    "topic.metadata.refresh.interval.ms": 1000,
+    "log_level": 0,
+}
+
+Event = Callable[[Minibroker], None]
+
+
+def _leader(broker: Minibroker) -> int:
+    leader = broker.cluster.leader(TOPIC)
+    assert leader is not None
+    return leader
+
+
+def kill_leader(broker: Minibroker) -> None:
+    leader = _leader(broker)
+    broker.cluster.kill_broker(leader)
+    time.sleep(0.3)
+    broker.cluster.start_broker(leader)
+    wait_for_isr(broker)
+
+
+def stop_leader(broker: Minibroker) -> None:
+    leader = _leader(broker)
+    broker.cluster.stop_broker(leader)
+    time.sleep(0.3)
+    broker.cluster.start_broker(leader)
+    wait_for_isr(broker)
+
+
+def restart_all_in_turn(broker: Minibroker) -> None:
+    for node in broker.cluster.broker_ids:
+        broker.cluster.stop_broker(node)
+        broker.cluster.start_broker(node)
+        wait_for_isr(broker)
+
+
+def move_leader(broker: Minibroker) -> None:
+    broker.cluster.move_leader(TOPIC, 0, _leader(broker) % 3 + 1)
+
+
+def move_coordinators(broker: Minibroker) -> None:
+    for kind, key in (("transaction", "tx"), ("group", "group")):
+        now = broker.cluster.coordinator(kind, key)  # type: ignore[arg-type]
+        if now is not None:
+            broker.cluster.move_coordinator(kind, key, now % 3 + 1)  # type: ignore[arg-type]
+
+
+def kill_coordinator(broker: Minibroker) -> None:
+    for kind, key in (("transaction", "tx"), ("group", "group")):
+        now = broker.cluster.coordinator(kind, key)  # type: ignore[arg-type]
+        if now is not None:
+            broker.cluster.kill_broker(now)
+            time.sleep(0.2)
+            broker.cluster.start_broker(now)
+            wait_for_isr(broker)
+
+
+def add_and_reassign(broker: Minibroker) -> None:
+    added = broker.cluster.add_broker()
+    broker.cluster.reassign(TOPIC, 0, [added])
+    broker.cluster.reassign(TOPIC, 0, [1, 2, 3])
+    broker.cluster.remove_broker(added)
+
+
+EVENTS = {
+    event.__name__: event
+    for event in (
+        kill_leader,
+        stop_leader,
+        restart_all_in_turn,
+        move_leader,
+        move_coordinators,
+        kill_coordinator,
+        add_and_reassign,
+    )
+}
+
+
+def wait_for_isr(broker: Minibroker, seconds: float = 10) -> None:
+    """Until all replicas of the topic are in sync again: the next event must not meet a lonely leader."""
+    end = time.monotonic() + seconds
+    while len(broker.cluster.isr(TOPIC)) < 3:
+        assert time.monotonic() < end, broker.cluster.isr(TOPIC)
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def broker() -> Iterator[Minibroker]:
+    with Minibroker(brokers=3, topics={TOPIC: 1, "output": 1}, config=CONFIG, ephemeral=True) as running:
+        yield running
+
+
+def consume(broker: Minibroker, topic: str, count: int, seconds: float = 20) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "judge",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            **PATIENCE,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[bytes] = []
+    end = time.monotonic() + seconds
+    quiet = 0
+    while time.monotonic() < end and (len(values) < count or quiet < 2):
+        message = consumer.poll(0.2)
+        if message is None:
+            quiet += 1
+        elif message.error() is None:
+            value = message.value()
+            assert isinstance(value, bytes)
+            values.append(value)
+            quiet = 0
+    consumer.close()
+    return values
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_an_idempotent_producer_loses_and_doubles_nothing(broker: Minibroker, name: str) -> None:
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "linger.ms": 1, **PATIENCE}
+    )
+    failures: list[Any] = []
+    sent = 0
+    done = threading.Event()
+
+    def produce() -> None:
+        nonlocal sent
+        while not done.is_set():
+            producer.produce(TOPIC, b"%d" % sent, on_delivery=lambda error, _: failures.append(error) if error else None)
+            producer.poll(0.002)
+            sent += 1
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        time.sleep(0.2)
+        EVENTS[name](broker)
+        time.sleep(0.2)
+    finally:
+        done.set()
+        thread.join()
+    assert producer.flush(30) == 0
+    assert failures == []
+    assert consume(broker, TOPIC, sent) == [b"%d" % number for number in range(sent)]
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_a_transactional_producer_commits_all_and_nothing_twice(broker: Minibroker, name: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tx", **PATIENCE})
+    producer.init_transactions(30)
+    committed: list[bytes] = []
+    event = threading.Thread(target=lambda: (time.sleep(0.2), EVENTS[name](broker)))
+    event.start()
+    number = 0
+    while event.is_alive() or number < 20:
+        number += 1
+        values = [b"%d-%d" % (number, part) for part in range(3)]
+        abort = number % 4 == 0
+        try:
+            producer.begin_transaction()
+            for value in values:
+                producer.produce(TOPIC, value)
+            if abort:
+                producer.abort_transaction(30)
+            else:
+                retry(lambda: producer.commit_transaction(30))
+                committed += values
+        except KafkaException as error:
+            assert error.args[0].txn_requires_abort(), error
+            producer.abort_transaction(30)
+    event.join()
+    assert consume(broker, TOPIC, len(committed)) == committed
+
+
+def retry(step: Callable[[], None]) -> None:
+    for attempt in range(20):
+        try:
+            step()
+        except KafkaException as error:
+            if not error.args[0].retriable() or attempt == 19:
+                raise
+        else:
+            return
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_a_group_reads_processes_and_writes_exactly_once(broker: Minibroker, name: str) -> None:
+    source = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, **PATIENCE})
+    total = 200
+    for number in range(total):
+        source.produce(TOPIC, b"%d" % number)
+    assert source.flush(30) == 0
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "group",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 10_000,
+            **PATIENCE,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tx", **PATIENCE})
+    producer.init_transactions(30)
+    event = threading.Thread(target=lambda: (time.sleep(0.5), EVENTS[name](broker)))
+    event.start()
+    written = 0
+    end = time.monotonic() + 60
+    while written < total:
+        assert time.monotonic() < end, f"{written} of {total}"
+        messages = [m for m in consumer.consume(10, 0.2) if m.error() is None]
+        if not messages:
+            continue
+        try:
+            producer.begin_transaction()
+            for message in messages:
+                producer.produce("output", message.value())
+            offsets = [TopicPartition(TOPIC, 0, messages[-1].offset() + 1)]
+            retry(lambda o=offsets: producer.send_offsets_to_transaction(o, consumer.consumer_group_metadata(), 30))  # type: ignore[misc]
+            retry(lambda: producer.commit_transaction(30))
+            written += len(messages)
+        except KafkaException as error:
+            assert error.args[0].txn_requires_abort(), error
+            producer.abort_transaction(30)
+            # What was read and not committed must be read again.
+            consumer.seek(TopicPartition(TOPIC, 0, messages[0].offset()))
+        time.sleep(0.02)
+    event.join()
+    consumer.close()
+    assert consume(broker, "output", total) == [b"%d" % number for number in range(total)]
