@@ -8,7 +8,7 @@ import shutil
 import tempfile
 
 from minibroker.logs import get_logger
-from minibroker_storage.disk import Locked, StorageError
+from minibroker_storage.disk import Locked
 from minibroker_storage.os_disk import OsLock
 
 log = get_logger(__name__)
@@ -68,8 +68,11 @@ def remove_abandoned(parent: str | None = None) -> list[str]:
             continue
         lock_path = os.path.join(parent, name)
         try:
+            # An empty one is being made: its owner writes into it as soon as it is locked.
+            if os.stat(lock_path).st_size == 0:
+                continue
             lock = OsLock(lock_path, lock_path, "")
-        except (Locked, StorageError):  # in use, or another user's
+        except (Locked, OSError):  # in use, or another user's
             continue
         path = lock_path.removesuffix(_LOCK_SUFFIX)
         existed = os.path.isdir(path)

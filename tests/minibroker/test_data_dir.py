@@ -39,6 +39,13 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "minibroker-notes").mkdir()
-    (tmp_path / "other.lock").write_text("")
+    (tmp_path / "other.lock").write_text("1")
+    (tmp_path / "minibroker-new.lock").write_text("")  # made this moment, not locked yet
+    (tmp_path / "minibroker-new").mkdir()
     assert remove_abandoned(str(tmp_path)) == []
-    assert {p.name for p in tmp_path.iterdir()} == {"minibroker-notes", "other.lock"}
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "minibroker-notes",
+        "other.lock",
+        "minibroker-new.lock",
+        "minibroker-new",
+    }
