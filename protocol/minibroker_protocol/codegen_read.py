@@ -159,18 +159,18 @@ class _Reader:
         elif kind.array:
             self.array(kind, target, path, nullable, compact)
         elif kind.struct is not None:
-            self.nested(kind.struct, target, path, nullable)
+            self.nested(kind.struct, target, path, nullable, "n < 0" if field.tag is None else "n < 1")
         else:
             self.variable(kind.code, target, path, nullable, compact)
 
-    def nested(self, cls: type[Struct], target: str, path: str, nullable: bool) -> None:
+    def nested(self, cls: type[Struct], target: str, path: str, nullable: bool, is_null: str) -> None:
         var = self.source.fresh("o")
         if not nullable:
             self.struct(cls, var, path)
             self.put(f"{target} = {var}")
             return
         self.flush(("n", "b", path))
-        self.put(f"if n < 0: {target} = None")
+        self.put(f"if {is_null}: {target} = None")
         self.put("else:")
         self.source.indent += 1
         self.struct(cls, var, path)

@@ -106,6 +106,8 @@ class _Writer:
             return test
         if kind.array and not self.shapes.nullable(field):
             return value
+        if isinstance(default, Struct):
+            return f"{value} != {self.source.name('D', default)}"
         return f"{value} != {default!r}"
 
     def tags(self, tagged: list[Field], var: str, path: str) -> None:
@@ -143,17 +145,18 @@ class _Writer:
                 self.put(f"if len({value}) != 16: raise Broken('not 16 bytes')", [(path, 0)])
             self.run.append((value, kind.code, path))
         elif not kind.array and kind.struct is not None:
-            self.nested(kind.struct, value, path, nullable)
+            # In a tagged field the marker is a varint: 0 for null, not Kafka's usual -1.
+            self.nested(kind.struct, value, path, nullable, "-1" if field.tag is None else "0")
         else:
             self.prefixed(kind, value, path, nullable, compact)
 
-    def nested(self, cls: type[Struct], value: str, path: str, nullable: bool) -> None:
+    def nested(self, cls: type[Struct], value: str, path: str, nullable: bool, null_marker: str) -> None:
         var = self.source.fresh("o")
         self.put(f"{var} = {value}", [(path, 0)])
         if not nullable:
             self.struct(cls, var, path)
             return
-        null, _ = self.packed(("-1", "b", path))
+        null, _ = self.packed((null_marker, "b", path))
         self.put(f"if {var} is None: out += {null}")
         self.put("else:")
         self.source.indent += 1

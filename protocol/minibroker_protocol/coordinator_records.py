@@ -204,7 +204,8 @@ class ConsumerGroupMemberMetadataValue(Data, record_type=5, versions="0", flexib
     subscribed_topic_regex: string | None = f(nullable="0+")
     rebalance_timeout_ms: int32 = f(default=-1)
     server_assignor: string | None = f(nullable="0+")
-    classic_member_metadata: ClassicMemberMetadata | None = f(nullable="0+", tag=0, default=None)
+    # None for a member of the consumer protocol. Kafka writes that null, and reads absence as an empty struct.
+    classic_member_metadata: ClassicMemberMetadata | None = f(nullable="0+", tag=0)
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Data, record_type=6, versions="0"):

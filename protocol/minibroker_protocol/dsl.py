@@ -112,7 +112,8 @@ def f(
 
     ``versions`` and ``nullable`` are ranges of message versions ("3", "2-5", "4+"). A field with a ``tag`` is written
     as a tagged field, and only when it differs from its ``default``; a tagged struct has the default None, meaning
-    absent. A field that a version lacks may hold only its default there, unless it is ``ignorable``.
+    absent. (Without a default, absence means a struct of defaults, and null is written.) A field that a version lacks
+    may hold only its default there, unless it is ``ignorable``.
     ``flexible=False`` keeps the old length prefix in flexible versions too (RequestHeader.clientId).
     """
     return Field(versions, nullable, tag, default, ignorable, flexible, doc)

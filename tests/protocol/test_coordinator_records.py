@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker_protocol.coordinator_records import (
+    ConsumerGroupMemberMetadataValue,
     ControlRecordTypeSchema,
     EndTxnMarker,
     GroupMetadataKey,
@@ -19,6 +20,22 @@ from minibroker_protocol.errors import EncodeError
 
 Partitions = TransactionLogValue.PartitionsSchema
 UPDATED, STARTED = 0x1A1FE4E68D0, 0x1A1FE4E68CF
+
+Classic = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
+
+
+def member(classic: Classic | None) -> ConsumerGroupMemberMetadataValue:
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="c",
+        client_host="h",
+        subscribed_topic_names=["t"],
+        subscribed_topic_regex=None,
+        rebalance_timeout_ms=3000,
+        server_assignor=None,
+        classic_member_metadata=classic,
+    )
 
 
 def transaction(status: int, topics: list[Partitions] | None, **values: int) -> TransactionLogValue:
@@ -98,6 +115,18 @@ SAMPLES = {
         OffsetCommitValue(offset=3, metadata="", commit_timestamp=UPDATED, expire_timestamp=1),
         1,
         "0000000000000003 0000 000001a1fe4e68d0 0000000000000001",
+    ),
+    # Kafka writes the null of this tagged field, and takes a missing one for an empty struct.
+    "member of the consumer protocol": (member(None), 0, "0000026302680202740000000bb800 01 00 01 00"),
+    "classic member": (
+        member(Classic(session_timeout_ms=5, supported_protocols=[])),
+        0,
+        "0000026302680202740000000bb800 01 00 07 01 00000005 01 00",
+    ),
+    "empty classic member": (
+        member(Classic(session_timeout_ms=0, supported_protocols=[])),
+        0,
+        "0000026302680202740000000bb800 00",
     ),
     "marker": (EndTxnMarker(coordinator_epoch=7), 0, "00000007"),
     "marker key": (ControlRecordTypeSchema(type=1), 0, "0001"),
