@@ -62,9 +62,10 @@ class ConsumerMembers:
             return self._leave(self.group(request.group_id), request)
         change = self._change(request)
         outcome = self._heartbeat.heartbeat(change.group, client, request, change)
-        classic = [member for member in change.group.members.values() if member.uses_classic_protocol]
-        if request.group_id in self._groups and self._groups[request.group_id] is not change.group and classic:
-            outcome.after_commit = lambda: self._watch(request.group_id, classic)
+        if self._groups.get(request.group_id) is not change.group:
+            # Made in this breath: members it took over from a classic group are not watched yet.
+            taken_over = [member for member in change.group.members.values() if member.uses_classic_protocol]
+            outcome.after_commit = lambda: self._watch(request.group_id, taken_over)
         return outcome
 
     def _watch(self, group_id: str, members: Iterable[ConsumerMember]) -> None:

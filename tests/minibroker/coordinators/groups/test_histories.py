@@ -133,7 +133,7 @@ class Histories(RuleBasedStateMachine):
         assert self.client.fetch() == {partition: offset for partition, (_, offset) in self.committed.items()}
         held = {partition for pending in self.pending.values() for partition in pending}
         told = self.client.fetch(("t", 0), ("t", 1), ("u", 0), stable=True)
-        unstable = {partition for partition, offset in told.items() if offset == ErrorCode.UNSTABLE_OFFSET_COMMIT}
+        unstable = {partition for partition, offset in told.items() if offset is ErrorCode.UNSTABLE_OFFSET_COMMIT}
         assert unstable == held
 
     @invariant()
@@ -239,6 +239,6 @@ class ConsumerHistories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestConsumerHistories = ConsumerHistories.TestCase
-TestConsumerHistories.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestConsumerHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
