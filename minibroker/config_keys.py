@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from minibroker.config_types import ConfigKey, ConfigType, Scope, Value
+from minibroker.semantics import FIELDS, KAFKA, TRANSACTION_VERSION_FIELD
 
+SEMANTICS_PREFIX = "minibroker.semantics."
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
@@ -40,6 +42,7 @@ def _broker_keys() -> _Keys:
     _add_group_keys(key)
     _add_transaction_keys(key, dynamic)
     _add_own_keys(_rows(keys, scope=Scope.MINIBROKER))
+    _add_semantics_keys(_rows(keys, scope=Scope.MINIBROKER))
     return keys
 
 
@@ -320,6 +323,19 @@ def _add_own_keys(key: Callable[..., None]) -> None:
         "How long a stop waits for applied requests to be answered.",
         minimum=0,
     )
+
+
+def _add_semantics_keys(key: Callable[..., None]) -> None:
+    """One key for each difference between the semantics; unset, the value is that of the chosen semantics."""
+    for spec in FIELDS:
+        if spec.name == TRANSACTION_VERSION_FIELD:
+            continue
+        value = spec.of(KAFKA)
+        if isinstance(value, bool):
+            kind = BOOLEAN
+        else:
+            kind = INT if isinstance(value, int) and not spec.choices else STRING
+        key(f"{SEMANTICS_PREFIX}{spec.name}", kind, None, spec.doc, choices=spec.choices)
 
 
 def _topic_keys() -> _Keys:

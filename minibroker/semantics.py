@@ -6,10 +6,11 @@ difference is one field of one frozen object; presets are combinations. No other
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.producer_rules import ProducerRules
@@ -49,8 +50,20 @@ DRAFT_TIMED_OUT_CODES: Final = tuple(
 """KIP-588's literal numbers: TRANSACTION_TIMED_OUT 90 from version 2 of each API on."""
 
 
-def _f(default: Any, seeds: str, doc: str) -> Any:
-    return field(default=default, metadata={"seeds": seeds, "doc": doc})
+TIMED_OUT_TABLES: Final[Mapping[str, tuple[TimedOutCode, ...]]] = MappingProxyType(
+    {"none": (), "recoverable": RECOVERABLE_TIMED_OUT_CODES, "draft": DRAFT_TIMED_OUT_CODES}
+)
+_API_NAMES: Final = {
+    "AddPartitionsToTxn": ADD_PARTITIONS_TO_TXN,
+    "AddOffsetsToTxn": ADD_OFFSETS_TO_TXN,
+    "EndTxn": END_TXN,
+}
+
+TransactionStateLayout = Literal["kafka", "kip-360"]
+
+
+def _f(default: Any, seeds: str, doc: str, *choices: str) -> Any:
+    return field(default=default, metadata={"seeds": seeds, "doc": doc, "choices": choices})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +82,11 @@ class Semantics:
         " coordinator failover (apache/kafka#22096, after 4.3.1).",
     )
     timeout_keeps_last_epoch: Literal["transaction.version 2", "always"] = _f(
-        "transaction.version 2", "588-1 588-3", "When a timeout bumps the epoch, the old one stays known as last epoch."
+        "transaction.version 2",
+        "588-1 588-3",
+        "When a timeout bumps the epoch, the old one stays known as last epoch.",
+        "transaction.version 2",
+        "always",
     )
     timed_out_codes: tuple[TimedOutCode, ...] = _f(
         (), "588-2 588-7 588-9", "What the old epoch is told after a timeout; empty: fenced like any stale epoch."
@@ -92,6 +109,21 @@ class Semantics:
     )
     advertise_describe_transaction_state: bool = _f(
         False, "360-8", "ApiVersions lists DescribeTransactionState (it is served in any case)."
+    )
+    producer_state_expiration: Literal["producer.id.expiration.ms", "transactional.id.expiration.ms"] = _f(
+        "producer.id.expiration.ms",
+        "360-9",
+        "The setting after whose time a partition forgets an idle producer.",
+        "producer.id.expiration.ms",
+        "transactional.id.expiration.ms",
+    )
+    transaction_state_layout: TransactionStateLayout = _f(  # noqa: RUF009
+        "kafka",
+        "360-7",
+        "Version 1 of the transaction state message: Kafka's flexible record, or the fixed fields of the text. Fixed"
+        " when a data directory is made.",
+        "kafka",
+        "kip-360",
     )
 
     def timed_out_code(self, api_key: int, version: int, ending: Ending | None = None) -> int | None:
@@ -117,6 +149,15 @@ class Semantics:
                 "remember_offered_producer_id needs transaction.version 1: version 0 of the transaction state message"
                 " has no previous producer id"
             )
+        if self.transaction_state_layout == "kip-360" and transaction_version > 1:
+            found.append(
+                "transaction_state_layout='kip-360' needs transaction.version 1 or 0: it has no room for the next"
+                " producer id and the client version that transaction.version 2 logs"
+            )
+        if self.transaction_state_layout == "kip-360" and not self.persist_last_epoch:
+            found.append(
+                "transaction_state_layout='kip-360' always holds the last epoch: persist_last_epoch must be true"
+            )
         if self.fenced_code == DRAFT_TIMED_OUT_CODE and any(
             row.code == DRAFT_TIMED_OUT_CODE for row in self.timed_out_codes
         ):
@@ -132,8 +173,8 @@ KIP: Final = Semantics(
         unknown_producer_sequence="unknown_producer_id",
         stale_sequence_error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         waiting_sequence_check="unless_in_sequence",
+        snapshot_all_batches=True,
         expire_by="arrival",
-        producer_id_expiration_ms=604_800_000,
     ),
     transaction_version=1,
     timeout_keeps_last_epoch="always",
@@ -142,24 +183,127 @@ KIP: Final = Semantics(
     remember_offered_producer_id=True,
     log_start_with_unknown_producer=True,
     advertise_describe_transaction_state=True,
+    producer_state_expiration="transactional.id.expiration.ms",
 )
 
 PRESETS: Final[Mapping[str, Semantics]] = MappingProxyType({"kafka": KAFKA, "kip": KIP})
 
 
+_PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
+    (
+        "unknown_producer_sequence",
+        "oos-1 360-10",
+        "A non-zero first sequence of a producer and epoch that the partition does not know.",
+        ("accept", "unknown_producer_id"),
+    ),
+    (
+        "stale_sequence_error",
+        "oos-4",
+        "A batch that begins at or below the last sequence and is not remembered.",
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name, ErrorCode.DUPLICATE_SEQUENCE_NUMBER.name),
+    ),
+    (
+        "waiting_sequence_check",
+        "oos-5",
+        "Whether a batch above the lowest sequence that waits for verification is out of order, right next one or not.",
+        ("always", "unless_in_sequence"),
+    ),
+    (
+        "snapshot_all_batches",
+        "oos-4",
+        "The whole duplicate window outlives a restart, not only the newest batch.",
+        (),
+    ),
+    (
+        "expire_by",
+        "360-9",
+        "An idle producer's age: by its last record's timestamp, or by the broker's clock when it came.",
+        ("record_timestamp", "arrival"),
+    ),
+)
+
+
+class SemanticsField(NamedTuple):
+    """One difference as a setting. `choices`: its values as text, () for a number, a truth value, a table of codes."""
+
+    name: str
+    seeds: str
+    doc: str
+    choices: tuple[str, ...]
+    of_producer: bool
+
+    def of(self, semantics: Semantics) -> Any:
+        """The value in `semantics`."""
+        return getattr(semantics.producer if self.of_producer else semantics, self.name)
+
+
+def _fields() -> tuple[SemanticsField, ...]:
+    own = tuple(
+        SemanticsField(f.name, f.metadata["seeds"], f.metadata["doc"], tuple(f.metadata["choices"]), False)
+        for f in fields(Semantics)
+        if "doc" in f.metadata
+    )
+    return own + tuple(SemanticsField(*row, True) for row in _PRODUCER_FIELDS)
+
+
+FIELDS: Final = _fields()
+"""Every difference between the semantics, in the order of the documentation."""
+
+TRANSACTION_VERSION_FIELD: Final = "transaction_version"
+"""Has an option of its own (`--transaction-version`) and so no setting."""
+
+
+def mixed(preset: Semantics, given: Callable[[str], object]) -> Semantics:
+    """`preset` with the fields for which given(name) is not None. Raises ValueError for a table that does not parse."""
+    own: dict[str, Any] = {}
+    producer: dict[str, Any] = {}
+    for spec in FIELDS:
+        value = given(spec.name) if spec.name != TRANSACTION_VERSION_FIELD else None
+        if value is None:
+            continue
+        if spec.name == "timed_out_codes":
+            value = parse_timed_out_codes(str(value))
+        elif spec.name == "stale_sequence_error":
+            value = ErrorCode[str(value)]
+        (producer if spec.of_producer else own)[spec.name] = value
+    if not own and not producer:
+        return preset
+    return replace(preset, producer=replace(preset.producer, **producer), **own)
+
+
+def parse_timed_out_codes(text: str) -> tuple[TimedOutCode, ...]:
+    """``none``, ``recoverable``, ``draft``, or rows ``API:VERSION[:commit|abort]=CODE`` separated by commas.
+
+    Raises ValueError with one line.
+    """
+    if text in TIMED_OUT_TABLES:
+        return TIMED_OUT_TABLES[text]
+    return tuple(_parse_row(row.strip()) for row in text.split(","))
+
+
+_ROW: Final = re.compile(r"(?P<api>\w+):(?P<since>\d+)(?::(?P<ending>commit|abort))?=(?P<code>\d+)")
+
+
+def _parse_row(text: str) -> TimedOutCode:
+    row = _ROW.fullmatch(text)
+    if row is None or row["api"] not in _API_NAMES:
+        raise ValueError(
+            f"{text!r} is neither {', '.join(TIMED_OUT_TABLES)} nor API:VERSION[:commit|abort]=CODE with an API of"
+            f" {', '.join(_API_NAMES)}"
+        )
+    return TimedOutCode(_API_NAMES[row["api"]], int(row["since"]), row["ending"], int(row["code"]))  # type: ignore[arg-type]
+
+
 def difference_table() -> list[tuple[str, str, str, str, str]]:
     """Rows (field, value under kafka, value under kip, seed ids, meaning) of every field."""
-    rows = []
-    for spec in fields(Semantics):
-        if "doc" in spec.metadata:
-            values = [getattr(preset, spec.name) for preset in (KAFKA, KIP)]
-            rows.append(
-                (spec.name, _text(values[0]), _text(values[1]), str(spec.metadata["seeds"]), str(spec.metadata["doc"]))
-            )
-    return rows
+    return [(f.name, _text(f.of(KAFKA)), _text(f.of(KIP)), f.seeds, f.doc) for f in FIELDS]
 
 
 def _text(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(f"API {row.api_key} v{row.since}+: {row.code}" for row in value) or "none"
-    return str(value)
+        names = {key: name for name, key in _API_NAMES.items()}
+        rows = (
+            f"{names[row.api_key]} v{row.since}+{f' {row.ending}' if row.ending else ''}: {row.code}" for row in value
+        )
+        return ", ".join(rows) or "none"
+    return value.name if isinstance(value, ErrorCode) else str(value)

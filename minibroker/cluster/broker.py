@@ -247,7 +247,7 @@ class Broker:
         """The semantics' rules for partitions, with what the settings say."""
         return replace(
             self.semantics.producer,
-            producer_id_expiration_ms=self.settings.int("producer.id.expiration.ms"),
+            producer_id_expiration_ms=self.settings.int(self.semantics.producer_state_expiration),
             verification_enabled=self.settings.bool("transaction.partition.verification.enable"),
         )
 

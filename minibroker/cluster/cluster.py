@@ -150,6 +150,7 @@ class Cluster(Operations):
             cluster_id=self._cluster_id,
             holder=self._holder,
             version=__version__,
+            transaction_state_layout=self.semantics.transaction_state_layout,
         )
         self._cluster_id = directory.cluster_id
         return directory

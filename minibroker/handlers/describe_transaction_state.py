@@ -18,7 +18,7 @@ from minibroker_protocol.messages.transactions import (
 log = get_logger(__name__)
 
 _State = DescribeTransactionStateResponse.TransactionState
-_Topic = DescribeTransactionStateResponse.TopicData
+_Topic = DescribeTransactionStateResponse.TopicPartitions
 
 
 def handle(ctx: RequestContext, request: DescribeTransactionStateRequest) -> DescribeTransactionStateResponse:
@@ -34,11 +34,10 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _State:
         log.debug("DescribeTransactionState of %s refused: %s", transactional_id, error)
         # KIP-360 has no code for an empty id; nobody can own one.
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if error.code is ErrorCode.INVALID_REQUEST else error.code
-        return _State(error_code=code, transactional_id=transactional_id)
+        return _State(error=code)
     return _State(
-        transactional_id=transactional_id,
-        transaction_state=entry.metadata.state.label,
         producer_id=entry.metadata.producer_id,
-        producer_epoch=entry.epoch,
-        topics=[_Topic(topic=topic, partitions=indexes) for topic, indexes in queries.partitions_of(entry)],
+        epoch=entry.epoch,
+        state=entry.metadata.state.label,
+        partitions=[_Topic(topic_name=topic, partition_ids=indexes) for topic, indexes in queries.partitions_of(entry)],
     )

@@ -20,6 +20,7 @@ from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.unknown_producer_check import refusal_of_unknown
 from minibroker.runtime.waiting import with_timeout
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -102,6 +103,8 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:
 async def _produce_verified(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], transactional: list[_Entry]
 ) -> ProduceResponse | None:
+    if ctx.broker.semantics.check_unknown_producer:
+        await _check_unknown(ctx.broker, request.transactional_id or "", transactional)
     await _verify(ctx, request, entries, transactional)
     answer = _append_all(ctx, request, entries)
     return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
@@ -137,6 +140,26 @@ def _entries(ctx: RequestContext, request: ProduceRequest) -> list[_Entry]:
                 entry.error = error
                 entry.partition = None
     return entries
+
+
+async def _check_unknown(broker: Broker, transactional_id: str, transactional: list[_Entry]) -> None:
+    """Ask the coordinator about a producer that begins at sequence 0 where nothing is known of it (KIP-360's draft)."""
+    producers: dict[tuple[int, int], list[_Entry]] = {}
+    for entry in transactional:
+        assert entry.records is not None
+        producer_id, epoch, sequence = _producer_fields.unpack_from(entry.records, _PRODUCER_FIELDS_AT)
+        if entry.error is None and producer_id >= 0 and sequence == 0 and _is_unknown(entry, producer_id):
+            producers.setdefault((producer_id, epoch), []).append(entry)
+    for (producer_id, epoch), unknown in producers.items():
+        refusal = await refusal_of_unknown(broker, transactional_id, producer_id, epoch)
+        for entry in unknown:
+            # While the answer was on its way another batch may have made the producer known: then its state decides.
+            if refusal is not None and _is_unknown(entry, producer_id):
+                _refuse(entry, refusal)
+
+
+def _is_unknown(entry: _Entry, producer_id: int) -> bool:
+    return entry.partition is not None and not entry.partition.log.producers.knows(producer_id)
 
 
 async def _verify(
@@ -285,6 +308,16 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
     return ProduceResponse(responses=responses, throttle_time_ms=0, node_endpoints=list(nodes.values()))
 
 
+def _log_start(broker: Broker, entry: _Entry, error: ApiError) -> int:
+    """-1 where the refusal did not come from the log, except where the semantics promise a producer the offset that
+    tells it truncation from loss (KAFKA-5793)."""
+    partition = entry.partition
+    unknown = error.code == ErrorCode.UNKNOWN_PRODUCER_ID
+    if partition is None and unknown and broker.semantics.log_start_with_unknown_producer:
+        partition = broker.partition(entry.topic, entry.index)
+    return -1 if partition is None else partition.log.log_start_offset
+
+
 def _refusal(
     broker: Broker, entry: _Entry, error: ApiError, nodes: dict[int, ProduceResponse.NodeEndpoint]
 ) -> ProduceResponse.PartitionProduceResponse:
@@ -293,7 +326,7 @@ def _refusal(
         error_code=error.code,
         base_offset=-1,
         log_append_time_ms=-1,
-        log_start_offset=entry.partition.log.log_start_offset if entry.partition is not None else -1,
+        log_start_offset=_log_start(broker, entry, error),
         record_errors=[
             ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in error.record_errors

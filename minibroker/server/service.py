@@ -47,7 +47,7 @@ class Service:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.settings = Settings(options.config)
-        self.semantics = _semantics(options)
+        self.semantics = _semantics(options, self.settings)
         self.bootstrap_servers = ""
         self.cluster: Cluster | None = None
         self._listeners: list[socket.socket] = []
@@ -211,17 +211,22 @@ def _logged(doing: str) -> Iterator[None]:
         log.exception("%s failed", doing)
 
 
-def _semantics(options: Options) -> Semantics:
-    from minibroker.semantics import PRESETS
+def _semantics(options: Options, settings: Settings) -> Semantics:
+    from minibroker.config_keys import SEMANTICS_PREFIX
+    from minibroker.semantics import PRESETS, mixed
 
     preset = PRESETS.get(options.semantics)
     if preset is None:
         raise ConfigError(f"semantics {options.semantics!r} is not one of {', '.join(sorted(PRESETS))}")
+    try:
+        semantics = mixed(preset, lambda name: settings.get(f"{SEMANTICS_PREFIX}{name}"))
+    except ValueError as error:
+        raise ConfigError(f"{SEMANTICS_PREFIX}timed_out_codes: {error}") from None
     level = options.transaction_version
-    problems = preset.problems(preset.transaction_version if level is None else level)
+    problems = semantics.problems(semantics.transaction_version if level is None else level)
     if problems:
         raise ConfigError(f"semantics {options.semantics}: {problems[0]}")
-    return preset
+    return semantics
 
 
 def _advertised_host(listener: socket.socket) -> str:

@@ -81,6 +81,28 @@ class TransactionLogValue(Data, record_type=0, versions="0-1", flexible="1+"):
     last_producer_epoch: int16 = f("1+", tag=4, default=-1)
 
 
+class LiteralTransactionLogValue(Data, versions="1"):
+    """Version 1 of a transactional id's state as KIP-360 spells it out: fixed fields, no tags.
+
+    The text shows every field but the last producer id, which a later revision adds in words; it stands behind the
+    producer id here, as the last epoch stands behind the epoch. INT16 for producer ids is a slip of the text.
+    """
+
+    class PartitionsSchema(Struct):
+        topic: string
+        partition_ids: list[int32]
+
+    producer_id: int64
+    last_producer_id: int64
+    current_epoch: int16
+    last_epoch: int16
+    txn_timeout_duration: int32
+    txn_status: int8
+    txn_partitions: list[PartitionsSchema]
+    txn_last_update_time: int64
+    txn_start_time: int64
+
+
 class LegacyOffsetCommitKey(Data, record_type=0, versions="0"):
     """A group's offset of a partition, in the oldest form."""
 

@@ -29,6 +29,8 @@ META_FILE = "meta.properties"
 CLEAN_FILE = ".kafka_cleanshutdown"
 VERSION_FILE = "minibroker.version"
 DELETE_SUFFIX = "-delete"
+LAYOUT_KEY = "minibroker.transaction.state.layout"
+KAFKA_LAYOUT = "kafka"
 CLUSTER_METADATA = "__cluster_metadata"
 """Kafka's own metadata log, a directory like a partition's but kept by other rules."""
 
@@ -48,7 +50,7 @@ class DirectoryLocked(Exception):
 
 
 class WrongDirectory(Exception):
-    """The directory belongs to another cluster or node."""
+    """The directory belongs to another cluster or node, or holds what this broker was told not to write."""
 
 
 class DataDirectory:
@@ -83,9 +85,11 @@ class DataDirectory:
         cluster_id: str | None = None,
         holder: str = "",
         version: str = "",
+        transaction_state_layout: str = KAFKA_LAYOUT,
     ) -> DataDirectory:
         """Locks the directory, making it when there is none. ``make_id`` gives new ids (22 characters); ``holder`` is
         this process's id, for whoever finds the lock taken; ``version`` is noted as what wrote the directory.
+        ``transaction_state_layout`` is fixed when the directory is made, and noted unless it is Kafka's.
 
         Raises DirectoryLocked, WrongDirectory, MalformedFile and StorageError.
         """
@@ -95,7 +99,7 @@ class DataDirectory:
         except Locked as taken:
             raise DirectoryLocked(taken.holder.strip()) from None
         try:
-            meta = _identity(disk, node_id, cluster_id, make_id)
+            meta = _identity(disk, node_id, cluster_id, make_id, transaction_state_layout)
             clean, epoch = _take_clean_mark(disk)
             if version:
                 disk.write_atomic(VERSION_FILE, f"{version}\n".encode())
@@ -245,7 +249,9 @@ def _take_clean_mark(disk: Disk) -> tuple[bool, int]:
     return True, epoch
 
 
-def _identity(disk: Disk, node_id: int, cluster_id: str | None, make_id: Callable[[], str]) -> dict[str, str]:
+def _identity(
+    disk: Disk, node_id: int, cluster_id: str | None, make_id: Callable[[], str], layout: str
+) -> dict[str, str]:
     """What meta.properties says, checked against what is expected; written when there is none."""
     if not disk.exists(META_FILE):
         meta = {
@@ -254,6 +260,8 @@ def _identity(disk: Disk, node_id: int, cluster_id: str | None, make_id: Callabl
             "version": "1",
             "cluster.id": cluster_id or make_id(),
         }
+        if layout != KAFKA_LAYOUT:
+            meta[LAYOUT_KEY] = layout
         text = "#\n" + "".join(f"{key}={value}\n" for key, value in meta.items())
         disk.write_atomic(META_FILE, text.encode())
         return meta
@@ -267,6 +275,12 @@ def _identity(disk: Disk, node_id: int, cluster_id: str | None, make_id: Callabl
         raise WrongDirectory(f"{META_FILE} is of node {meta['node.id']}, this is node {node_id}")
     if cluster_id is not None and meta["cluster.id"] != cluster_id:
         raise WrongDirectory(f"{META_FILE} is of cluster {meta['cluster.id']}, this is cluster {cluster_id}")
+    found = meta.get(LAYOUT_KEY, KAFKA_LAYOUT)
+    if found != layout:
+        raise WrongDirectory(
+            f"{META_FILE}: this directory was made with the transaction state layout {found!r} and cannot be opened"
+            f" with {layout!r}"
+        )
     if "directory.id" not in meta:
         meta["directory.id"] = make_id()
     return meta

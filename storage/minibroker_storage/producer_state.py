@@ -232,6 +232,13 @@ class ProducerStateManager:
             del self._verifications[producer_id]
         return expired
 
+    def forget_idle(self) -> list[int]:
+        """Forget every producer without an open transaction, as if it had been idle long enough; their ids."""
+        idle = [e.producer_id for e in self._producers.values() if e.current_txn_first_offset == NO_OFFSET]
+        for producer_id in idle:
+            del self._producers[producer_id]
+        return idle
+
     def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
         if entry.current_txn_first_offset != NO_OFFSET:
             return False
@@ -249,6 +256,10 @@ class ProducerStateManager:
         """A copy of what is known of one producer."""
         entry = self._producers.get(producer_id)
         return None if entry is None else entry.copy()
+
+    def knows(self, producer_id: int) -> bool:
+        """Whether there is any state of the producer."""
+        return producer_id in self._producers
 
     def open_transactions(self) -> dict[int, int]:
         """First offset -> producer id, oldest first."""

@@ -105,6 +105,24 @@ class Shortening(LogState):
         self.producers.on_high_watermark(self.high_watermark)
         return True
 
+    def rebuild_producers_from_log(self, *, now_ms: int) -> None:
+        """Forgets every snapshot and remembers only producers that the log still shows, as a replica does that was made
+        by reassignment (KIP-360)."""
+        with storage_errors():
+            self._snapshots.remove_where(lambda _: True)
+            self.producers.clear(self.log_start_offset)
+            recovery.rebuild_producers(
+                self.producers,
+                self._segments,
+                self._snapshots,
+                self.log_start_offset,
+                self.log_end_offset,
+                now_ms=now_ms,
+                clean=False,
+                warn=self.warnings.append,
+            )
+        self.producers.on_high_watermark(self.high_watermark)
+
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Empties the log, producer state and snapshots included; it begins anew at ``offset``."""
         with self._all_or_offline():

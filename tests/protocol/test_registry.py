@@ -42,7 +42,7 @@ def test_the_call_of_kip_360_is_private() -> None:
     request, response = registry()[10001]
     assert request.__private__
     assert response.__private__
-    assert request(transactional_ids=["a"]).encode(0).hex() == "02026100"
+    assert request(transactional_ids=["a"]).encode(0).hex() == "00000001000161"
 
 
 def test_all_messages_are_there_once() -> None:

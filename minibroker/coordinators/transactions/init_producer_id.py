@@ -147,7 +147,9 @@ def _claim(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"no epochs are left for producer id {entry.metadata.producer_id}, and epoch {offered} is not current",
         )
-    if offered is None:
+    if expected is not None and epoch != NO_PRODUCER_EPOCH and expected.producer_id != entry.metadata.producer_id:
+        bumped = (epoch, last_epoch)  # the answer that gave a new producer id was lost
+    elif offered is None:
         bumped = (epoch + 1, NO_PRODUCER_EPOCH)
     elif offered == epoch or epoch == NO_PRODUCER_EPOCH:
         bumped = (epoch + 1, epoch)

@@ -1,7 +1,8 @@
 """``__transaction_state`` records: TransactionMetadata ↔ TransactionLogKey and TransactionLogValue.
 
 Value version 0 below transaction.version 1, else 1 (flexible). Version 0 has no previous and next producer id, no
-client version and no last epoch.
+client version and no last epoch. A data directory made for it holds version 1 in KIP-360's literal layout instead,
+which has the last producer id and the last epoch.
 
 The last epoch: apache/kafka#22096 (KAFKA-20357) persists it in a tagged field of version 1; see
 `minibroker_protocol.coordinator_records.TransactionLogValue` for what is known of that field.
@@ -10,16 +11,22 @@ The last epoch: apache/kafka#22096 (KAFKA-20357) persists it in a tagged field o
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from minibroker.coordinators.outcome import CoordinatorRecord
 from minibroker.coordinators.transactions.metadata import TopicPartition, TransactionMetadata
 from minibroker.coordinators.transactions.states import EMPTY, TransactionState
-from minibroker_protocol.coordinator_records import TransactionLogKey, TransactionLogValue
+from minibroker.semantics import TransactionStateLayout
+from minibroker_protocol.coordinator_records import LiteralTransactionLogValue, TransactionLogKey, TransactionLogValue
+from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import Malformed
 
 KEY_TYPE = 0
 KNOWN_VALUE_VERSIONS = (0, 1)
+LITERAL_VERSION = 1
+
+_Partitions = TransactionLogValue.PartitionsSchema | LiteralTransactionLogValue.PartitionsSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +40,16 @@ class TransactionRecord(CoordinatorRecord):
     metadata: TransactionMetadata | None = None
 
 
-def record_of(metadata: TransactionMetadata, *, value_version: int, with_last_epoch: bool) -> TransactionRecord:
+def record_of(
+    metadata: TransactionMetadata,
+    *,
+    value_version: int,
+    with_last_epoch: bool,
+    layout: TransactionStateLayout = "kafka",
+) -> TransactionRecord:
     """The record that makes `metadata` durable."""
+    if value_version == LITERAL_VERSION and layout == "kip-360":
+        return _record(metadata, _literal(metadata), value_version)
     value = TransactionLogValue(
         producer_id=metadata.producer_id,
         producer_epoch=metadata.producer_epoch,
@@ -51,13 +66,32 @@ def record_of(metadata: TransactionMetadata, *, value_version: int, with_last_ep
         value.client_transaction_version = metadata.client_transaction_version
         if with_last_epoch:
             value.last_producer_epoch = metadata.last_producer_epoch
+    return _record(metadata, value, value_version)
+
+
+def _record(metadata: TransactionMetadata, value: Data, version: int) -> TransactionRecord:
     return TransactionRecord(
         KEY_TYPE,
         TransactionLogKey(transactional_id=metadata.transactional_id),
         value,
-        value_version,
+        version,
         transactional_id=metadata.transactional_id,
         metadata=metadata,
+    )
+
+
+def _literal(metadata: TransactionMetadata) -> LiteralTransactionLogValue:
+    partition = LiteralTransactionLogValue.PartitionsSchema
+    return LiteralTransactionLogValue(
+        producer_id=metadata.producer_id,
+        last_producer_id=metadata.previous_producer_id,
+        current_epoch=metadata.producer_epoch,
+        last_epoch=metadata.last_producer_epoch,
+        txn_timeout_duration=metadata.timeout_ms,
+        txn_status=int(metadata.state),
+        txn_partitions=[partition(topic=t, partition_ids=ids) for t, ids in _by_topic(metadata.partitions).items()],
+        txn_last_update_time=metadata.last_update_ms,
+        txn_start_time=metadata.start_ms,
     )
 
 
@@ -67,7 +101,7 @@ def tombstone_of(transactional_id: str) -> TransactionRecord:
     return TransactionRecord(KEY_TYPE, key, None, transactional_id=transactional_id)
 
 
-def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
+def decode(key: bytes, value: bytes | None, layout: TransactionStateLayout = "kafka") -> TransactionRecord | None:
     """Bytes as they lie in the log; None for a key or value version this code does not know.
 
     Raises Malformed when a known version does not parse.
@@ -80,11 +114,10 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
     version = int.from_bytes(value[:2], "big", signed=True)
     if version not in KNOWN_VALUE_VERSIONS:
         return None
+    if version == LITERAL_VERSION and layout == "kip-360":
+        literal = LiteralTransactionLogValue.decode(value, version, 2)
+        return _record(_of_literal(transactional_id, literal), literal, version)
     fields = TransactionLogValue.decode(value, version, 2)
-    try:
-        state = TransactionState(fields.transaction_status)
-    except ValueError:
-        raise Malformed(f"TransactionLogValue v{version}: unknown status {fields.transaction_status}") from None
     metadata = TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=fields.producer_id,
@@ -93,36 +126,64 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
         next_producer_id=fields.next_producer_id,
         last_producer_epoch=fields.last_producer_epoch,
         timeout_ms=fields.transaction_timeout_ms,
-        state=state,
-        partitions=frozenset(
-            (topic.topic, index) for topic in fields.transaction_partitions or () for index in topic.partition_ids
-        ),
+        state=_state(fields.transaction_status, version),
+        partitions=_flat(fields.transaction_partitions or ()),
         start_ms=fields.transaction_start_timestamp_ms,
         last_update_ms=fields.transaction_last_update_timestamp_ms,
         client_transaction_version=fields.client_transaction_version,
     )
-    return TransactionRecord(
-        KEY_TYPE,
-        TransactionLogKey(transactional_id=transactional_id),
-        fields,
-        version,
-        transactional_id=metadata.transactional_id,
-        metadata=metadata,
+    return _record(metadata, fields, version)
+
+
+def _of_literal(transactional_id: str, fields: LiteralTransactionLogValue) -> TransactionMetadata:
+    return TransactionMetadata(
+        transactional_id=transactional_id,
+        producer_id=fields.producer_id,
+        producer_epoch=fields.current_epoch,
+        previous_producer_id=fields.last_producer_id,
+        last_producer_epoch=fields.last_epoch,
+        timeout_ms=fields.txn_timeout_duration,
+        state=_state(fields.txn_status, LITERAL_VERSION),
+        partitions=_flat(fields.txn_partitions),
+        start_ms=fields.txn_start_time,
+        last_update_ms=fields.txn_last_update_time,
     )
 
 
-def as_reloaded(metadata: TransactionMetadata, *, value_version: int, with_last_epoch: bool) -> TransactionMetadata:
+def _state(status: int, version: int) -> TransactionState:
+    try:
+        return TransactionState(status)
+    except ValueError:
+        raise Malformed(f"TransactionLogValue v{version}: unknown status {status}") from None
+
+
+def _flat(topics: Iterable[_Partitions]) -> frozenset[TopicPartition]:
+    return frozenset((topic.topic, index) for topic in topics for index in topic.partition_ids)
+
+
+def as_reloaded(
+    metadata: TransactionMetadata,
+    *,
+    value_version: int,
+    with_last_epoch: bool,
+    layout: TransactionStateLayout = "kafka",
+) -> TransactionMetadata:
     """What is left of `metadata` after it went through the log: without what the record does not carry."""
-    record = record_of(metadata, value_version=value_version, with_last_epoch=with_last_epoch)
-    value = record.value_bytes()
-    decoded = decode(record.key_bytes(), value)
+    record = record_of(metadata, value_version=value_version, with_last_epoch=with_last_epoch, layout=layout)
+    decoded = decode(record.key_bytes(), record.value_bytes(), layout)
     assert decoded is not None
     assert decoded.metadata is not None
     return decoded.metadata
 
 
 def _grouped(partitions: frozenset[TopicPartition]) -> list[TransactionLogValue.PartitionsSchema]:
+    return [
+        TransactionLogValue.PartitionsSchema(topic=t, partition_ids=ids) for t, ids in _by_topic(partitions).items()
+    ]
+
+
+def _by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, index in sorted(partitions):
         by_topic[topic].append(index)
-    return [TransactionLogValue.PartitionsSchema(topic=t, partition_ids=ids) for t, ids in by_topic.items()]
+    return by_topic

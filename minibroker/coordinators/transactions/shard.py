@@ -69,7 +69,7 @@ class TransactionShard:
     # -- what the host calls ---------------------------------------------------------------------------------------
 
     def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
-        return records.decode(key, value)
+        return records.decode(key, value, self.config.semantics.transaction_state_layout)
 
     def replay(
         self,
@@ -123,7 +123,10 @@ class TransactionShard:
     def record_of(self, metadata: TransactionMetadata) -> TransactionRecord:
         config = self.config
         return records.record_of(
-            metadata, value_version=config.value_version, with_last_epoch=config.semantics.persist_last_epoch
+            metadata,
+            value_version=config.value_version,
+            with_last_epoch=config.semantics.persist_last_epoch,
+            layout=config.semantics.transaction_state_layout,
         )
 
     def write(

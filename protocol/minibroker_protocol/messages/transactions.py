@@ -267,27 +267,25 @@ class ListTransactionsResponse(Response, key=66, versions="0-2", flexible="0+"):
     transaction_states: list[TransactionState]
 
 
-class DescribeTransactionStateRequest(Request, key=10001, versions="0", flexible="0+", private=True):
+class DescribeTransactionStateRequest(Request, key=10001, versions="0", private=True):
     """Asks for the state of transactions by id (KIP-360)."""
 
     transactional_ids: list[string]
 
 
-class DescribeTransactionStateResponse(Response, key=10001, versions="0", flexible="0+", private=True):
-    """The state of each transaction; producer id and epoch are -1 where the error leaves them unknown (KIP-360)."""
+class DescribeTransactionStateResponse(Response, key=10001, versions="0", private=True):
+    """One state per id, in the order of the request; producer id and epoch are -1 where the error leaves them unknown
+    (KIP-360)."""
 
-    class TopicData(Struct):
-        topic: string
-        partitions: list[int32]
+    class TopicPartitions(Struct):
+        topic_name: string
+        partition_ids: list[int32]
 
     class TransactionState(Struct):
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
-        transactional_id: string
-        transaction_state: string = f(default="")
+        error: int16 = f(default=0)
         producer_id: int64 = f(default=-1)
-        producer_epoch: int16 = f(default=-1)
-        topics: list[DescribeTransactionStateResponse.TopicData] = f(default=[])
+        epoch: int16 = f(default=-1)
+        state: string = f(default="")
+        partitions: list[DescribeTransactionStateResponse.TopicPartitions] = f(default=[])
 
-    throttle_time_ms: int32 = f(default=0)
     transaction_states: list[TransactionState]

@@ -374,15 +374,15 @@ def test_describe_transaction_state(cluster: MemoryCluster) -> None:
     _add(cluster, (producer_id, epoch), [Topic(name="t", partitions=[0, 1])])
     request = DescribeTransactionStateRequest(transactional_ids=[ID, "nobody", ""])
     known, unknown, nameless = cluster.call(request, DescribeTransactionStateResponse, 0).transaction_states
-    assert (known.error_code, known.producer_id, known.producer_epoch, known.transaction_state) == (
+    assert (known.error, known.producer_id, known.epoch, known.state) == (
         OK,
         producer_id,
         0,
         "Ongoing",
     )
-    assert [(t.topic, t.partitions) for t in known.topics] == [("t", [0, 1])]
+    assert [(t.topic_name, t.partition_ids) for t in known.partitions] == [("t", [0, 1])]
     for refused in (unknown, nameless):
-        assert (refused.error_code, refused.producer_id, refused.producer_epoch) == (
+        assert (refused.error, refused.producer_id, refused.epoch) == (
             ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
             -1,
             -1,
@@ -390,4 +390,4 @@ def test_describe_transaction_state(cluster: MemoryCluster) -> None:
     cluster.broker.transactions.resigned(partition_for(ID, 50))
     request = DescribeTransactionStateRequest(transactional_ids=[ID])
     (moved,) = cluster.call(request, DescribeTransactionStateResponse, 0).transaction_states
-    assert moved.error_code == ErrorCode.NOT_COORDINATOR
+    assert moved.error == ErrorCode.NOT_COORDINATOR

@@ -1,0 +1,329 @@
+"""KIP-360 row by row, in bytes, under both semantics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from seed_client import ID, OK, SeedClient, produce_request
+
+from minibroker.runtime.deferred import Deferred
+from minibroker.semantics import KAFKA, KIP
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.transactions import DescribeTransactionStateRequest
+
+Start = Callable[..., SeedClient]
+both = pytest.mark.parametrize("semantics", ["kafka", "kip"])
+
+BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
+FENCED = ErrorCode.PRODUCER_FENCED
+EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
+MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
+SOON = {
+    "transactional.id.expiration.ms": "700000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "10000",
+    "producer.id.expiration.ms": "100000",
+    "producer.id.expiration.check.interval.ms": "10000",
+}
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@both
+@pytest.mark.seed("360-1", "447-1", semantics="kafka kip")
+def test_a_new_instance_fences_the_one_before(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    first = client.new()
+    bumped = client.claim(first)
+    newcomer = client.new()
+    assert newcomer == (first[0], bumped[1] + 1)
+    for old in (first, bumped):
+        assert client.init(old)[0] == FENCED  # the last epoch was forgotten
+        assert client.add(old) == FENCED
+        assert client.produce(old, 0).code == EPOCH
+    assert client.add(newcomer) == OK
+    assert client.produce(newcomer, 0).code == OK
+
+
+@both
+@pytest.mark.seed("360-2", "360-11", semantics="kafka kip")
+def test_the_current_epoch_is_bumped_and_sequences_begin_anew(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    held = client.new()
+    client.add(held)
+    assert client.produce(held, 0, count=3).code == OK
+    assert client.end(held, commit=True) == OK
+    bumped = client.claim(held)
+    assert bumped == (held[0], held[1] + 1)
+    client.add(bumped)
+    assert client.produce(bumped, 3).code == (UNKNOWN if semantics == "kip" else OUT_OF_ORDER)
+    assert client.produce(bumped, 0).code == OK
+
+
+@both
+@pytest.mark.seed("360-3", semantics="kafka kip")
+def test_a_retried_bump_gets_the_same_epoch(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    held = client.new()
+    bumped = client.claim(held)
+    assert [client.claim(held) for _ in range(3)] == [bumped] * 3
+
+
+@both
+@pytest.mark.seed("360-4", semantics="kafka kip")
+def test_any_other_epoch_is_fenced(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    first = client.new()
+    second = client.claim(first)
+    third = client.claim(second)
+    ahead = (third[0], third[1] + 1)
+    for wrong in (first, ahead):
+        assert client.init(wrong, version=3)[0] == EPOCH
+        assert client.init(wrong)[0] == FENCED
+    client.add(third)
+    client.produce(third, 0)
+    code, _ = client.init(first)
+    if semantics == "kip":
+        assert code == FENCED
+        assert client.end(third, commit=True) == OK  # untouched
+    else:
+        assert code == BUSY
+        assert client.init(first)[0] == FENCED
+        assert client.end(third, commit=True) == FENCED
+
+
+@both
+@pytest.mark.seed("360-5", "360-7", semantics="kafka kip")
+def test_a_retried_bump_survives_a_failover(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    held = client.new()
+    bumped = client.claim(held)
+    client.reload_coordinator()
+    assert client.claim(held) == bumped
+
+
+@pytest.mark.seed("360-5", semantics="kafka kip")
+def test_a_last_epoch_that_is_not_logged_is_lost(start: Start) -> None:
+    for preset in (KAFKA, KIP):
+        client = start(replace(preset, persist_last_epoch=False))
+        held = client.new()
+        client.claim(held)
+        client.reload_coordinator()
+        assert client.init(held)[0] == FENCED
+
+
+@both
+@pytest.mark.seed("360-6", semantics="kafka kip")
+def test_an_expired_id_gets_a_new_producer_id(start: Start, semantics: str) -> None:
+    client = start(semantics, SOON)
+    held = client.new()
+    client.cluster.clock.advance(700_000 + 10_001)
+    assert client.add(held) == MAPPING
+    fresh = client.claim(held)
+    assert fresh[0] != held[0]
+    assert fresh[1] == 0
+    code, again = client.init(held)
+    assert (code, again) == ((OK, fresh) if semantics == "kip" else (FENCED, (-1, -1)))
+    if semantics == "kip":
+        client.reload_coordinator()
+        assert client.claim(held) == fresh
+    newcomer = client.new()
+    assert client.init(held)[0] == FENCED
+    assert client.add(newcomer) == OK
+
+
+@both
+@pytest.mark.seed("360-8", semantics="kafka kip")
+def test_describe_transaction_state(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    held = client.new()
+    client.add(held, 1)
+    state = client.described()
+    assert (state.error, state.producer_id, state.epoch, state.state) == (OK, *held, "Ongoing")
+    assert [(p.topic_name, p.partition_ids) for p in state.partitions] == [("t", [1])]
+    unknown = client.described("nobody")
+    assert (unknown.error, unknown.producer_id, unknown.epoch) == (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, -1, -1)
+
+
+@both
+@pytest.mark.seed("360-9", "oos-4", semantics="kafka kip")
+def test_producer_state_outlives_its_records(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    held = client.new(name=None)
+    assert client.produce(held, 0, transactional=False).code == OK
+    client.cluster.broker.partition("t", 0).log.delete_records(-1)
+    repeated = client.produce(held, 0, transactional=False)
+    assert (repeated.code, repeated.base_offset, repeated.log_start_offset) == (OK, 0, 1)
+    assert client.produce(held, 5, transactional=False).code == OUT_OF_ORDER
+
+
+@pytest.mark.seed("360-9", semantics="kafka kip")
+def test_producer_state_goes_with_time(start: Start) -> None:
+    """Kafka: a day after the record's timestamp. The text: transactional.id.expiration.ms after it came."""
+    for semantics, limit in (("kafka", 100_000), ("kip", 700_000)):
+        client = start(semantics, SOON)
+        held = client.new(name=None)
+        client.produce(held, 0, transactional=False)
+        producers = client.cluster.broker.partition("t", 0).log.producers
+        client.cluster.clock.advance(limit - 10_001)
+        assert producers.knows(held[0]), semantics
+        client.cluster.clock.advance(20_002)
+        assert not producers.knows(held[0]), semantics
+    old = start("kip", SOON)
+    held = old.new(name=None)
+    past = produce_request(held, 0, 1, 0, False, 1000)  # stamped long ago by the client's clock
+    old.cluster.send(past, 11).result()
+    old.cluster.clock.advance(20_001)
+    assert old.cluster.broker.partition("t", 0).log.producers.knows(held[0])
+
+
+@both
+@pytest.mark.seed("360-10", "oos-1", semantics="kafka kip")
+def test_a_replica_that_knows_only_its_log(start: Start, semantics: str) -> None:
+    from minibroker.cluster.producer_loss import lose_producers
+
+    client = start(semantics)
+    held = client.new(name=None)
+    client.produce(held, 0, count=2, transactional=False)
+    partition = client.cluster.broker.partition("t", 0)
+    assert lose_producers(partition, "delete-records", now_ms=client.cluster.clock.now_ms()) == [held[0]]
+    answer = client.produce(held, 2, transactional=False)
+    if semantics == "kafka":
+        assert (answer.code, answer.base_offset) == (OK, 2)
+        return
+    assert (answer.code, answer.log_start_offset) == (UNKNOWN, 2)
+    bumped = (held[0], held[1] + 1)
+    assert client.produce(bumped, 0, transactional=False).code == OK
+    assert client.produce(held, 3, transactional=False).code == EPOCH  # never backwards
+
+
+@both
+@pytest.mark.seed("360-11", "360-16", semantics="kafka kip")
+def test_a_late_copy_after_the_bump_is_refused(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    held = client.new()
+    client.add(held)
+    client.produce(held, 0)
+    assert client.end(held, commit=False) == OK
+    bumped = client.claim(held)
+    client.add(bumped)
+    assert client.produce(bumped, 0).code == OK
+    assert client.produce(held, 1).code == EPOCH  # the copy that was on its way when the client gave up
+    idempotent = client.new(name=None)
+    client.produce(idempotent, 0, transactional=False, partition=1)
+    assert client.produce((idempotent[0], 1), 0, transactional=False, partition=1).code == OK
+    assert client.produce(idempotent, 1, transactional=False, partition=1).code == EPOCH
+
+
+@both
+@pytest.mark.seed("360-12", "oos-5", semantics="kafka kip")
+def test_nothing_follows_a_gap(start: Start, semantics: str) -> None:
+    """In flight behind a batch that failed for good: none may be written."""
+    client = start(semantics)
+    held = client.new(name=None)
+    client.produce(held, 0, transactional=False)
+    for later in (2, 3, 4):
+        assert client.produce(held, later, transactional=False).code == OUT_OF_ORDER
+    assert client.produce(held, 1, transactional=False).base_offset == 1
+    assert client.cluster.broker.partition("t", 0).log.log_end_offset == 2
+
+
+def _lost_zombie(start: Start, preset: object, **config: str) -> tuple[SeedClient, tuple[int, int]]:
+    """A fenced producer, and a partition that forgot it."""
+    from minibroker.cluster.producer_loss import lose_producers
+
+    client = start(preset, {"transaction.partition.verification.enable": "false", **config})
+    zombie = client.new()
+    client.add(zombie)
+    client.produce(zombie, 0)
+    client.time_out()
+    lose_producers(client.cluster.broker.partition("t", 0), "delete-records", now_ms=client.cluster.clock.now_ms())
+    return client, zombie
+
+
+@pytest.mark.seed("360-14", semantics="kafka kip")
+def test_the_hole_of_the_draft_and_its_check(start: Start) -> None:
+    client, zombie = _lost_zombie(start, KIP)
+    assert client.produce(zombie, 0).code == OK  # nobody ends this transaction
+    assert client.cluster.broker.partition("t", 0).log.producers.open_transactions()
+    client, zombie = _lost_zombie(start, replace(KIP, check_unknown_producer=True))
+    assert client.produce(zombie, 0).code == EPOCH
+    assert client.cluster.broker.partition("t", 0).log.producers.open_transactions() == {}
+    current = client.claim(zombie)
+    client.add(current)
+    assert client.produce(current, 0).code == OK
+    # Kafka closes it by verification, which is on by default
+    client, zombie = _lost_zombie(start, KAFKA, **{"transaction.partition.verification.enable": "true"})
+    assert client.produce(zombie, 0).code == EPOCH
+
+
+@pytest.mark.seed("360-14", semantics="kip")
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, MAPPING),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS),
+    ],
+)
+def test_the_check_needs_an_answer(start: Start, error: ErrorCode, code: ErrorCode) -> None:
+    client, zombie = _lost_zombie(start, replace(KIP, check_unknown_producer=True))
+    service = client.cluster.broker.transactions
+    index = service.host.partition_for(ID)
+    if error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        service.host.shard(index).entries.clear()
+    elif error is ErrorCode.NOT_COORDINATOR:
+        service.resigned(index)
+    else:
+        service.host._hosted[index].loading = True
+    assert client.produce(zombie, 0).code == code
+
+
+@pytest.mark.seed("360-14", semantics="kip")
+def test_the_check_looks_again_after_the_answer(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that made the producer known meanwhile: its state decides, not the stale answer."""
+    client, _ = _lost_zombie(start, replace(KIP, check_unknown_producer=True))
+    broker = client.cluster.broker
+    zombie = client.described()
+    stale = (zombie.producer_id, zombie.epoch + 5)
+    transport, held = broker.transport, []
+
+    class Slow:
+        def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
+            answer = transport.send(node_id, request, version)
+            if not isinstance(request, DescribeTransactionStateRequest):
+                return answer
+            later: Deferred[Response] = Deferred()
+            held.append((later, answer))
+            return later
+
+    monkeypatch.setattr(broker, "transport", Slow())
+    waiting = client.cluster.send(produce_request(stale, 0, 1, 0, True, client.cluster.clock.now_ms()), 11)
+    assert not waiting.done
+    plain = produce_request(stale, 0, 1, 0, False, client.cluster.clock.now_ms())
+    written = client.cluster.send(plain, 11).result().responses[0].partition_responses[0]
+    assert written.error_code == OK
+    later, answer = held[0]
+    later.resolve(answer.result())
+    # Known by now: the duplicate is acknowledged with its offset instead of being refused.
+    answered = waiting.result().responses[0].partition_responses[0]
+    assert (answered.error_code, answered.base_offset) == (OK, written.base_offset)
+
+
+@both
+@pytest.mark.seed("360-15", semantics="kafka kip")
+def test_epochs_that_are_used_up_rotate_the_producer_id(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    held = client.new()
+    entry = client.cluster.broker.transactions.describe(ID)
+    entry.metadata = replace(entry.metadata, producer_epoch=32766)
+    last = (held[0], 32766)
+    rotated = client.claim(last)
+    assert rotated[0] != held[0]
+    assert rotated[1] == 0
+    client.reload_coordinator()
+    assert client.claim(last) == rotated
+    if semantics == "kip":  # Kafka forgets the old producer id with the retry itself
+        assert client.claim(last) == rotated

@@ -1,0 +1,123 @@
+"""KIP-447 and the blog post row by row, in bytes, under both semantics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from seed_client import ID, OK, TOPIC, SeedClient
+
+from minibroker_protocol.errors import ErrorCode
+
+Start = Callable[..., SeedClient]
+both = pytest.mark.parametrize("semantics", ["kafka", "kip"])
+UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
+TP = (TOPIC, 0)
+
+
+@both
+@pytest.mark.seed("447-2", "447-3", semantics="kafka kip")
+def test_offsets_are_pending_until_the_end(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    for offset, commit, seen in ((5, True, 5), (9, False, 5)):
+        producer = client.new()
+        assert client.add_offsets(producer) == OK
+        client.add(producer)
+        assert client.produce(producer, 0).code == OK
+        assert client.commit_offset(producer, offset) == OK
+        assert client.committed_offset() is UNSTABLE
+        log = client.cluster.broker.partition(*TP).log
+        assert log.last_stable_offset < log.high_watermark
+        assert client.end(producer, commit=commit) == OK
+        assert client.committed_offset() == seen
+        assert log.last_stable_offset == log.high_watermark
+    producer = client.new()
+    client.add_offsets(producer)
+    client.commit_offset(producer, 11)
+    client.time_out()
+    assert client.committed_offset() == 5
+
+
+@both
+@pytest.mark.seed("447-4", semantics="kafka kip")
+def test_the_group_fences_offsets(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    group = client.cluster
+    member = group.stable(instance="i", version=5)
+    producer = client.new()
+    client.add_offsets(producer)
+
+    def commit(member_id: str, generation: int, instance: str | None, version: int = 3) -> ErrorCode:
+        offsets = {TP: 3}
+        (code,) = group.commit_in_txn(
+            producer, offsets, member_id, generation, instance=instance, transactional_id=ID, version=version
+        )
+        return code
+
+    assert commit("nobody", 1, None) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(member, 7, None) is ErrorCode.ILLEGAL_GENERATION
+    assert commit("replaced", 1, "i") is ErrorCode.FENCED_INSTANCE_ID
+    assert commit(member, 1, "i") == OK
+    assert commit("", -1, None) == OK
+
+
+@both
+@pytest.mark.seed("447-5", semantics="kafka kip")
+def test_the_failover_of_the_text(start: Start, semantics: str) -> None:
+    """P2 committed 5, dies holding 10; the survivor waits, and reads 5 once the transaction has timed out."""
+    client = start(semantics)
+    second = client.new()
+    client.add_offsets(second)
+    client.commit_offset(second, 5)
+    assert client.end(second, commit=True) == OK
+    client.add(second)
+    client.add_offsets(second)
+    client.produce(second, 0)
+    client.commit_offset(second, 10)
+    survivor = client.new(name="T1")  # the group gave it the partition
+    assert client.committed_offset() is UNSTABLE
+    client.time_out()
+    assert client.committed_offset() == 5
+    assert client.end(second, commit=True) != OK  # a zombie now
+    assert client.committed_offset() == 5
+    assert survivor[0] != second[0]
+
+
+@both
+@pytest.mark.seed("447-6", semantics="kafka kip")
+def test_producers_are_rebuilt_on_start(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    held = client.new(name=None)
+    for sequence in range(3):
+        client.produce(held, sequence, transactional=False)
+    client.restart()
+    assert client.produce(held, 2, transactional=False).base_offset == 2
+    older = client.produce(held, 0, transactional=False)
+    if semantics == "kip":  # the whole window is kept
+        assert (older.code, older.base_offset) == (OK, 0)
+    else:
+        assert older.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert client.produce(held, 3, transactional=False).base_offset == 3
+
+
+@both
+@pytest.mark.seed("447-1", "447-7", semantics="kafka kip")
+def test_a_rebalance_between_read_and_commit(start: Start, semantics: str) -> None:
+    """The loop with group metadata: what the former owner of a partition commits after the rebalance is refused."""
+    client = start(semantics)
+    group = client.cluster
+    first = group.stable()
+    producer = client.new()
+    client.add(producer)
+    client.produce(producer, 0)
+    joining = group.join_later()
+    group.join_later(first)
+    group.advance(10)
+    assert joining.done
+    generation = joining.result().generation_id
+    assert generation == 2
+    client.add_offsets(producer)
+    (code,) = group.commit_in_txn(producer, {TP: 1}, first, 1, transactional_id=ID)
+    assert code is ErrorCode.ILLEGAL_GENERATION
+    assert client.end(producer, commit=False) == OK
+    assert client.committed_offset() == -1

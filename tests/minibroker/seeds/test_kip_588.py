@@ -1,0 +1,143 @@
+"""KIP-588 row by row, in bytes, under both semantics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from seed_client import OK, SeedClient
+
+from minibroker.semantics import DRAFT_FENCED_CODE, DRAFT_TIMED_OUT_CODES, KAFKA, KIP
+from minibroker_protocol.errors import ErrorCode
+
+Start = Callable[..., SeedClient]
+both = pytest.mark.parametrize("semantics", ["kafka", "kip"])
+
+FENCED = ErrorCode.PRODUCER_FENCED
+EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
+MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+DRAFT = replace(KIP, timed_out_codes=DRAFT_TIMED_OUT_CODES, fenced_code=DRAFT_FENCED_CODE)
+
+
+def _timed_out(client: SeedClient) -> tuple[int, int]:
+    held = client.new()
+    client.add(held)
+    client.produce(held, 0)
+    client.time_out()
+    return held
+
+
+@pytest.mark.parametrize(("semantics", "level"), [("kafka", 0), ("kafka", 1), ("kafka", 2), ("kip", 1), ("kip", 2)])
+@pytest.mark.seed("588-1", "588-3", semantics="kafka kip")
+def test_a_timeout_bumps_and_the_old_epoch_may_claim_it(start: Start, semantics: str, level: int) -> None:
+    client = start(semantics, transaction_version=level)
+    held = _timed_out(client)
+    assert client.described().epoch == held[1] + 1
+    code, claimed = client.init(held)
+    if semantics == "kafka" and level < 2:
+        assert code == FENCED
+    else:
+        assert (code, claimed) == (OK, (held[0], held[1] + 1))
+        client.add(claimed)
+        assert client.produce(claimed, 0).code == OK
+        assert client.end(claimed, commit=True) == OK
+
+
+@both
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+@pytest.mark.seed("588-2", semantics="kafka kip")
+def test_what_the_old_epoch_is_told(start: Start, semantics: str, version: int) -> None:
+    client = start(semantics)
+    held = _timed_out(client)
+    kafka = EPOCH if version < 2 else FENCED
+    told = (client.add(held, 1, version=version), client.add_offsets(held, version=version))
+    ends = {client.end(held, commit=commit, version=version) for commit in (True, False)}
+    if semantics == "kafka":
+        assert (*told, ends) == (kafka, kafka, {kafka})
+    else:
+        assert (*told, ends) == (MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID, {MAPPING})
+    assert client.commit_offset(held, 7) == EPOCH
+    client.claim(held)
+    after = (client.add(held, 1, version=version), client.end(held, commit=False, version=version))
+    assert after == (kafka, kafka)  # once the epoch is claimed, the old one is fenced like any other
+
+
+@pytest.mark.seed("588-2", "588-9", semantics="kafka")
+def test_end_txn_v5_finds_its_way_back(start: Start) -> None:
+    client = start("kafka")
+    held = _timed_out(client)
+    assert client.end_and_go_on(held, commit=True)[0] == ErrorCode.INVALID_TXN_STATE
+    assert client.end_and_go_on(held, commit=False) == (OK, (held[0], held[1] + 1))
+
+
+@both
+@pytest.mark.seed("588-4", semantics="kafka kip")
+def test_a_later_instance_fences_both_epochs(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    held = _timed_out(client)
+    bumped = (held[0], held[1] + 1)
+    newcomer = client.new()
+    assert newcomer == (held[0], held[1] + 2)
+    for old in (held, bumped):
+        assert client.init(old)[0] == FENCED
+        assert client.add(old) == FENCED
+        assert client.end(old, commit=False) == FENCED
+        assert client.produce(old, 0).code == EPOCH
+
+
+@both
+@pytest.mark.parametrize("version", [3, 8, 10, 11, 12])
+@pytest.mark.seed("588-5", semantics="kafka kip")
+def test_produce_from_the_old_epoch(start: Start, semantics: str, version: int) -> None:
+    client = start(semantics)
+    held = _timed_out(client)
+    assert client.produce(held, 1, version=version).code == EPOCH
+    assert client.produce(held, 0, version=version, partition=1).code == EPOCH  # where it never wrote
+
+
+@both
+@pytest.mark.seed("588-6", semantics="kafka kip")
+def test_fenced_by_version(start: Start, semantics: str) -> None:
+    client = start(semantics)
+    old = client.new()
+    client.new()
+    assert [client.init(old, version=v)[0] for v in (3, 4, 5)] == [EPOCH, FENCED, FENCED]
+    assert [client.add(old, version=v) for v in range(4)] == [EPOCH, EPOCH, FENCED, FENCED]
+    assert [client.add_offsets(old, version=v) for v in range(5)] == [EPOCH, EPOCH, FENCED, FENCED, FENCED]
+    codes = [client.end(old, commit=True, version=v) for v in range(6)]
+    assert codes == [EPOCH, EPOCH, FENCED, FENCED, FENCED, FENCED]
+
+
+@pytest.mark.seed("588-7", semantics="kafka kip")
+def test_the_numbers_of_the_draft(start: Start) -> None:
+    assert KAFKA.fenced_code == ErrorCode.PRODUCER_FENCED == 90
+    assert ErrorCode(91) is ErrorCode.RESOURCE_NOT_FOUND
+    client = start(DRAFT)
+    held = _timed_out(client)
+    assert [client.add(held, 1, version=v) for v in range(4)] == [47, 47, 90, 90]
+    assert [client.end(held, commit=False, version=v) for v in range(4)] == [47, 47, 90, 90]
+    client.new()
+    assert [client.add(held, version=v) for v in range(4)] == [47, 47, 91, 91]
+    assert client.init(held)[0] == 91
+
+
+@pytest.mark.seed("588-8", "588-9", semantics="kip")
+def test_the_abort_is_told_to_claim_and_may(start: Start) -> None:
+    """What a client does with the codes: abort, then InitProducerId at its old epoch, then the next transaction."""
+    client = start("kip")
+    held = _timed_out(client)
+    assert client.produce(held, 1).code == EPOCH
+    assert client.end(held, commit=False) == MAPPING
+    claimed = client.claim(held)
+    client.add(claimed)
+    assert client.produce(claimed, 0).code == OK
+    assert client.end(claimed, commit=True) == OK
+
+
+@pytest.mark.seed("588-8", "588-9", semantics="kafka")
+def test_kafka_fences_below_version_5(start: Start) -> None:
+    client = start("kafka", transaction_version=1)
+    held = _timed_out(client)
+    assert client.end(held, commit=False) == FENCED
+    assert client.init(held)[0] == FENCED

@@ -1,0 +1,124 @@
+"""The semantics as settings: mixtures, what cannot hold together, and what a data directory is bound to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minibroker.config_keys import BROKER_KEYS, SEMANTICS_PREFIX
+from minibroker.config_types import ConfigError
+from minibroker.semantics import (
+    FIELDS,
+    KAFKA,
+    KIP,
+    RECOVERABLE_TIMED_OUT_CODES,
+    TRANSACTION_VERSION_FIELD,
+    TimedOutCode,
+    parse_timed_out_codes,
+)
+from minibroker.server.options import make_options
+from minibroker.server.service import Service
+from minibroker_protocol.errors import ErrorCode
+
+
+def _service(semantics: str = "kafka", level: int | None = None, **fields: str) -> Service:
+    config = {f"{SEMANTICS_PREFIX}{name}": value for name, value in fields.items()}
+    return Service(make_options(semantics=semantics, transaction_version=level, config=config))
+
+
+def test_every_field_has_a_setting_and_unset_it_is_the_presets() -> None:
+    for spec in FIELDS:
+        assert (f"{SEMANTICS_PREFIX}{spec.name}" in BROKER_KEYS) == (spec.name != TRANSACTION_VERSION_FIELD)
+        assert spec.doc
+    assert _service("kafka").semantics is KAFKA
+    assert _service("kip").semantics is KIP
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("persist_last_epoch", "false", False),
+        ("timeout_keeps_last_epoch", "always", "always"),
+        ("timed_out_codes", "recoverable", RECOVERABLE_TIMED_OUT_CODES),
+        ("timed_out_codes", "EndTxn:2:abort=49, AddOffsetsToTxn:0=59", None),
+        ("fenced_code", "91", 91),
+        ("init_compares_epoch_while_ongoing", "true", True),
+        ("remember_offered_producer_id", "true", True),
+        ("check_unknown_producer", "true", True),
+        ("log_start_with_unknown_producer", "true", True),
+        ("advertise_describe_transaction_state", "true", True),
+        ("producer_state_expiration", "transactional.id.expiration.ms", "transactional.id.expiration.ms"),
+        ("unknown_producer_sequence", "unknown_producer_id", "unknown_producer_id"),
+        ("stale_sequence_error", "DUPLICATE_SEQUENCE_NUMBER", ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
+        ("waiting_sequence_check", "unless_in_sequence", "unless_in_sequence"),
+        ("snapshot_all_batches", "true", True),
+        ("expire_by", "arrival", "arrival"),
+    ],
+)
+def test_a_mixture(name: str, text: str, value: object) -> None:
+    mixture = _service("kafka", **{name: text}).semantics
+    (spec,) = [f for f in FIELDS if f.name == name]
+    if value is not None:
+        assert spec.of(mixture) == value
+    changed = {f.name for f in FIELDS if f.of(mixture) != f.of(KAFKA)}
+    assert changed == {name}
+
+
+def test_a_table_of_timed_out_codes() -> None:
+    rows = parse_timed_out_codes("EndTxn:2:abort=49,AddOffsetsToTxn:0=59")
+    assert rows == (TimedOutCode(26, 2, "abort", 49), TimedOutCode(25, 0, None, 59))
+    mixture = _service("kip", timed_out_codes="EndTxn:2:abort=49,EndTxn:0=59").semantics
+    codes = [mixture.timed_out_code(26, v, e) for v, e in ((1, "abort"), (2, "abort"), (2, "commit"))]  # type: ignore[arg-type]
+    assert codes == [59, 49, 59]
+    assert mixture.timed_out_code(24, 3) is None
+
+
+@pytest.mark.parametrize("text", ["Produce:0=49", "EndTxn=49", "EndTxn:1:never=49", "EndTxn:x=1", "sometimes"])
+def test_a_table_that_is_none(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"minibroker\.semantics\.timed_out_codes: .* is neither none, recoverable"):
+        _service(timed_out_codes=text)
+
+
+@pytest.mark.parametrize(
+    ("semantics", "level", "fields", "reason"),
+    [
+        ("kip", 0, {}, "remember_offered_producer_id needs transaction.version 1"),
+        ("kafka", 1, {"timed_out_codes": "recoverable"}, "timed_out_codes name an epoch"),
+        ("kip", None, {"timed_out_codes": "draft"}, "both use 90"),
+        ("kafka", None, {"transaction_state_layout": "kip-360"}, "needs transaction.version 1 or 0"),
+        (
+            "kip",
+            None,
+            {"transaction_state_layout": "kip-360", "persist_last_epoch": "false"},
+            "always holds the last epoch",
+        ),
+    ],
+)
+def test_what_cannot_hold_together(semantics: str, level: int | None, fields: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        _service(semantics, level, **fields)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("expire_by", "mood"), ("persist_last_epoch", "maybe")])
+def test_values_out_of_range(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{SEMANTICS_PREFIX}{name}"):
+        _service(**{name: value})
+
+
+async def test_the_layout_is_fixed_with_the_directory(tmp_path: Path) -> None:
+    from minibroker.server.service import StartError
+
+    def service(layout: str) -> Service:
+        config = {f"{SEMANTICS_PREFIX}transaction_state_layout": layout}
+        return Service(make_options(semantics="kip", data_dir=str(tmp_path / "data"), config=config))
+
+    first = service("kip-360")
+    await first.start()
+    await first.stop()
+    with pytest.raises(StartError, match=r"made with the transaction state layout 'kip-360'.*'kafka'"):
+        await service("kafka").start()
+    again = service("kip-360")
+    await again.start()
+    await again.stop()
