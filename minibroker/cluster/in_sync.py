@@ -81,14 +81,13 @@ class InSync:
                 lowest = follower.end_offset
         return lowest if lowest >= 0 else None
 
-    def joining(self, node: int, high_watermark: int, epoch_start: int) -> frozenset[int] | None:
-        """The in-sync set to ask for because `node` has what it takes; None when there is nothing to ask."""
-        follower = self.followers.get(node)
-        if follower is None or self.proposed is not None or node in self.isr:
+    def joining(self, high_watermark: int, epoch_start: int, eligible: Callable[[int], bool]) -> frozenset[int] | None:
+        """The in-sync set to ask for because followers have what it takes; None when there is nothing to ask."""
+        if self.proposed is not None or len(self.isr) > len(self.followers):
             return None
-        if follower.end_offset < high_watermark or follower.end_offset < epoch_start:
-            return None
-        return self.isr | {node}
+        floor = max(high_watermark, epoch_start, 0)
+        ready = [n for n, f in self.followers.items() if n not in self.isr and f.end_offset >= floor and eligible(n)]
+        return self.isr.union(ready) if ready else None
 
     def lagging(self, leader_end: int, tick: int) -> frozenset[int] | None:
         """The in-sync set without those that fell behind; None when nobody did or an answer is still out."""

@@ -260,6 +260,8 @@ class Partition:
             self._resign(f"{self} is led by broker {self.leader_id} now")
         elif self.is_leader and self._log is not None:
             self._advance_high_watermark(self._log)
+            if self.in_sync is not None:
+                self._expand_in_sync(self.in_sync)
         changed = image.leader_epoch != epoch
         if changed:
             self.notify()
@@ -311,18 +313,22 @@ class Partition:
         end = self.log_end_offset
         follower.broker_epoch = broker_epoch
         follower.fetch(offset, end, self.replication.tick)
-        epoch_start = self._epoch_start() if node_id not in in_sync.isr else 0
-        wanted = in_sync.joining(node_id, self.high_watermark, epoch_start)
-        if wanted is not None and self.replication.eligible(node_id):
-            self._propose(in_sync, wanted)
+        self._expand_in_sync(in_sync)
         if self._log is not None:
             self._advance_high_watermark(self._log)
 
-    def shrink_in_sync(self) -> None:
-        """Ask for an in-sync set without followers that fell behind."""
+    def review_in_sync(self) -> None:
+        """Ask for an in-sync set without followers that fell behind, or with those that can join it by now."""
         in_sync = self.in_sync
         if in_sync is not None:
             wanted = in_sync.lagging(self.log_end_offset, self.replication.tick)
+            if wanted is not None:
+                self._propose(in_sync, wanted)
+            self._expand_in_sync(in_sync)
+
+    def _expand_in_sync(self, in_sync: InSync) -> None:
+        if in_sync.proposed is None and len(in_sync.isr) <= len(in_sync.followers):
+            wanted = in_sync.joining(self.high_watermark, self._epoch_start(), self.replication.eligible)
             if wanted is not None:
                 self._propose(in_sync, wanted)
 
@@ -341,6 +347,10 @@ class Partition:
             in_sync.isr = frozenset(isr)
         if self._log is not None:
             self._advance_high_watermark(self._log)
+        if isr is not None:
+            # Who became ready while the answer was out is silent now, as there is nothing new to fetch. One that lagged
+            # behind is not ready: the high watermark has just gone past it.
+            self._expand_in_sync(in_sync)
 
     def _epoch_start(self) -> int:
         """Where this leader's epoch begins."""

@@ -58,7 +58,7 @@ class Replication:
         self.tick += 1
         for partition in self._broker.partitions():
             if partition.in_sync is not None:
-                partition.shrink_in_sync()
+                partition.review_in_sync()
 
     # -- as follower -------------------------------------------------------------------------------------------------
 

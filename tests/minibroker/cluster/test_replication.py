@@ -114,3 +114,35 @@ def _batch(brokers: ManyBrokers) -> bytes:
     from minibroker_protocol.records import Record, build_batch
 
     return bytes(build_batch([Record(0, brokers.clock.now_ms(), None, b"x", [])]))
+
+
+def test_followers_that_are_ready_together_all_join(brokers: ManyBrokers) -> None:
+    """The second one is ready while the answer about the first is out, and then has no reason to fetch again."""
+    brokers.create("t", [[1]])
+    brokers.produce("t", b"a")
+    moved = brokers.cluster.reassign("t", 0, [1, 2, 3])
+    brokers.settle(1500)
+    assert moved.done
+    assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
+
+
+def test_a_refused_change_of_the_set_is_asked_for_again(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2, 3]])
+    brokers.produce("t", b"a")
+    brokers.cluster.kill_broker(3)
+    controller = brokers.cluster.controller
+    served = controller.replication.alter_partition
+    refusals = []
+
+    def refuse(request: object, version: int) -> object:
+        refusals.append(request)
+        raise RuntimeError("not now")
+
+    controller.replication.alter_partition = refuse  # type: ignore[assignment,method-assign]
+    brokers.cluster.start_broker(3)
+    brokers.settle(2000)
+    assert refusals
+    assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2]
+    controller.replication.alter_partition = served  # type: ignore[method-assign]
+    brokers.settle(40_000)
+    assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
