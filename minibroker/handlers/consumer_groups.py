@@ -59,7 +59,7 @@ def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeRequest) 
         except ApiError as error:
             described = _Described(
                 error_code=error.code,
-                error_message=error.message or None,
+                error_message=None if error.code is ErrorCode.INVALID_GROUP_ID else error.message or None,
                 group_id=group_id,
                 group_state="",
                 group_epoch=0,

@@ -30,6 +30,7 @@ log = get_logger(__name__)
 
 _NULLABLE_PROTOCOL_NAME = 7
 _SEVERAL_MEMBERS = 3
+_NAMES_PROTOCOL = 5
 
 _MemberResponse = LeaveGroupResponse.MemberResponse
 
@@ -70,6 +71,9 @@ async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGrou
 async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Parked until the leader has delivered the assignment."""
     try:
+        named = request.protocol_type is not None and request.protocol_name is not None
+        if ctx.api_version >= _NAMES_PROTOCOL and not named:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are missing")
         check_group_id(request.group_id)
         return await ctx.broker.groups.sync(request)
     except ApiError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -153,6 +154,7 @@ class GroupService:
                 clock=self._broker.clock,
                 timers=timers,
                 new_uuid=self._new_uuid,
+                new_id=self._new_id,
                 image=lambda: self._broker.image,
             )
         )
@@ -168,6 +170,14 @@ class GroupService:
         bits = self._broker.random.getrandbits(128) & ~(0xF000 << 64 | 0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48
         digits = f"{bits:032x}"
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    def _new_id(self) -> str:
+        """Like Kafka's, never one that looks like an option on a command line."""
+        while (text := base64.urlsafe_b64encode(self._broker.random.randbytes(16)).rstrip(b"=").decode()).startswith(
+            "-"
+        ):
+            pass
+        return text
 
     # -- which shard -----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from minibroker.runtime.deferred import Deferred
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 
-JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, FETCH, TXN_COMMIT = 9, 5, 4, 5, 9, 9, 3
+JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, FETCH, TXN_COMMIT = 9, 4, 4, 5, 9, 9, 3
 FIRST_GROUP = "g"
 
 Offsets = Mapping[tuple[str, int], int]

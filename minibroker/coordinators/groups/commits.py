@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,9 +14,6 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 
 OFFSET_COMMIT_WITH_EPOCHS = 9
 """First OffsetCommit version that knows member epochs, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-848)."""
-
-PartitionCheck = Callable[[bytes, int], None]
-"""(topic id, partition): raises when the member may not commit for this one."""
 
 
 class Group(Protocol):
@@ -35,7 +32,7 @@ class Group(Protocol):
         *,
         transactional: bool,
         api_version: int,
-    ) -> PartitionCheck | None: ...
+    ) -> None: ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
 
@@ -108,7 +105,7 @@ class OffsetDecisions:
 
         A group nobody knows comes into being by an offset that names no generation (a "simple" group).
         """
-        check = self._validate(commit)
+        self._validate(commit)
         config, now_ms = self._env.config(), self._env.now_ms()
         expire = -1 if commit.retention_time_ms == -1 else now_ms + commit.retention_time_ms
         records: list[CoordinatorRecord] = []
@@ -121,8 +118,6 @@ class OffsetDecisions:
                 code = ErrorCode.NONE
                 if metadata is not None and _java_length(metadata) > config.offset_metadata_max_chars:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                elif check is not None:
-                    code = _refusal(check, topic.topic_id, partition.partition_index)
                 codes.append((partition.partition_index, code))
                 if code == ErrorCode.NONE:
                     value = commit_value(
@@ -143,17 +138,17 @@ class OffsetDecisions:
             transactional=commit.transactional,
         )
 
-    def _validate(self, commit: Commit) -> PartitionCheck | None:
+    def _validate(self, commit: Commit) -> None:
         group = self._groups.get(commit.group_id)
         if group is None:
             if commit.generation_id < 0:
-                return None
+                return
             missing = ErrorCode.ILLEGAL_GENERATION
             if not commit.transactional and commit.api_version >= OFFSET_COMMIT_WITH_EPOCHS:
                 missing = ErrorCode.GROUP_ID_NOT_FOUND
             raise ApiError(missing, f"Group {commit.group_id} not found.")
         try:
-            return group.validate_offset_commit(
+            group.validate_offset_commit(
                 commit.member_id,
                 commit.group_instance_id,
                 commit.generation_id,
@@ -246,11 +241,3 @@ class OffsetDecisions:
 def _java_length(text: str) -> int:
     """Java counts UTF-16 units, so a character outside the basic plane counts twice."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def _refusal(check: PartitionCheck, topic_id: bytes, partition: int) -> ErrorCode:
-    try:
-        check(topic_id, partition)
-    except ApiError as error:
-        return error.code
-    return ErrorCode.NONE

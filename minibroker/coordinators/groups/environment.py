@@ -58,13 +58,14 @@ class ClientInfo:
 class Environment:
     """config: read anew for each decision, so that it may be altered. clock: stamps records and ages offsets.
 
-    new_uuid: text of a random UUID, for member ids.
+    new_uuid, new_id: a random UUID as Java's and as Kafka's own class print it, for member ids.
     """
 
     config: Callable[[], GroupConfig]
     clock: Clock
     timers: GroupTimers
     new_uuid: Callable[[], str]
+    new_id: Callable[[], str]
     image: Callable[[], MetadataImage]
 
     def now_ms(self) -> int:

@@ -59,7 +59,7 @@ class ClassicMembers:
         self, group: ConsumerGroup, client: ClientInfo, request: JoinGroupRequest, answer: Deferred[JoinGroupResponse]
     ) -> Outcome[None]:
         """Rejoining is how a classic member follows its target. Refusals go into `answer`."""
-        member_id = request.member_id or self._env.new_uuid()
+        member_id = request.member_id or self._env.new_id()
         try:
             self._heartbeat.check_room(group, member_id)
             self._check_protocols(group, member_id, request)
@@ -70,7 +70,7 @@ class ClassicMembers:
             return self._follow(group, client, request, member_id, answer)
         except ApiError as error:
             log.debug("group %s: JoinGroup refused: %s", group.group_id, error)
-            answer.resolve(join_error(error.code, request.member_id))
+            answer.resolve(join_error(error.code, ""))
             return Outcome(None)
 
     @staticmethod
@@ -95,7 +95,7 @@ class ClassicMembers:
         try:
             told = read_subscription(bytes(request.protocols[0].metadata))
         except Malformed as error:
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
         updated = replace(
             member,
             instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -192,7 +192,7 @@ class ClassicMembers:
         )
 
     def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
-        """Each member for itself; the group's epoch is bumped once."""
+        """Each member for itself, native ones too: that is how an admin removes them. The epoch is bumped once."""
         responses, gone = [], []
         for who in request.members:
             response = _MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)
@@ -217,7 +217,6 @@ class ClassicMembers:
             check_instance(held_by, who.group_instance_id, who.member_id or (held_by.member_id if held_by else ""))
             assert held_by is not None
             member = held_by
-        _check_classic(member)
         return member
 
     def _known(

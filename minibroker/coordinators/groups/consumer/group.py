@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from minibroker.cluster.metadata import MetadataImage
@@ -46,9 +46,9 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.group_epoch = 1  # so that the first member gets epoch 2, as it does from Kafka 4.3
+        self.group_epoch = 1
         self.metadata_hash = 0
-        self.target_epoch = 0
+        self.target_epoch = 1
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
@@ -116,44 +116,28 @@ class ConsumerGroup:
         *,
         transactional: bool,
         api_version: int,
-    ) -> Callable[[bytes, int], None] | None:
-        """By member epoch. An older epoch is good for partitions the member has had since then (KIP-1251).
+    ) -> None:
+        """By member epoch, which must be the current one.
 
         Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, and ILLEGAL_GENERATION for a member that
-        uses the classic protocol. A commit of nobody passes while there are no members.
+        uses the classic protocol. A commit of nobody passes while there are no members, and in a transaction always:
+        request versions before TxnOffsetCommit v3 cannot say more.
         """
-        if generation_id < 0 and not self.members:
-            return None
+        nobody = not member_id and group_instance_id is None
+        if generation_id < 0 and (not self.members or (transactional and nobody)):
+            return
         member = self.member(member_id)
         if not transactional and not member.uses_classic_protocol and api_version < EPOCHS_VERSION:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION, f"members of group {self.group_id} commit with OffsetCommit v9 or later"
             )
-        if generation_id == member.member_epoch:
-            return None
-        told = f"member {member_id} is in epoch {member.member_epoch}, the request in {generation_id}"
-        if member.uses_classic_protocol:
-            raise ApiError(ErrorCode.ILLEGAL_GENERATION, told)
-        if generation_id > member.member_epoch or transactional:
-            raise ApiError(ErrorCode.STALE_MEMBER_EPOCH, told)
-
-        def check(topic_id: bytes, partition: int) -> None:
-            since = member.assigned.get(topic_id, {}).get(partition)
-            if since is None:
-                since = member.pending_revocation.get(topic_id, {}).get(partition)
-            if since is None or generation_id < since:
-                raise ApiError(ErrorCode.STALE_MEMBER_EPOCH, told)
-
-        return check
+        _check_epoch(member, generation_id)
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """A request without member is an admin's. Raises UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH."""
-        if not member_id and member_epoch < 0:
+        if member_id is None and member_epoch < 0:
             return
-        member = self.member(member_id or "")
-        if member.member_epoch != member_epoch:
-            code = ErrorCode.ILLEGAL_GENERATION if member.uses_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
-            raise ApiError(code, f"member {member_id} is in epoch {member.member_epoch}, not {member_epoch}")
+        _check_epoch(self.member(member_id or ""), member_epoch)
 
     def validate_offset_delete(self) -> None:
         """Always; subscribed topics are refused one by one."""
@@ -188,7 +172,7 @@ class ConsumerGroup:
                 client_id=value.client_id,
                 client_host=value.client_host,
                 subscribed_topic_names=tuple(value.subscribed_topic_names),
-                subscribed_topic_regex=value.subscribed_topic_regex,
+                subscribed_topic_regex=value.subscribed_topic_regex or "",
                 rebalance_timeout_ms=value.rebalance_timeout_ms,
                 server_assignor=value.server_assignor,
                 classic=value.classic_member_metadata,
@@ -261,6 +245,12 @@ class ConsumerGroup:
             "expressions": dict(self.expressions),
             "owners": dict(self.owners),
         }
+
+
+def _check_epoch(member: ConsumerMember, epoch: int) -> None:
+    if epoch != member.member_epoch:
+        code = ErrorCode.ILLEGAL_GENERATION if member.uses_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
+        raise ApiError(code, f"member {member.member_id} is in epoch {member.member_epoch}, the request in {epoch}")
 
 
 def metadata_hash(image: MetadataImage, topics: Iterable[str]) -> int:

@@ -72,12 +72,23 @@ def validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors
         if request.instance_id is None:
             raise _invalid("InstanceId can't be null.")
     elif epoch < STATIC_LEAVE_EPOCH:
-        raise _invalid(f"MemberEpoch is invalid: {epoch}.")
+        raise _invalid("MemberEpoch is invalid.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise ApiError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
+
+
+def _matching(expression: str, image: MetadataImage) -> frozenset[str]:
+    """Topics whose whole name the expression matches. Raises INVALID_REGULAR_EXPRESSION."""
+    try:
+        pattern = compile_pattern(expression)
+    except ApiError as error:
+        raise ApiError(
+            error.code, f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}"
+        ) from None
+    return frozenset(name for name in image.topics if pattern is None or pattern.fullmatch(name))
 
 
 def _invalid(message: str) -> ApiError:
@@ -107,7 +118,7 @@ class Heartbeat:
     ) -> Outcome[Response]:
         """Raises ApiError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
         GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION."""
-        member_id = request.member_id or self._env.new_uuid()
+        member_id = request.member_id or self._env.new_id()
         self.check_room(group, member_id)
         owned = _owned(request)
         member = self._subscribe(group, request, member_id, owned, change)
@@ -201,7 +212,6 @@ class Heartbeat:
             member.subscribed_topic_names,
             member.subscribed_topic_regex,
         )
-        bump = bump or (updated.member_id not in group.members and group.static_member(updated.instance_id) is None)
         if updated != member or (updated.member_id not in group.members and not change.records):
             change.records.append(records.member_metadata(group.group_id, updated))
         if not bump and group.seen_image is image:
@@ -227,9 +237,7 @@ class Heartbeat:
         wanted = {m.subscribed_topic_regex for m in self._members_with(group, updated) if m.subscribed_topic_regex}
         changed = False
         for expression in sorted(wanted):
-            pattern = compile_pattern(expression)
-            assert pattern is not None
-            topics = frozenset(name for name in image.topics if pattern.fullmatch(name))
+            topics = _matching(expression, image)
             if group.expressions.get(expression) != topics:
                 changed = True
                 change.expressions[expression] = topics
@@ -409,8 +417,9 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
     if epoch > member.member_epoch or not lost_answer:
         raise ApiError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            f"The consumer group member has epoch {epoch}, the group coordinator knows {member.member_epoch}. "
-            "The member must abandon all its partitions and rejoin.",
+            f"The consumer group member has a {'greater' if epoch > member.member_epoch else 'smaller'} member epoch "
+            f"({epoch}) than the one known by the group coordinator ({member.member_epoch}). The member must abandon "
+            "all its partitions and rejoin.",
         )
 
 
@@ -433,7 +442,7 @@ def _updated(member: ConsumerMember, client: ClientInfo, request: ConsumerGroupH
         ),
         server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
         subscribed_topic_names=member.subscribed_topic_names if names is None else tuple(sorted(set(names))),
-        subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex or None,
+        subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex,
         client_id=client.client_id,
         client_host=client.client_host,
         classic=None,

@@ -60,7 +60,7 @@ class ConsumerMember:
     client_id: str = ""
     client_host: str = ""
     subscribed_topic_names: tuple[str, ...] = ()
-    subscribed_topic_regex: str | None = None
+    subscribed_topic_regex: str = ""
     server_assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
     assigned: Assigned = field(default_factory=lambda: NOTHING)

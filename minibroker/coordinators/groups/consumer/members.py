@@ -76,21 +76,23 @@ class ConsumerMembers:
         """Raises GROUP_ID_NOT_FOUND."""
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            reason = "not found" if group is None else "is not a consumer group"
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group
 
     def _change(self, request: ConsumerGroupHeartbeatRequest) -> Change:
         """The group, made when a member joins; an empty classic group gives way, one of consumers changes over."""
         group = self._groups.get(request.group_id)
-        if request.member_epoch != JOIN_EPOCH or isinstance(group, ConsumerGroup):
-            return Change(self.group(request.group_id))
+        if isinstance(group, ConsumerGroup):
+            return Change(group)
+        joins = request.member_epoch == JOIN_EPOCH
         if group is None:
-            return Change(ConsumerGroup(request.group_id))
-        if group.is_empty:
+            if joins:
+                return Change(ConsumerGroup(request.group_id))
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
+        if joins and group.is_empty:
             return Change(ConsumerGroup(request.group_id), group.tombstones())
-        if not can_upgrade(self._env, group):
-            return Change(self.group(request.group_id))
+        if not joins or not can_upgrade(self._env, group):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         return Change(*upgraded(self._env, group))
 
     def _leave(

@@ -180,12 +180,15 @@ def test_a_member_the_leader_forgot_gets_nothing(client: GroupClient) -> None:
     assert (told.error_code, told.assignment) == (NONE, b"")
 
 
-@pytest.mark.parametrize(("kind", "name"), [("connect", None), (None, "sticky")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("connect", "range"), ("consumer", "sticky"), (None, "range"), ("consumer", None), (None, None)]
+)
 def test_sync_names_the_protocol(client: GroupClient, kind: str | None, name: str | None) -> None:
     member_id = client.join().member_id
-    wrong = client.sync(member_id, 1, {member_id: b"x"}, protocol_type=kind, protocol_name=name)
+    wrong = client.sync(member_id, 1, {member_id: b"x"}, protocol_type=kind, protocol_name=name, version=5)
     assert wrong.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    right = client.sync(member_id, 1, {member_id: b"x"}, protocol_type="consumer", protocol_name="range")
+    named = {"protocol_type": "consumer", "protocol_name": "range"}
+    right = client.sync(member_id, 1, {member_id: b"x"}, version=5, **named)
     assert (right.error_code, right.protocol_type, right.protocol_name) == (NONE, "consumer", "range")
 
 
