@@ -22,6 +22,8 @@ COMMANDS = {
     "serve": Command("minibroker.server.command", "run a broker"),
     "demo": Command("minibroker.demo.command", "run an exactly-once loop and check what came out of it"),
     "conformance": Command("minibroker.conformance.cli", "check any broker against recorded answers of Apache Kafka"),
+    "dump": Command("minibroker.inspection.dump", "print the files of a data directory"),
+    "check": Command("minibroker.inspection.check", "verify a data directory, also a real Kafka's, and change nothing"),
 }
 
 

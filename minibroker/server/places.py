@@ -13,9 +13,9 @@ from minibroker.server.options import Options
 from minibroker.settings import Settings
 from minibroker_storage.disk import Disk
 
-_META_FILE = "meta.properties"
+META_FILE = "meta.properties"
 # Without a dash: "broker-1" would be partition 1 of a topic called broker.
-_BROKER_DIR = "broker{}"
+BROKER_DIR = "broker{}"
 _FIRST_NODE_ID = 1
 
 
@@ -74,7 +74,7 @@ class Places:
 
         _check_layout(root, count)
         self._root, self._durable = root, durable
-        paths = [root] if count == 1 else [os.path.join(root, _BROKER_DIR.format(i + 1)) for i in range(count)]
+        paths = [root] if count == 1 else [os.path.join(root, BROKER_DIR.format(i + 1)) for i in range(count)]
         first = _single_node_id(root) if count == 1 else _FIRST_NODE_ID
         self.brokers = [
             Place(first + i, OsDisk(path, durable=durable), path, lambda p=path: _volume_bytes(p))  # type: ignore[misc]
@@ -92,7 +92,7 @@ class Places:
         else:
             from minibroker_storage.os_disk import OsDisk
 
-            path = os.path.join(self._root, _BROKER_DIR.format(node_id))
+            path = os.path.join(self._root, BROKER_DIR.format(node_id))
             place = Place(node_id, OsDisk(path, durable=self._durable), path, lambda: _volume_bytes(path))
         self.brokers.append(place)
         return place
@@ -107,8 +107,8 @@ class Places:
 def _check_layout(root: str, count: int) -> None:
     if os.path.exists(root) and not os.path.isdir(root):
         raise ConfigError(f"data directory {root} is not a directory")
-    made_by = 1 if os.path.exists(os.path.join(root, _META_FILE)) else 0
-    while os.path.isdir(os.path.join(root, _BROKER_DIR.format(made_by + 1))):
+    made_by = 1 if os.path.exists(os.path.join(root, META_FILE)) else 0
+    while os.path.isdir(os.path.join(root, BROKER_DIR.format(made_by + 1))):
         made_by += 1
     if made_by not in (0, count):
         raise ConfigError(f"data directory {root} is that of {made_by} broker(s), not of {count}")
@@ -117,7 +117,7 @@ def _check_layout(root: str, count: int) -> None:
 def _single_node_id(root: str) -> int:
     """What meta.properties says, so that a directory made by a Kafka of any node id can be taken up."""
     try:
-        with open(os.path.join(root, _META_FILE), encoding="latin-1") as file:
+        with open(os.path.join(root, META_FILE), encoding="latin-1") as file:
             for line in file:
                 name, _, value = line.partition("=")
                 if name.strip() == "node.id" and value.strip().isdecimal():

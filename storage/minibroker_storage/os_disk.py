@@ -19,7 +19,8 @@ MAX_HANDLES = 2000
 #: Buffers a single gathering write may take everywhere (POSIX asks for at least 16; Linux and macOS give 1024).
 MAX_GATHER = 512
 
-_OPEN_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
+_OPEN_FLAGS = _READ_FLAGS | os.O_RDWR
 
 
 def default_max_handles() -> int:
@@ -127,7 +128,8 @@ class OsFile:
 
 
 class OsDisk:
-    """The tree below ``root``. With ``durable=False`` nothing is synced: the data will not outlive the process.
+    """The tree below ``root``. With ``durable=False`` nothing is synced: the data will not outlive the process. With
+    ``read_only`` files are opened for reading alone, which also works where writing is not allowed.
 
     ``positional`` says whether the platform's pread and pwrite are used; without them (Windows) a lock makes seek and
     read one step.
@@ -138,12 +140,14 @@ class OsDisk:
         root: str,
         *,
         durable: bool = True,
+        read_only: bool = False,
         max_handles: int | None = None,
         positional: bool = hasattr(os, "pread"),
     ) -> None:
         self.root = os.path.abspath(root)
         self.durable = durable
         self.max_handles = max_handles if max_handles is not None else default_max_handles()
+        self._flags = _READ_FLAGS if read_only else _OPEN_FLAGS
         self._lock = threading.Lock()
         self._seek_lock = threading.Lock()
         self._open: dict[str, OsFile] = {}
@@ -211,13 +215,13 @@ class OsDisk:
         while len(self._open) >= self.max_handles and self._shed():
             pass
         try:
-            return os.open(self._full(path), _OPEN_FLAGS)
+            return os.open(self._full(path), self._flags)
         except OSError as error:
             # Connections may have taken what the cache counted on, so give one handle back and try again.
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._shed():
                 raise StorageError.of(error, path) from error
         with _Errors(path):
-            return os.open(self._full(path), _OPEN_FLAGS)
+            return os.open(self._full(path), self._flags)
 
     def _shed(self) -> bool:
         """Gives up one handle that was not used since the last round (second chance); False when there is none."""

@@ -1,0 +1,1 @@
+"""Looking into data directories without a broker: print files, verify directories. Nothing is changed."""

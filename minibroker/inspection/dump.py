@@ -1,0 +1,77 @@
+"""`minibroker dump`: print what the files of a data directory hold."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from minibroker.inspection.progress import ProgressLine
+
+OK, BROKEN = 0, 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help=".log, .index, .timeindex, .txnindex, .snapshot, checkpoints, partition.metadata, meta.properties",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--records", action="store_true", help="also the records inside the batches of a log")
+    parser.add_argument(
+        "--topic",
+        metavar="NAME",
+        help="whose records these are, when the directory's name does not say: those of __transaction_state and "
+        "__consumer_offsets are decoded",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print every file: 0, or 1 when one is broken or cannot be read; the others are printed all the same."""
+    from minibroker.inspection.progress import ProgressLine
+
+    progress = ProgressLine(sys.stderr)
+    try:
+        return max(_dump(path, arguments, progress) for path in arguments.files)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> int:
+    from minibroker_protocol.errors import Malformed
+    from minibroker_storage.disk import StorageError
+    from minibroker_storage.dump import as_json, as_text, dump
+    from minibroker_storage.os_disk import OsDisk
+
+    folder, name = os.path.split(os.path.abspath(given))
+    root, folder_name = os.path.split(folder)
+    path = f"{folder_name}/{name}" if folder_name else name
+    disk = OsDisk(root, read_only=True)
+    code = OK
+    try:
+        total = disk.size(path)
+        if not arguments.json and len(arguments.files) > 1:
+            print(f"# {given}")
+        for row in dump(disk, path, records=arguments.records, topic=arguments.topic):
+            if row["kind"] == "error" or row.get("valid") is False:
+                code = BROKEN
+            progress.show(given, row.get("position", 0), total)
+            print(as_json({"file": given, **row}) if arguments.json else as_text(row))
+    except (Malformed, StorageError) as error:
+        code = BROKEN
+        progress.clear()
+        reason = error.strerror if isinstance(error, StorageError) else str(error).replace(path, given)
+        print(
+            f"minibroker dump: {given}: {reason}" if isinstance(error, StorageError) else f"minibroker dump: {reason}",
+            file=sys.stderr,
+        )
+    finally:
+        progress.clear()
+        disk.close()
+    return code

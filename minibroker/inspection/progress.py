@@ -1,0 +1,37 @@
+"""How far long work has come: one line on a terminal that is written over, nothing elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+_INTERVAL_SECONDS = 0.2
+
+
+class ProgressLine:
+    """Writes to `stream` when that is a terminal, a few times a second. clock: seconds, as of ``time.monotonic``."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._shown = 0
+        self._next = clock() + _INTERVAL_SECONDS if stream.isatty() else float("inf")
+
+    def show(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` bytes of `what`."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next = now + _INTERVAL_SECONDS
+        text = f"{what}: {done * 100 // max(total, 1)} % of {total / 1e6:.1f} MB"
+        self._stream.write("\r" + text.ljust(self._shown))
+        self._stream.flush()
+        self._shown = len(text)
+
+    def clear(self) -> None:
+        """Make room for a line of something else."""
+        if self._shown:
+            self._stream.write("\r" + " " * self._shown + "\r")
+            self._stream.flush()
+            self._shown = 0
