@@ -104,7 +104,13 @@ def _add_log_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> Non
     dynamic("log.cleanup.policy", LIST, ("delete",), "What happens to old records.", choices=("compact", "delete"))
     dynamic("log.index.size.max.bytes", INT, 10_485_760, "Largest offset index.", minimum=4)
     dynamic("log.index.interval.bytes", INT, 4096, "Bytes of log between two index entries.", minimum=0)
-    dynamic("log.flush.interval.messages", LONG, INT64_MAX, "Records between two syncs to disk.", minimum=1)
+    dynamic(
+        "log.flush.interval.messages",
+        LONG,
+        INT64_MAX,
+        "Records between two syncs to disk; the batch that reaches it is acknowledged after the sync.",
+        minimum=1,
+    )
     dynamic(
         "log.flush.interval.ms",
         LONG,
@@ -112,7 +118,7 @@ def _add_log_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> Non
         "Longest a record waits for its sync to disk.",
         synonyms=("log.flush.scheduler.interval.ms",),
     )
-    key("log.flush.scheduler.interval.ms", LONG, INT64_MAX, "How often logs are looked at for syncing.")
+    key("log.flush.scheduler.interval.ms", LONG, INT64_MAX, "What log.flush.interval.ms is when it is not given.")
     key("log.flush.offset.checkpoint.interval.ms", INT, 60_000, "Between two recovery point checkpoints.", minimum=0)
     key("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, "Between two log start checkpoints.", minimum=0)
     dynamic("log.segment.delete.delay.ms", LONG, 60_000, "From taking a file out of the log to deleting it.", minimum=0)
@@ -301,6 +307,13 @@ def _add_transaction_keys(key: Callable[..., None], dynamic: Callable[..., None]
 
 
 def _add_own_keys(key: Callable[..., None]) -> None:
+    key(
+        "minibroker.acknowledge.after.sync",
+        BOOLEAN,
+        False,
+        "Sync every batch to disk before it is acknowledged or shown to consumers, internal topics included, as "
+        "flush.messages=1 does for one topic. Batches that arrive during a sync share the next one.",
+    )
     key(
         "minibroker.ephemeral.max.bytes",
         LONG,

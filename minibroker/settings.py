@@ -148,6 +148,8 @@ class Settings(_Reads):
         fields["cleanup_policy"] = frozenset(cast("tuple[str, ...]", values["cleanup.policy"]))
         if values["internal.segment.bytes"] is not None:
             fields["segment_bytes"] = values["internal.segment.bytes"]
+        if self.bool("minibroker.acknowledge.after.sync"):
+            fields["flush_messages"] = 1
         return LogConfig(**fields)
 
     def topic_value(self, name: str, topic_overrides: Mapping[str, str]) -> Value:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from minibroker.cluster.fetch_sessions import FetchSessionCache
 from minibroker.cluster.internal_topics import creatable
+from minibroker.cluster.log_flush import LogFlush
 from minibroker.cluster.log_maintenance import LogMaintenance
 from minibroker.cluster.metadata import (
     CONSUMER_OFFSETS_TOPIC,
@@ -188,7 +189,7 @@ class Broker:
                 partition.log.producers.rules = rules
                 topic = image.topics.get(partition.topic)
                 if topic is not None:
-                    partition.log.update_config(self.settings.log_config(topic.configs))
+                    partition.update_config(self.settings.log_config(topic.configs))
 
     def _take_topic(self, old: TopicImage | None, new: TopicImage) -> None:
         for partition in new.partitions:
@@ -203,7 +204,7 @@ class Broker:
                 self._role_changed(held, was_leader=False)
                 continue
             if old is not None and old.configs is not new.configs and held.is_open:
-                held.log.update_config(self.settings.log_config(new.configs))
+                held.update_config(self.settings.log_config(new.configs))
             was_leader = held.is_leader
             if held.follow(partition):
                 self._role_changed(held, was_leader=was_leader)
@@ -225,6 +226,7 @@ class Broker:
             broker_id=self.node_id,
             image=partition,
             open_log=lambda: self._open_log(key, topic.topic_id),
+            make_flush=self._make_flush,
             clock=self.clock,
             replication=self.replication,
             written=key in self._stored,
@@ -242,6 +244,11 @@ class Broker:
         for warning in opened.warnings:
             log.warning("%s-%d: %s", key[0], key[1], warning)
         return opened
+
+    def _make_flush(
+        self, opened: PartitionLog, flushed: Callable[[], None], failed: Callable[[ApiError], None]
+    ) -> LogFlush:
+        return LogFlush(opened, executor=self.executor, clock=self.clock, flushed=flushed, failed=failed)
 
     def producer_rules(self) -> ProducerRules:
         """The semantics' rules for partitions, with what the settings say."""

@@ -126,7 +126,7 @@ class Cluster(Operations):
         state.load(default_features(self.semantics.transaction_version if level is None else level))
         if level is not None and state.image.feature(TRANSACTION_VERSION) != level:
             state.set_feature(TRANSACTION_VERSION, level)
-        self._controller = Controller(state)
+        self._controller = Controller(state, self._executor)
         epochs = {}
         for node in self._nodes.values():
             epochs[node.node_id] = state.image.offset

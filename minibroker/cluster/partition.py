@@ -7,15 +7,19 @@ from collections.abc import Callable
 from typing import Protocol
 
 from minibroker.cluster.in_sync import InSync
+from minibroker.cluster.log_flush import LogFlush
 from minibroker.cluster.metadata import NO_LEADER, PartitionImage
 from minibroker.runtime.clock import Clock
 from minibroker.runtime.deferred import Deferred, resolved
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.config import LogConfig
 from minibroker_storage.log import AppendInfo, PartitionLog
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
 
 OpenLog = Callable[[], PartitionLog]
+MakeFlush = Callable[[PartitionLog, Callable[[], None], Callable[[ApiError], None]], LogFlush]
+"""(log, told of every sync, told of every refused one) -> what syncs the log."""
 Watcher = Callable[[], None]
 ReplicaWatcher = Callable[[bool], None]
 """Told that a follower can have news; True when it should be told at once, False when its next answer will do."""
@@ -49,9 +53,11 @@ class Partition:
 
     __slots__ = (
         "_clock",
+        "_flush",
         "_hw_count",
         "_hw_waiters",
         "_log",
+        "_make_flush",
         "_open_log",
         "_replica_watchers",
         "_watchers",
@@ -78,6 +84,7 @@ class Partition:
         broker_id: int,
         image: PartitionImage,
         open_log: OpenLog,
+        make_flush: MakeFlush,
         clock: Clock,
         replication: ReplicationRules,
         written: bool = False,
@@ -95,6 +102,8 @@ class Partition:
         #: Followers and in-sync set; None unless this broker leads and there are other replicas.
         self.in_sync: InSync | None = None
         self._open_log = open_log
+        self._make_flush = make_flush
+        self._flush: LogFlush | None = None
         self._clock = clock
         self._written = written
         self._log: PartitionLog | None = None
@@ -110,6 +119,7 @@ class Partition:
         """The log, opened now if it was not; raises ApiError(KAFKA_STORAGE_ERROR) when it cannot be."""
         if self._log is None:
             self._log = self._open_log()
+            self._flush = self._make_flush(self._log, self._synced, self._sync_refused)
             if self.is_leader:
                 self._log.assign_leader_epoch(self.leader_epoch)
                 self._advance_high_watermark(self._log)
@@ -154,10 +164,19 @@ class Partition:
             api_version=api_version,
         )
         if not info.duplicate:
+            flush = self._flush
+            if flush is not None and flush.active:
+                flush.appended(info.base_offset)
             self._advance_high_watermark(log)
             if self._replica_watchers:
                 self._tell_replicas(at_once=True)
         return info
+
+    def update_config(self, config: LogConfig) -> None:
+        """The topic's configuration changed; a log that is not open reads it when it is."""
+        if self._log is not None and self._flush is not None:
+            self._log.update_config(config)
+            self._flush.configure()
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client whose metadata is of another epoch (KIP-320); -1 means it does not say.
@@ -195,13 +214,15 @@ class Partition:
 
     def _advance_high_watermark(self, log: PartitionLog) -> None:
         in_sync = self.in_sync
+        flush = self._flush
+        end = log.log_end_offset if flush is None or flush.held_from is None else flush.held_from
         if in_sync is None:
             # With one replica the high watermark is the log end.
-            if log.update_high_watermark(log.log_end_offset):
+            if log.update_high_watermark(end):
                 self._wake()
             return
         rules = self.replication
-        offset = in_sync.high_watermark(log.log_end_offset, self.min_insync_replicas, rules.tick, rules.eligible)
+        offset = in_sync.high_watermark(end, self.min_insync_replicas, rules.tick, rules.eligible)
         if offset is not None and offset >= log.high_watermark and log.update_high_watermark(offset):
             self._wake()
             self._tell_replicas(at_once=False)
@@ -213,7 +234,34 @@ class Partition:
         waiter: Deferred[None] = Deferred()
         self._hw_count += 1
         heapq.heappush(self._hw_waiters, (offset, self._hw_count, waiter))
+        if self._flush is not None:
+            self._flush.press()
         return waiter
+
+    def is_synced(self, offset: int) -> bool:
+        """Whether no record below `offset` waits for a sync that flush.messages asks for."""
+        flush = self._flush
+        return flush is None or flush.held_from is None or flush.held_from >= offset
+
+    def when_synced(self, offset: int) -> Deferred[None]:
+        """Resolved once `is_synced`; fails with KAFKA_STORAGE_ERROR when the sync is refused."""
+        return _DONE if self._flush is None else self._flush.when_synced(offset)
+
+    def _synced(self) -> None:
+        if self._log is not None and self.is_leader:
+            self._advance_high_watermark(self._log)
+
+    def _sync_refused(self, error: ApiError) -> None:
+        """Whoever waits for the high watermark to pass what is held back learns that it will not for now."""
+        flush = self._flush
+        if flush is None or flush.held_from is None:
+            return
+        waiters, self._hw_waiters = self._hw_waiters, []
+        for waiter in waiters:
+            if waiter[0] > flush.held_from:
+                waiter[2].fail(error)
+            else:
+                heapq.heappush(self._hw_waiters, waiter)
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` whenever fetchable data, the last stable offset or the role changes."""
@@ -395,7 +443,10 @@ class Partition:
             return
         log = self._log or self.log
         if len(records):
+            base_offset = log.log_end_offset
             log.append_as_follower(records, self.leader_epoch, now_ms=self._clock.now_ms())
+            if self._flush is not None and self._flush.active:
+                self._flush.appended(base_offset)
         # A new leader's own high watermark may lag behind what its predecessor told us.
         if high_watermark > log.high_watermark:
             log.update_high_watermark(high_watermark)
@@ -405,7 +456,7 @@ class Partition:
 
     def dropped(self) -> None:
         """The topic is gone: whoever waits learns that this broker no longer leads it."""
-        self._log = None
+        self._let_go()
         self._written = False
         self.leader_id = NO_LEADER
         self._resign(f"{self} was deleted")
@@ -413,9 +464,9 @@ class Partition:
 
     def abandon(self) -> None:
         """The broker was killed: let go of the files and write nothing."""
-        if self._log is not None:
-            self._log.abandon()
-            self._log = None
+        held = self._let_go()
+        if held is not None:
+            held.abandon()
         self._open_log = self._gone
         self.leader_id = NO_LEADER
         self._resign(f"broker {self.broker_id} is gone")
@@ -424,10 +475,18 @@ class Partition:
 
     def close(self) -> None:
         """Close the log cleanly."""
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+        held = self._let_go()
         self._open_log = self._gone
+        if held is not None:
+            held.close()
+
+    def _let_go(self) -> PartitionLog | None:
+        """The log, which is no longer this partition's; nothing syncs it any more."""
+        if self._flush is not None:
+            self._flush.stop()
+            self._flush = None
+        held, self._log = self._log, None
+        return held
 
     def _gone(self) -> PartitionLog:
         # Work that waited for something when the broker ended must not open files again.

@@ -11,7 +11,9 @@ from minibroker.controller.reassignments import ReassignmentControl
 from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
+from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.executor import Executor
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UnregisterBrokerRequest, UpdateFeaturesRequest
@@ -30,12 +32,20 @@ from minibroker_protocol.messages.topics import (
     ListPartitionReassignmentsRequest,
 )
 
+log = get_logger(__name__)
+
 
 class Controller:
-    """Serves the requests that change metadata; one of them at a time, in the order they come."""
+    """Serves the requests that change metadata; one of them at a time, in the order they come.
 
-    def __init__(self, state: ControllerState) -> None:
+    What changed something is answered once the journal is synced, on the executor; answers that wait share a sync.
+    """
+
+    def __init__(self, state: ControllerState, executor: Executor) -> None:
         self.state = state
+        self._executor = executor
+        self._syncing = False
+        self._unsynced: list[tuple[Deferred[Response], Response]] = []
         topics, configs, features = TopicControl(state), ConfigControl(state), FeatureControl(state)
         self.replication = ReplicationControl(state)
         self.reassignments = ReassignmentControl(state, self.replication)
@@ -68,10 +78,37 @@ class Controller:
             )
             return answer
         try:
-            answer.resolve(handler(request))
+            response = handler(request)
         except Exception as error:
             answer.fail(error)
+            return answer
+        if self._syncing or self.state.journal.unsynced:
+            self._unsynced.append((answer, response))
+            self._sync()
+        else:
+            answer.resolve(response)
         return answer
+
+    def _sync(self) -> None:
+        if self._syncing:
+            return
+        self._syncing = True
+        waiting, self._unsynced = self._unsynced, []
+        self._executor.submit(self.state.journal.sync).then(lambda done: self._synced(done, waiting))
+
+    def _synced(self, done: Deferred[None], waiting: list[tuple[Deferred[Response], Response]]) -> None:
+        self._syncing = False
+        try:
+            done.result()
+        except Exception as error:
+            log.error("metadata could not be synced: %s", error)
+            for answer, _ in waiting:
+                answer.fail(error)
+        else:
+            for answer, response in waiting:
+                answer.resolve(response)
+        if self._unsynced:
+            self._sync()
 
     def _configured(self, response: Response) -> Response:
         # unclean.leader.election.enable may just have been switched on for a partition that waits for it.

@@ -26,6 +26,9 @@ class MetadataJournal:
         self._disk = disk
         self._path = path
         self._file: DiskFile | None = None
+        self._made = False
+        #: Whether entries were written that a power cut could take; never on a disk that keeps nothing anyway.
+        self.unsynced = False
 
     def replay(self) -> Iterator[Entry]:
         """Every whole entry in order; cuts a torn tail off. Raises ApiError naming the line of a damaged one."""
@@ -56,18 +59,31 @@ class MetadataJournal:
         except StorageError as error:
             file.truncate(before)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        self.unsynced = self._disk.durable
 
     def sync(self) -> None:
-        if self._file is not None:
+        """Return once every entry written before survives a power cut; fit for another thread. Raises
+        ApiError(KAFKA_STORAGE_ERROR)."""
+        if not self.unsynced or self._file is None:
+            return
+        self.unsynced = False
+        try:
             self._file.sync()
+            if self._made:
+                self._disk.sync_dir(self._path.rpartition("/")[0])
+                self._made = False
+        except StorageError as error:
+            self.unsynced = True
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.sync()
+            self.sync()
             self._file.close()
             self._file = None
 
     def _open(self) -> DiskFile:
         if self._file is None:
+            self._made = not self._disk.exists(self._path)
             self._file = self._disk.open(self._path, create=True)
         return self._file

@@ -53,7 +53,7 @@ class ControllerState:
         self.settings = settings
         self.image = MetadataImage(cluster_id=cluster_id, controller_id=controller_id)
         self.next_producer_id = 0
-        self._journal = journal
+        self.journal = journal
         self._random = random
         self._publishers: list[Publish] = []
 
@@ -68,7 +68,7 @@ class ControllerState:
     def load(self, features: Mapping[str, int]) -> None:
         """Replay the journal; `features` are finalized when it is new."""
         empty = True
-        for entry in self._journal.replay():
+        for entry in self.journal.replay():
             empty = False
             self._apply(entry)
         if empty:
@@ -77,9 +77,10 @@ class ControllerState:
         else:
             # A node that comes back is fenced and unfenced: two elections, so leader epochs grow by two.
             self._commit({"type": "restart"})
+        self.journal.sync()
 
     def close(self) -> None:
-        self._journal.close()
+        self.journal.close()
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ class ControllerState:
     # -- application -------------------------------------------------------------------------------------------------
 
     def _commit(self, entry: Entry) -> None:
-        self._journal.append(entry)
+        self.journal.append(entry)
         self._apply(entry)
 
     def _publish(self, *topics: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Coroutine, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minibroker.cluster.metadata import INTERNAL_TOPICS
 from minibroker.cluster.partition import Partition
@@ -29,9 +29,7 @@ from minibroker_storage.log import AppendInfo
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
 
-if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
-
+_CURRENT_LEADER_VERSION = 10
 IMPLICIT_ADD_VERSION = 12
 ADMIN_CLIENT_ID = "__admin_client"
 
@@ -240,6 +238,10 @@ def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Ent
         waiting = [e for e in entries if e.info is not None and not _replicated(e)]
         if waiting:
             return _when_replicated(ctx, request, entries, waiting)
+    elif acks == 1:
+        waiting = [e for e in entries if e.info is not None and not _synced(e)]
+        if waiting:
+            return _when_replicated(ctx, request, entries, waiting)
     return _respond(ctx, request, entries)
 
 
@@ -249,20 +251,30 @@ def _replicated(entry: _Entry) -> bool:
     return entry.partition.log.high_watermark > entry.info.last_offset
 
 
+def _synced(entry: _Entry) -> bool:
+    assert entry.info is not None
+    assert entry.partition is not None
+    return entry.partition.is_synced(entry.info.last_offset + 1)
+
+
 async def _when_replicated(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], waiting: list[_Entry]
 ) -> ProduceResponse | None:
-    """Hold the answer until all in-sync replicas have the batches, or the request's timeout has passed."""
+    """Hold the answer until all in-sync replicas have the batches (acks=all), or until a sync that flush.messages asks
+    for is done (acks=1), or the request's timeout has passed."""
+    for_all = request.acks == -1
     for entry in waiting:
         assert entry.info is not None
         assert entry.partition is not None
-        replicated = entry.partition.when_high_watermark(entry.info.last_offset + 1)
+        end = entry.info.last_offset + 1
+        replicated = entry.partition.when_high_watermark(end) if for_all else entry.partition.when_synced(end)
         if not await with_timeout(ctx.broker.timers, replicated, request.timeout_ms):
             entry.error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not all in-sync replicas have it in time")
             continue
         try:
             replicated.result()
-            entry.partition.check_still_enough_replicas()
+            if for_all:
+                entry.partition.check_still_enough_replicas()
         except ApiError as error:
             _refuse(entry, error)
     return _respond(ctx, request, entries)
@@ -303,7 +315,7 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
                 log_start_offset=info.log_start_offset,
             )
         else:
-            answer = _refusal(ctx.broker, entry, entry.error, nodes)
+            answer = _refusal(ctx, entry, entry.error, nodes)
         current.partition_responses.append(answer)
     return ProduceResponse(responses=responses, throttle_time_ms=0, node_endpoints=list(nodes.values()))
 
@@ -319,7 +331,7 @@ def _log_start(broker: Broker, entry: _Entry, error: ApiError) -> int:
 
 
 def _refusal(
-    broker: Broker, entry: _Entry, error: ApiError, nodes: dict[int, ProduceResponse.NodeEndpoint]
+    ctx: RequestContext, entry: _Entry, error: ApiError, nodes: dict[int, ProduceResponse.NodeEndpoint]
 ) -> ProduceResponse.PartitionProduceResponse:
     answer = _PartitionResponse(
         index=entry.index,
@@ -333,7 +345,8 @@ def _refusal(
         ],
         error_message=error.message,
     )
-    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+    if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and ctx.api_version >= _CURRENT_LEADER_VERSION:
+        broker = ctx.broker
         known = broker.image.partition(entry.topic, entry.index)
         leader = broker.image.brokers.get(known.leader) if known is not None else None
         if known is not None and leader is not None:

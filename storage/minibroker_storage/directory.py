@@ -130,9 +130,17 @@ class DataDirectory:
         return f"{topic}-{partition}"
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
-        """The topic id noted in a partition's directory; None when there is none. Raises MalformedFile."""
+        """The topic id noted in a partition's directory; None when there is none, or when a crash left half of it.
+        Raises MalformedFile in a directory that was closed cleanly."""
         path = join(self.partition_path(topic, partition), METADATA_FILE)
-        return decode_partition_metadata(self.disk.read_bytes(path), path) if self.disk.exists(path) else None
+        if not self.disk.exists(path):
+            return None
+        try:
+            return decode_partition_metadata(self.disk.read_bytes(path), path)
+        except MalformedFile:
+            if self.clean:
+                raise
+            return None
 
     def partitions(self) -> list[tuple[str, int]]:
         """(topic, partition) of every directory that holds a partition, without Kafka's metadata log."""

@@ -64,7 +64,12 @@ class DiskFile(Protocol):
 
 
 class Disk(Protocol):
-    """A directory tree. Parents of a created file must exist."""
+    """A directory tree. Parents of a created file must exist.
+
+    ``durable``: whether anything is to outlive the process, and syncing therefore means something."""
+
+    @property
+    def durable(self) -> bool: ...
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """The file is touched on first use; with ``create`` an empty one is made now when there is none."""

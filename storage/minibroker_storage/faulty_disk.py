@@ -146,6 +146,8 @@ class _Lock:
 class FaultyDisk:
     """See the module. ``calls`` counts changing calls; ``history`` names them, for the message of a failed test."""
 
+    durable = True
+
     def __init__(self, *, fail_at: int = 0, lose_power_at: int = 0) -> None:
         self.fail_at = fail_at
         self.lose_power_at = lose_power_at

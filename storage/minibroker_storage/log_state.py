@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from minibroker_protocol.errors import ApiError
 from minibroker_storage import recovery, retention
 from minibroker_storage.append_info import storage_errors
@@ -9,6 +11,7 @@ from minibroker_storage.checkpoints import LEADER_EPOCH
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk, join, sync_file
 from minibroker_storage.leader_epochs import LeaderEpochCache
+from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
 from minibroker_storage.segment import Segment
 from minibroker_storage.snapshots import SnapshotFiles
 
@@ -22,6 +25,7 @@ class LogState:
         "_removals",
         "_segments",
         "_snapshots",
+        "_truncations",
         "closed",
         "config",
         "disk",
@@ -30,6 +34,7 @@ class LogState:
         "log_end_offset",
         "log_start_offset",
         "offline",
+        "on_roll",
         "partition",
         "path",
         "producers",
@@ -72,6 +77,9 @@ class LogState:
         self._removals = retention.Removals(disk)
         self._epochs_unsynced = False
         self._dir_unsynced = False
+        self._truncations = 0
+        #: Called when a segment was sealed, which is the time to flush it.
+        self.on_roll: Callable[[], None] | None = None
         #: Why the log takes no more writes until it was opened again; None as long as it does.
         self.offline: ApiError | None = None
         #: Set by a close that came to its end; only then may the directory be called clean.
@@ -139,6 +147,8 @@ class LogState:
                 if old.base_offset != base_offset:
                     old.remove()
         self._segments.replace([*kept, segment])
+        if self.on_roll is not None:
+            self.on_roll()
         return segment
 
     @property
@@ -157,6 +167,7 @@ class LogState:
         end = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
         if end <= self.recovery_point and not self._epochs_unsynced:
             return
+        truncations = self._truncations
         with storage_errors():
             for segment in self._segments.from_offset(self.recovery_point):
                 if segment.base_offset < end:
@@ -166,9 +177,12 @@ class LogState:
                 sync_file(self.disk, join(self.path, LEADER_EPOCH))
             self.disk.sync_dir(self.path)
             if self._dir_unsynced:
+                if self.disk.exists(join(self.path, METADATA_FILE)):
+                    sync_file(self.disk, join(self.path, METADATA_FILE))
                 self.disk.sync_dir(self.path.rpartition("/")[0])
                 self._dir_unsynced = False
-        self.recovery_point = max(self.recovery_point, end)
+        if truncations == self._truncations:  # otherwise other records may have these offsets now
+            self.recovery_point = max(self.recovery_point, end)
 
     def close(self) -> None:
         """Clean end: producer snapshot and indexes written, everything synced, no handle left."""

@@ -71,6 +71,8 @@ class MemoryDisk:
     """Files in memory. ``max_bytes`` bounds the content of all files together; past it writes raise :class:`DiskFull`
     and leave the file as it was. ``now_ms`` stamps modification times."""
 
+    durable = False
+
     def __init__(self, max_bytes: int = 1 << 40, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0

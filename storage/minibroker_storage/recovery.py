@@ -195,6 +195,12 @@ def _recover(
                 later.remove()
             segments.drop(gone)
             return
+        if doubted and not last and not segment.config.compacts:
+            end, following = segment.next_offset(), everything[i + 1].base_offset
+            if end < following:
+                # Power was lost before either was synced, and the younger one happened to be written first. LogLoader
+                # checks each segment by itself and keeps what it finds good.
+                warnings.append(f"{segment.log.path}: offsets {end} to {following - 1} are missing, lost before a sync")
 
 
 def recover_segment(

@@ -191,6 +191,7 @@ def story_truncate(ledger: Ledger) -> None:
 
 
 def story_retention(ledger: Ledger) -> None:
+    ledger.many_unsynced = True
     ledger.open()
     for _ in range(8):
         ledger.append()

@@ -192,6 +192,24 @@ def test_segments_after_a_bad_one_go() -> None:
     assert full_replay(found).active() == found.producers.active()
 
 
+def test_a_gap_between_segments_that_were_not_synced_is_told_and_left_as_kafka_leaves_it() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    second = log.segments[1]
+    log.abandon()
+    first = disk.open(LOG)
+    *_, (position, header) = log.segments[0].headers()
+    first.truncate(position)  # the last batch of the first segment did not reach the disk, the second segment did
+    found = open_log(copy(disk), config=SMALL, clean=False)
+    assert found.log_end_offset == log.log_end_offset
+    (told,) = [text for text in found.warnings if "missing" in text]
+    assert told == f"{LOG}: offsets {header.base_offset} to {second.base_offset - 1} are missing, lost before a sync"
+    again = open_log(copy(disk), config=SMALL, clean=False, recovery_point=second.base_offset)
+    assert again.warnings == []
+    compacted = LogConfig(segment_bytes=600, index_interval_bytes=100, cleanup_policy=frozenset({"compact"}))
+    assert open_log(copy(disk), config=compacted, clean=False).warnings == []
+
+
 def test_segments_below_the_recovery_point_are_trusted() -> None:
     disk = MemoryDisk()
     log = filled(disk)

@@ -14,7 +14,7 @@ from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.runtime.clock import BrokerClock
 from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import InlineExecutor
+from minibroker.runtime.executor import Executor, InlineExecutor
 from minibroker.semantics import KAFKA, Semantics
 from minibroker.settings import Settings
 from minibroker_protocol.dsl import Request, Response, registry
@@ -41,6 +41,7 @@ class MemoryCluster:
         transaction_version: int | None = None,
         now_ms: int = 1_700_000_000_000,
         seed: int = 7,
+        executor: Executor | None = None,
     ) -> None:
         self.timers = ManualTimers(now_ms=now_ms)
         self.clock = BrokerClock(self.timers, self.timers.now_ms)
@@ -52,7 +53,7 @@ class MemoryCluster:
             journal_disk=self.disk,
             clock=self.clock,
             timers=self.timers,
-            executor=InlineExecutor(),
+            executor=executor or InlineExecutor(),
             random=Random(seed),
             transaction_version=transaction_version,
             topics=topics,
