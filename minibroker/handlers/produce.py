@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Coroutine, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minibroker.cluster.metadata import INTERNAL_TOPICS
 from minibroker.cluster.partition import Partition
@@ -28,6 +28,9 @@ from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_storage.log import AppendInfo
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
+
+if TYPE_CHECKING:
+    from minibroker.cluster.broker import Broker
 
 _CURRENT_LEADER_VERSION = 10
 IMPLICIT_ADD_VERSION = 12
@@ -338,7 +341,7 @@ def _refusal(
         error_code=error.code,
         base_offset=-1,
         log_append_time_ms=-1,
-        log_start_offset=_log_start(broker, entry, error),
+        log_start_offset=_log_start(ctx.broker, entry, error),
         record_errors=[
             ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in error.record_errors
