@@ -15,7 +15,6 @@ from minibroker.coordinators.groups.commits import Commit, CommitTopic, all_part
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
 from minibroker.logs import get_logger
-from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -36,7 +35,7 @@ async def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOff
         missing = [p for p in topic.partitions if image.partition(topic.name, p.partition_index) is None]
         there = [p for p in topic.partitions if image.partition(topic.name, p.partition_index) is not None]
         if there:
-            valid.append(CommitTopic(topic.name, NO_ID, there))
+            valid.append(CommitTopic(topic.name, image.topics[topic.name].topic_id, there))
         response = responses.setdefault(topic.name, _Topic(name=topic.name, partitions=[]))
         response.partitions += [
             _Partition(partition_index=p.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,10 +10,15 @@ from minibroker.coordinators.groups.environment import Environment
 from minibroker.coordinators.groups.offsets import OffsetStore, commit_value, is_expired
 from minibroker.coordinators.groups.records import offset_commit, offset_tombstone
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 OFFSET_COMMIT_WITH_EPOCHS = 9
 """First OffsetCommit version that knows member epochs, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-848)."""
+
+
+PartitionCheck = Callable[[bytes, int], None]
+"""(topic id, partition): raises when the member may not commit for this one, and with it the whole request."""
 
 
 class Group(Protocol):
@@ -32,7 +37,7 @@ class Group(Protocol):
         *,
         transactional: bool,
         api_version: int,
-    ) -> None: ...
+    ) -> PartitionCheck | None: ...
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None: ...
 
@@ -58,7 +63,7 @@ class CommitPartition(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommitTopic:
-    """Partitions of an existing topic. topic_id: NO_ID when it shall not be written down."""
+    """Partitions of an existing topic."""
 
     name: str
     topic_id: bytes
@@ -101,11 +106,12 @@ class OffsetDecisions:
         self._offsets = offsets
 
     def commit(self, commit: Commit) -> Outcome[Committed]:
-        """The records of a commit. Raises ApiError when the whole of it is refused.
+        """The records of a commit. Raises ApiError when the whole of it is refused, be it for one partition's sake.
 
-        A group nobody knows comes into being by an offset that names no generation (a "simple" group).
+        The topic's id is not written down in a transaction, whose requests do not carry it either. A group nobody knows
+        comes into being by an offset that names no generation (a "simple" group).
         """
-        self._validate(commit)
+        check = self._checked(commit)
         config, now_ms = self._env.config(), self._env.now_ms()
         expire = -1 if commit.retention_time_ms == -1 else now_ms + commit.retention_time_ms
         records: list[CoordinatorRecord] = []
@@ -118,6 +124,8 @@ class OffsetDecisions:
                 code = ErrorCode.NONE
                 if metadata is not None and _java_length(metadata) > config.offset_metadata_max_chars:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                elif check is not None:
+                    check(topic.topic_id, partition.partition_index)
                 codes.append((partition.partition_index, code))
                 if code == ErrorCode.NONE:
                     value = commit_value(
@@ -126,7 +134,7 @@ class OffsetDecisions:
                         metadata,
                         commit_timestamp=now_ms,
                         expire_timestamp=expire,
-                        topic_id=topic.topic_id,
+                        topic_id=NO_ID if commit.transactional else topic.topic_id,
                     )
                     records.append(offset_commit(commit.group_id, topic.name, partition.partition_index, value))
         return Outcome(
@@ -138,32 +146,39 @@ class OffsetDecisions:
             transactional=commit.transactional,
         )
 
-    def _validate(self, commit: Commit) -> None:
+    def _checked(self, commit: Commit) -> PartitionCheck | None:
+        """Whether the member may commit at all, and what is still to be asked for each partition."""
+        try:
+            check = self._validate(commit)
+        except ApiError as error:
+            raise _in_words_of(commit, error) from None
+        if check is None:
+            return None
+
+        def told(topic_id: bytes, partition: int) -> None:
+            try:
+                check(topic_id, partition)
+            except ApiError as error:
+                raise _in_words_of(commit, error) from None
+
+        return told
+
+    def _validate(self, commit: Commit) -> PartitionCheck | None:
         group = self._groups.get(commit.group_id)
         if group is None:
             if commit.generation_id < 0:
-                return
+                return None
             missing = ErrorCode.ILLEGAL_GENERATION
             if not commit.transactional and commit.api_version >= OFFSET_COMMIT_WITH_EPOCHS:
                 missing = ErrorCode.GROUP_ID_NOT_FOUND
             raise ApiError(missing, f"Group {commit.group_id} not found.")
-        try:
-            group.validate_offset_commit(
-                commit.member_id,
-                commit.group_instance_id,
-                commit.generation_id,
-                transactional=commit.transactional,
-                api_version=commit.api_version,
-            )
-        except ApiError as error:
-            if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
-                raise
-            # Versions without member epochs have no word for it.
-            if commit.transactional:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION, error.message) from None
-            if commit.api_version < OFFSET_COMMIT_WITH_EPOCHS:
-                raise ApiError(ErrorCode.UNSUPPORTED_VERSION, error.message) from None
-            raise
+        return group.validate_offset_commit(
+            commit.member_id,
+            commit.group_instance_id,
+            commit.generation_id,
+            transactional=commit.transactional,
+            api_version=commit.api_version,
+        )
 
     def delete_offsets(
         self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]]
@@ -241,3 +256,14 @@ class OffsetDecisions:
 def _java_length(text: str) -> int:
     """Java counts UTF-16 units, so a character outside the basic plane counts twice."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _in_words_of(commit: Commit, error: ApiError) -> ApiError:
+    """The refusal as the request's version can say it: not all know of member epochs."""
+    if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+        return error
+    if commit.transactional:
+        return ApiError(ErrorCode.ILLEGAL_GENERATION, error.message)
+    if commit.api_version < OFFSET_COMMIT_WITH_EPOCHS:
+        return ApiError(ErrorCode.UNSUPPORTED_VERSION, error.message)
+    return error

@@ -114,7 +114,8 @@ class GroupShard:
         """A classic group; raises GROUP_ID_NOT_FOUND for any other."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            reason = "not found" if group is None else "is not a classic group"
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group.described()
 
     def listed(self) -> list[ListGroupsResponse.ListedGroup]:

@@ -26,22 +26,33 @@ from minibroker.coordinators.groups.consumer.replay import AnyGroup, replay_cons
 from minibroker.coordinators.groups.environment import Environment
 from minibroker.coordinators.groups.records import GROUP_METADATA, group_metadata
 from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.logs import get_logger
 from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 
 _ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
 
+log = get_logger(__name__)
+
 _UPGRADES = ("upgrade", "bidirectional")
 _DOWNGRADES = ("downgrade", "bidirectional")
 
 
-def can_upgrade(env: Environment, group: ClassicGroup) -> bool:
-    """Whether a native member may join this group of classic consumers."""
+def check_upgrade(env: Environment, group: ClassicGroup) -> None:
+    """Whether a native member may join this group of classic consumers; raises GROUP_ID_NOT_FOUND."""
     config = env.config()
-    return (
-        config.consumer_migration_policy in _UPGRADES
-        and group.uses_consumer_protocol
-        and len(group.members) <= config.consumer_max_size
+    if config.consumer_migration_policy not in _UPGRADES:
+        raise _cannot_upgrade(group, "the online upgrade is disabled")
+    if not group.uses_consumer_protocol:
+        raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
+    if len(group.members) > config.consumer_max_size:
+        raise _cannot_upgrade(group, "the group size exceeds the consumer group maximum size")
+
+
+def _cannot_upgrade(group: ClassicGroup, reason: str) -> ApiError:
+    return ApiError(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.",
     )
 
 
@@ -61,9 +72,8 @@ def upgraded(env: Environment, group: ClassicGroup) -> tuple[ConsumerGroup, list
             told = read_subscription(blob)
             target = read_assignment(classic.assignment, image)
         except Malformed as error:
-            raise ApiError(
-                ErrorCode.GROUP_ID_NOT_FOUND, f"classic group {group.group_id} cannot become a consumer group: {error}"
-            ) from None
+            log.debug("group %s: %s", group.group_id, error)
+            raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
         targets[classic.member_id] = target
         members.append(_native(classic, told.topics, told.rack_id, epoch, target))
     result = group.tombstones()

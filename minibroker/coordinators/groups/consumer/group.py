@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from minibroker.cluster.metadata import MetadataImage
@@ -29,6 +29,8 @@ from minibroker_protocol.coordinator_records import (
     ConsumerGroupTargetAssignmentMemberValue,
 )
 from minibroker_protocol.errors import ApiError, ErrorCode
+
+NOTHING_OF_IT: Mapping[int, int] = {}
 
 EPOCHS_VERSION = 9
 """First OffsetCommit version that carries member epochs."""
@@ -116,8 +118,8 @@ class ConsumerGroup:
         *,
         transactional: bool,
         api_version: int,
-    ) -> None:
-        """By member epoch, which must be the current one.
+    ) -> Callable[[bytes, int], None] | None:
+        """By member epoch. An older epoch is good for partitions the member has had since then (KIP-1251).
 
         Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, and ILLEGAL_GENERATION for a member that
         uses the classic protocol. A commit of nobody passes while there are no members, and in a transaction always:
@@ -125,13 +127,24 @@ class ConsumerGroup:
         """
         nobody = not member_id and group_instance_id is None
         if generation_id < 0 and (not self.members or (transactional and nobody)):
-            return
+            return None
         member = self.member(member_id)
         if not transactional and not member.uses_classic_protocol and api_version < EPOCHS_VERSION:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION, f"members of group {self.group_id} commit with OffsetCommit v9 or later"
             )
-        _check_epoch(member, generation_id)
+        if generation_id >= member.member_epoch:
+            _check_epoch(member, generation_id)
+            return None
+
+        def check(topic_id: bytes, partition: int) -> None:
+            since = member.assigned.get(topic_id, NOTHING_OF_IT).get(partition)
+            if since is None:
+                since = member.pending_revocation.get(topic_id, NOTHING_OF_IT).get(partition)
+            if since is None or generation_id < since:
+                _check_epoch(member, generation_id)
+
+        return check
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """A request without member is an admin's. Raises UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH."""

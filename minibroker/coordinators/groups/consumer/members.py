@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from minibroker.cluster.metadata import MetadataImage
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
-from minibroker.coordinators.groups.consumer.changeover import can_downgrade, can_upgrade, downgraded, upgraded
+from minibroker.coordinators.groups.consumer.changeover import can_downgrade, check_upgrade, downgraded, upgraded
 from minibroker.coordinators.groups.consumer.classic_members import ClassicMembers
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
 from minibroker.coordinators.groups.consumer.heartbeat import Change, Heartbeat
@@ -76,7 +76,8 @@ class ConsumerMembers:
         """Raises GROUP_ID_NOT_FOUND."""
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            reason = "not found" if group is None else "is not a consumer group"
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group
 
     def _change(self, request: ConsumerGroupHeartbeatRequest) -> Change:
@@ -91,8 +92,9 @@ class ConsumerMembers:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
         if joins and group.is_empty:
             return Change(ConsumerGroup(request.group_id), group.tombstones())
-        if not joins or not can_upgrade(self._env, group):
+        if not joins:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
+        check_upgrade(self._env, group)
         return Change(*upgraded(self._env, group))
 
     def _leave(

@@ -106,7 +106,9 @@ def test_a_native_member_turns_a_classic_group_over(client: Mixed) -> None:
 def test_offsets_of_classic_members_go_by_generation(client: Mixed) -> None:
     classic = mixed(client)
     assert client.commit({("t", 0): 1}, classic, 2, version=8) == [NONE]
-    assert client.commit({("t", 0): 1}, classic, 1, version=8) == [ErrorCode.ILLEGAL_GENERATION]
+    assert client.commit({("t", 0): 1}, classic, 1, version=8) == [NONE]  # its own since generation 1
+    assert client.commit({("t", 2): 1}, classic, 1, version=8) == [ErrorCode.ILLEGAL_GENERATION]
+    assert client.commit({("t", 0): 1}, classic, 3, version=8) == [ErrorCode.ILLEGAL_GENERATION]
 
 
 @pytest.mark.parametrize("how", ["leave", "session"])

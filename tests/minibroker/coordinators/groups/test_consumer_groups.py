@@ -315,9 +315,46 @@ def test_offsets_by_member_epoch(client: Members) -> None:
     assert client.commit(t0, "a", 3, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
     assert client.commit(t0, "ghost", 3) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert client.commit(t0) == [ErrorCode.UNKNOWN_MEMBER_ID]  # an admin, while members are there
-    # Not even for partition 0, which is a's since epoch 2.
-    assert client.commit({("t", 0): 6, ("t", 2): 6}, "a", 2) == [ErrorCode.STALE_MEMBER_EPOCH] * 2
-    assert client.fetch() == {("t", 0): 5}
+
+
+STALE, ILLEGAL = ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION
+# Recorded: a has had partitions 0 and 1 since epoch 2 and is in epoch 3; 2 and 3 are b's (KIP-1251).
+OLDER: dict[tuple[tuple[int, ...], int], bool] = {
+    ((0,), 1): False,
+    ((0,), 2): True,
+    ((0,), 4): False,
+    ((0, 1), 2): True,
+    ((2,), 2): False,
+    ((2,), 3): True,
+    ((0, 2), 2): False,  # one of them spoils it for both
+    ((2, 0), 2): False,
+    ((0, 2), 3): True,
+}
+
+
+@pytest.mark.parametrize(("partitions", "epoch"), OLDER)
+def test_older_epochs(client: Members, partitions: tuple[int, ...], epoch: int) -> None:
+    pair(client)
+    offsets = {("t", partition): 5 for partition in partitions}
+    good = OLDER[partitions, epoch]
+    assert client.commit(offsets, "a", epoch) == [NONE if good else STALE] * len(partitions)
+    assert client.fetch() == (offsets if good else {})
+    producer = client.producer()
+    client.add_offsets(producer)
+    codes = client.commit_in_txn(producer, offsets, "a", epoch)
+    assert codes == [NONE if good else ILLEGAL] * len(partitions)
+
+
+def test_older_epochs_while_giving_up(client: Members) -> None:
+    client.enter("a")
+    client.enter("b")
+    client.beat("a", 2, [0, 1, 2, 3])  # 2 and 3 are to be given up
+    assert client.commit({("t", 3): 5}, "a", 2) == [NONE]
+    client.beat("a", 2, [0, 1])
+    assert client.commit({("t", 0): 6}, "a", 2) == [NONE]
+    assert client.commit({("t", 3): 6}, "a", 2) == [STALE]
+    too_large = client.commit({("t", 0): 6, ("t", 3): 6}, "a", 2, metadata="m" * 5000)
+    assert too_large == [ErrorCode.OFFSET_METADATA_TOO_LARGE] * 2  # looked at first
 
 
 def test_transactional_offsets_by_member_epoch(client: Members) -> None:
@@ -325,8 +362,7 @@ def test_transactional_offsets_by_member_epoch(client: Members) -> None:
     producer = client.producer()
     client.add_offsets(producer)
     assert client.commit_in_txn(producer, {("t", 0): 5}, "a", 3) == [NONE]
-    for epoch in (2, 4):
-        assert client.commit_in_txn(producer, {("t", 0): 6}, "a", epoch) == [ErrorCode.ILLEGAL_GENERATION]
+    assert client.commit_in_txn(producer, {("t", 0): 6}, "a", 4) == [ErrorCode.ILLEGAL_GENERATION]
     assert client.commit_in_txn(producer, {("t", 0): 6}, "ghost", 3) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert client.commit_in_txn(producer, {("t", 0): 6}, "", 3) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert client.commit_in_txn(producer, {("t", 1): 6}) == [NONE]  # of nobody, as older versions say it
