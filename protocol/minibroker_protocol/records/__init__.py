@@ -25,9 +25,9 @@ from .build import assemble, build_batch, encode_records, encode_varint
 from .compression import Compression, PayloadTooLarge, UndecodablePayload, compress, decompress
 from .control import ControlRecord, ControlType, end_txn_marker, parse_control
 from .sequences import MAX_SEQUENCE, NO_SEQUENCE, decrement_sequence, increment_sequence
+from .varints import InvalidRecords
 from .walk import (
     DEFAULT_MAX_BYTES,
-    InvalidRecords,
     Record,
     Walk,
     decode_payload,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from .build import build_batch
-from .walk import InvalidRecords, Record
+from .varints import InvalidRecords
+from .walk import Record
 
 _KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")

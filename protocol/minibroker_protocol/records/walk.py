@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minibroker_protocol.errors import Malformed
-
 from .batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, CorruptBatch
 from .compression import decompress
+from .runs import equal_run
+from .varints import INT64, InvalidRecords, varint, varlong
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,15 +21,19 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 """What a batch may decompress to unless the caller says otherwise."""
-_INT64 = 1 << 64
 _INT64_SIGN = 1 << 63
 _LONGER = 64
 _ONE_BYTE = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else _LONGER for b in range(256))
 """Zig-zag value of a varint's first byte when it is the only one (-64..63), else _LONGER."""
-
-
-class InvalidRecords(Malformed):
-    """The records of a batch do not add up: sizes, counts, varints (Kafka: INVALID_RECORD)."""
+_FEW = 24
+"""Fewer records than this are not worth looking for runs."""
+_AFTER_RUN = 2
+_BETWEEN_TRIES = 32
+_MOST_BETWEEN_TRIES = 1024
+"""Records walked one by one where a run has ended, and where none began; more and more where none ever does."""
+_FIRST_RUN = 64
+_LONGEST_RUN = 8192
+"""Records looked at as a run at once; more and more while they are one."""
 
 
 class Record:
@@ -102,46 +106,11 @@ def records_payload(buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: in
     return decompress(header.compression, memoryview(buf)[pos + HEADER_SIZE : end], max_bytes)
 
 
-def _varint(data: bytes, p: int) -> tuple[int, int]:
-    """A zig-zag varint of up to 32 bits: (value, position after)."""
-    b = data[p]
-    p += 1
-    if b < 0x80:
-        return (b >> 1) ^ -(b & 1), p
-    n, shift = b & 0x7F, 7
-    while True:
-        b = data[p]
-        p += 1
-        n |= (b & 0x7F) << shift
-        if b < 0x80:
-            n &= 0xFFFFFFFF
-            return (n >> 1) ^ -(n & 1), p
-        shift += 7
-        if shift > 28:
-            raise InvalidRecords("record batch v2: records: varint of more than 5 bytes")
-
-
-def _varlong(data: bytes, p: int) -> tuple[int, int]:
-    """A zig-zag varint of up to 64 bits: (value, position after)."""
-    b = data[p]
-    p += 1
-    n, shift = b & 0x7F, 7
-    while b >= 0x80:
-        if shift > 63:
-            raise InvalidRecords("record batch v2: records: varint of more than 10 bytes")
-        b = data[p]
-        p += 1
-        n |= (b & 0x7F) << shift
-        shift += 7
-    n &= _INT64 - 1
-    return (n >> 1) ^ -(n & 1), p
-
-
 def _signed(timestamp: int) -> int:
     """A sum of two int64 as Java has it: wrapped."""
     if -_INT64_SIGN <= timestamp < _INT64_SIGN:
         return timestamp
-    return (timestamp + _INT64_SIGN) % _INT64 - _INT64_SIGN
+    return (timestamp + _INT64_SIGN) % INT64 - _INT64_SIGN
 
 
 def _premature_end(index: int, count: int) -> InvalidRecords:
@@ -170,101 +139,162 @@ def validate_records(
     min..max, offset deltas with gaps) is returned, not raised.
     """
     data = payload if type(payload) is bytes else bytes(payload)
-    end, count, base = len(data), header.record_count, header.base_timestamp
-    walk = Walk()
-    null_keys = walk.null_keys if want_keys else None
+    count, base = header.record_count, header.base_timestamp
     fixed_time = header.log_append_time  # the deltas then mean nothing
-    low = -_INT64 if min_timestamp is None or fixed_time else min_timestamp - base
-    high = _INT64 if max_timestamp is None or fixed_time else max_timestamp - base
-    best, best_index = -_INT64, 0
-    one, longer = _ONE_BYTE, _LONGER
-    p = i = 0
-    try:
-        for i in range(count):
-            # Varints are read in place, not by a call: this is the most expensive loop of a produce request. One byte
-            # is looked up; two bytes with a value that is not negative (c << 6: zig-zag halves it) come next.
-            n = one[data[p]]
-            if n < longer:
-                p += 1
-            elif (c := data[p + 1]) < 0x80 and not (n := data[p]) & 1:
-                p += 2
-                n = (n & 0x7F) >> 1 | c << 6
-            else:
-                n, p = _varint(data, p)
-            stop = p + n
-            if n < 0 or stop > end:
-                raise _wrong_size(i, n, end - p)
-            p += 1  # attributes, unused
-            n = one[data[p]]
-            if n < longer:
-                p += 1
-            else:
-                n, p = _varlong(data, p)
-            if n > best:
-                best, best_index = n, i
-            if (n < low or n > high) and base + n != NO_TIMESTAMP:
-                walk.bad_timestamps.append((i, _signed(base + n)))
-            n = one[data[p]]
-            if n < longer:
-                p += 1
-            elif (c := data[p + 1]) < 0x80 and not (n := data[p]) & 1:
-                p += 2
-                n = (n & 0x7F) >> 1 | c << 6
-            else:
-                n, p = _varint(data, p)
-            if n != i:
-                walk.consecutive = False
-            n = one[data[p]]
-            if n < longer:
-                p += 1
-            else:
-                n, p = _varint(data, p)
-            if n >= 0:
-                p += n
-            elif null_keys is not None:
-                null_keys.append(i)
-            n = one[data[p]]
-            if n < longer:
-                p += 1
-            elif (c := data[p + 1]) < 0x80 and not (n := data[p]) & 1:
-                p += 2
-                n = (n & 0x7F) >> 1 | c << 6
-            else:
-                n, p = _varint(data, p)
-            if n > 0:
-                p += n
-            if data[p]:
-                p = _skip_headers(data, p, stop, i)
-            else:
-                p += 1
-            if p != stop:
-                raise _wrong_end(i, stop, p)
-    except IndexError:
-        raise _premature_end(i, count) from None
-    if p != end:
-        raise InvalidRecords(f"record batch v2: {end - p} bytes left after {count} records")
-    walk.max_timestamp_index = best_index
+    walking = _Walking(
+        data,
+        count,
+        base,
+        -INT64 if min_timestamp is None or fixed_time else min_timestamp - base,
+        INT64 if max_timestamp is None or fixed_time else max_timestamp - base,
+        want_keys,
+    )
+    if count < _FEW:
+        walking.one_by_one(count)
+    else:
+        walking.in_runs(count)
+    walk, p = walking.walk, walking.position
+    if p != len(data):
+        raise InvalidRecords(f"record batch v2: {len(data) - p} bytes left after {count} records")
     if fixed_time:
-        walk.max_timestamp, walk.max_timestamp_index = header.max_timestamp, 0
+        walk.max_timestamp = header.max_timestamp
     elif count > 0:
-        walk.max_timestamp = _signed(base + best)
+        walk.max_timestamp, walk.max_timestamp_index = _signed(base + walking.best), walking.best_index
     return walk
+
+
+class _Walking:
+    """A walk under way: `index` is the number of the next record, `position` where it begins."""
+
+    __slots__ = (
+        "base",
+        "best",
+        "best_index",
+        "count",
+        "data",
+        "high",
+        "index",
+        "low",
+        "null_keys",
+        "position",
+        "walk",
+    )
+
+    def __init__(self, data: bytes, count: int, base: int, low: int, high: int, want_keys: bool) -> None:
+        self.data = data
+        self.count = count
+        self.base = base
+        self.low = low
+        self.high = high
+        self.walk = Walk()
+        self.null_keys = self.walk.null_keys if want_keys else None
+        self.position = self.index = 0
+        self.best = -INT64  # the largest timestamp delta so far, and the first record that has it
+        self.best_index = 0
+
+    def in_runs(self, limit: int) -> None:
+        """Go on to record number `limit`, over many records at once where they are laid out alike."""
+        longest, pause = _FIRST_RUN, _BETWEEN_TRIES
+        while (index := self.index) < limit:
+            run = equal_run(self.data, self.position, index, min(index + longest, limit), low=self.low, high=self.high)
+            if run is None:
+                self.one_by_one(min(index + pause, limit))
+                longest, pause = _FIRST_RUN, min(pause * 2, _MOST_BETWEEN_TRIES)
+                continue
+            if run.delta > self.best:
+                self.best, self.best_index = run.delta, index + run.delta_index
+            if run.null_keys and self.null_keys is not None:
+                self.null_keys += range(index, index + run.records)
+            self.index = index + run.records
+            self.position += run.records * run.size
+            longest, pause = min(longest * 8, _LONGEST_RUN), _AFTER_RUN
+
+    def one_by_one(self, limit: int) -> None:
+        """Go on to record number `limit`, one after the other."""
+        data, p, low, high, null_keys = self.data, self.position, self.low, self.high, self.null_keys
+        best, best_index = self.best, self.best_index
+        one, longer, end = _ONE_BYTE, _LONGER, len(data)
+        i = start = self.index
+        try:
+            for i in range(start, limit):
+                # Varints are read in place, not by a call: without runs this is the most expensive loop of a produce
+                # request. One byte is looked up; two bytes with a value that is not negative (c << 6: zig-zag halves
+                # it) come next.
+                n = one[data[p]]
+                if n < longer:
+                    p += 1
+                elif (c := data[p + 1]) < 0x80 and not (n := data[p]) & 1:
+                    p += 2
+                    n = (n & 0x7F) >> 1 | c << 6
+                else:
+                    n, p = varint(data, p)
+                stop = p + n
+                if n < 0 or stop > end:
+                    raise _wrong_size(i, n, end - p)
+                p += 1  # attributes, unused
+                n = one[data[p]]
+                if n < longer:
+                    p += 1
+                else:
+                    n, p = varlong(data, p)
+                if n > best:
+                    best, best_index = n, i
+                if (n < low or n > high) and self.base + n != NO_TIMESTAMP:
+                    self.walk.bad_timestamps.append((i, _signed(self.base + n)))
+                n = one[data[p]]
+                if n < longer:
+                    p += 1
+                elif (c := data[p + 1]) < 0x80 and not (n := data[p]) & 1:
+                    p += 2
+                    n = (n & 0x7F) >> 1 | c << 6
+                else:
+                    n, p = varint(data, p)
+                if n != i:
+                    self.walk.consecutive = False
+                n = one[data[p]]
+                if n < longer:
+                    p += 1
+                else:
+                    n, p = varint(data, p)
+                if n >= 0:
+                    p += n
+                elif null_keys is not None:
+                    null_keys.append(i)
+                n = one[data[p]]
+                if n < longer:
+                    p += 1
+                elif (c := data[p + 1]) < 0x80 and not (n := data[p]) & 1:
+                    p += 2
+                    n = (n & 0x7F) >> 1 | c << 6
+                else:
+                    n, p = varint(data, p)
+                if n > 0:
+                    p += n
+                if data[p]:
+                    p = _skip_headers(data, p, stop, i)
+                else:
+                    p += 1
+                if p != stop:
+                    raise _wrong_end(i, stop, p)
+        except IndexError:
+            raise _premature_end(i, self.count) from None
+        self.index, self.position, self.best, self.best_index = limit, p, best, best_index
 
 
 def _skip_headers(data: bytes, p: int, stop: int, index: int) -> int:
     count, p = _header_count(data, p, stop, index)
     for _ in range(count):
-        n, p = _varint(data, p)
+        n, p = varint(data, p)
         if n < 0:
             raise InvalidRecords(f"record batch v2: record {index}: header name of {n} bytes")
-        n, p = _varint(data, p + n)
+        n, p = varint(data, p + n)
         if n > 0:
             p += n
     return p
 
 
 def _header_count(data: bytes, p: int, stop: int, index: int) -> tuple[int, int]:
-    count, p = _varint(data, p)
+    count, p = varint(data, p)
     if not 0 <= count <= stop - p:
         raise InvalidRecords(f"record batch v2: record {index}: {count} headers with {stop - p} bytes left")
     return count, p
@@ -287,19 +317,19 @@ def decode_payload(data: bytes, header: BatchHeader) -> list[Record]:
     p = 0
     try:
         for i in range(count):
-            size, p = _varint(data, p)
+            size, p = varint(data, p)
             stop = p + size
             if size < 0 or stop > end:
                 raise _wrong_size(i, size, end - p)
-            timestamp, p = _varlong(data, p + 1)
-            offset, p = _varint(data, p)
+            timestamp, p = varlong(data, p + 1)
+            offset, p = varint(data, p)
             timestamp = _signed(base_timestamp + timestamp) if fixed_timestamp is None else fixed_timestamp
             key = value = None
-            n, p = _varint(data, p)
+            n, p = varint(data, p)
             if n >= 0:
                 key = data[p : p + n]
                 p += n
-            n, p = _varint(data, p)
+            n, p = varint(data, p)
             if n >= 0:
                 value = data[p : p + n]
                 p += n
@@ -321,11 +351,11 @@ def decode_payload(data: bytes, header: BatchHeader) -> list[Record]:
 def _decode_headers(data: bytes, p: int, stop: int, index: int, out: list[RecordHeader]) -> int:
     count, p = _header_count(data, p, stop, index)
     for _ in range(count):
-        n, p = _varint(data, p)
+        n, p = varint(data, p)
         if n < 0:
             raise InvalidRecords(f"record batch v2: record {index}: header name of {n} bytes")
         raw = data[p : p + n]
-        n, p = _varint(data, p + n)
+        n, p = varint(data, p + n)
         value = None
         if n >= 0:
             value = data[p : p + n]
