@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
+from minibroker.server.memory import LARGEST_SPARE_BYTES
 from minibroker_protocol.dsl import Buffer
 
 if TYPE_CHECKING:
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 Answered = list[Buffer] | None
 # Serves one frame (without its size): the buffers of the response with its size, None for no response, or either later.
 # An exception of a type in `Edge.refusals` closes the connection with one log line, any other with its traceback.
-Dispatch = Callable[[bytearray, ConnectionInfo], Answered | Deferred[Answered]]
+Dispatch = Callable[[Buffer, ConnectionInfo], Answered | Deferred[Answered]]
 
 log = get_logger(__name__)
 
 # A frame of this size and up is received into a buffer of its own and counted against the memory limit.
 LARGE_FRAME_BYTES = 16 * 1024
 # Buffers grow by at most this much at a time: filling more with zeros would hold the loop up.
-_GROW_BYTES = 4 * 1024 * 1024
+_GROW_BYTES = LARGEST_SPARE_BYTES
 # Unparsed bytes kept while a request is being answered; with more the socket is no longer read.
 _REST_BYTES = 64 * 1024
 # Answers up to this size leave in one piece; larger buffers are handed to the system as they are.
@@ -65,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         "_edge",
         "_filled",
         "_frame",
+        "_large",
         "_out",
         "_out_bytes",
         "_read_paused",
@@ -92,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._size = 0
         self._ready: bytearray | None = None  # a large frame that came whole while another request was parked
+        self._large: bytearray | None = None  # the buffer of the large request that is being answered
         self._reserved = 0
         self._out: list[Buffer] = []
         self._out_bytes = 0
@@ -122,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
                 frame += more
             except BufferError:  # Windows' event loop still holds the view it filled last
                 self._frame = frame = frame + more
-        return memoryview(frame)[self._filled :]
+        return memoryview(frame)[self._filled : self._size]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active = True
@@ -211,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
                 return False
             self._reserved = size
         self._size = size
-        self._frame = bytearray(min(size, _GROW_BYTES))
+        self._frame = self._edge.spare.take(size) if size <= _GROW_BYTES else bytearray(_GROW_BYTES)
         self._filled = 0
         return True
 
@@ -234,10 +237,9 @@ class Connection(asyncio.BufferedProtocol):
             self._ready = frame
             self._pause_reading()
             return
-        self._serve(frame)
-        if self._out:
-            self._flush()
-        if self._edge.greedy and not self._blocked and len(frame) >= _FAIR_FRAME_BYTES:
+        size = self._size
+        self._serve_large(frame)
+        if self._edge.greedy and not self._blocked and size >= _FAIR_FRAME_BYTES:
             self._blocked |= TURN
             self._pause_reading()
             self._edge.loop.call_soon(self._unblock, TURN)
@@ -256,10 +258,19 @@ class Connection(asyncio.BufferedProtocol):
         if self._reserved:
             size, self._reserved = self._reserved, 0
             self._edge.memory.release(size)
+        if self._large is not None:
+            self._edge.spare.give_back(self._large)
+            self._large = None
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def _serve(self, frame: bytearray) -> None:
+    def _serve_large(self, frame: bytearray) -> None:
+        self._large = frame
+        self._serve(memoryview(frame)[: self._size])
+        if self._out:
+            self._flush()
+
+    def _serve(self, frame: Buffer) -> None:
         try:
             answer = self.dispatch(frame, self.info)
             if isinstance(answer, Deferred):
@@ -304,9 +315,7 @@ class Connection(asyncio.BufferedProtocol):
         self._blocked &= ~reason
         if not self._blocked and self._ready is not None:
             frame, self._ready = self._ready, None
-            self._serve(frame)
-            if self._out:
-                self._flush()
+            self._serve_large(frame)
         if not self._blocked and self._rest:
             self._parse_rest()
         if not self._blocked and self._read_paused and self._transport is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from minibroker.logs import get_logger
 from minibroker.server.connection import Connection, Dispatch
-from minibroker.server.memory import RequestMemory
+from minibroker.server.memory import RequestMemory, SpareBuffers
 from minibroker_protocol.dsl import Buffer
 
 log = get_logger(__name__)
@@ -51,6 +51,7 @@ class Edge:
         self.max_frame_bytes = limits.max_frame_bytes
         self.refusals = refusals
         self.memory = RequestMemory(limits.queued_max_request_bytes)
+        self.spare = SpareBuffers()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.connections: set[Connection] = set()
         self._servers: list[tuple[asyncio.Server, Dispatch]] = []

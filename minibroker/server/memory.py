@@ -1,4 +1,6 @@
-"""How many bytes of requests may be in memory at one time, over all connections (Kafka's ``SimpleMemoryPool``)."""
+"""Memory of requests: how much they may take at one time, over all connections (Kafka's ``SimpleMemoryPool``), and the
+buffers of large ones, which serve the next.
+"""
 
 from __future__ import annotations
 
@@ -51,3 +53,41 @@ class RequestMemory:
 
     def _fits(self, size: int) -> bool:
         return self.limit <= 0 or self.used == 0 or self.used + size <= self.limit
+
+
+_ROUND_TO = 128 * 1024
+_SPARE = 2
+LARGEST_SPARE_BYTES = 4 * 1024 * 1024
+
+
+class SpareBuffers:
+    """Buffers of large requests that were answered, for the next ones: the system takes longer to hand out fresh memory
+    than a request takes to arrive in it. Two at most, and none above `LARGEST_SPARE_BYTES`, are kept."""
+
+    def __init__(self) -> None:
+        self._spare: list[bytearray] = []
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of `size` bytes or more that nobody else looks at; what is in it means nothing."""
+        for number, buffer in enumerate(self._spare):
+            if len(buffer) >= size:
+                del self._spare[number]
+                if _unseen(buffer):
+                    return buffer
+                break
+        return bytearray(-(-size // _ROUND_TO) * _ROUND_TO)
+
+    def give_back(self, buffer: bytearray) -> None:
+        """Keep a buffer for later. There may still be views of it: the event loop has one of what it filled last."""
+        if len(buffer) <= LARGEST_SPARE_BYTES:
+            self._spare.append(buffer)
+            self._spare.sort(key=len)
+            del self._spare[:-_SPARE]
+
+
+def _unseen(buffer: bytearray) -> bool:
+    try:
+        buffer.append(buffer.pop())  # refused while there is any view of it
+    except BufferError:
+        return False
+    return True

@@ -19,6 +19,8 @@ from minibroker.runtime.deferred import Deferred
 from minibroker.server.connection import Answered
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
+from minibroker.server.memory import LARGEST_SPARE_BYTES, SpareBuffers
+from minibroker_protocol.dsl import Buffer
 
 FETCH, PRODUCE, ECHO, SILENT, REFUSE, CRASH = 1, 0, 100, 101, 102, 103
 
@@ -43,10 +45,10 @@ class FakeBroker:
     def __init__(self) -> None:
         self.parked: list[Deferred[Answered]] = []
         self.served: list[tuple[int, bytes]] = []
-        self.frames: list[bytearray] = []
+        self.frames: list[Buffer] = []
         self.infos: list[ConnectionInfo] = []
 
-    def dispatch(self, data: bytearray, info: ConnectionInfo) -> Answered | Deferred[Answered]:
+    def dispatch(self, data: Buffer, info: ConnectionInfo) -> Answered | Deferred[Answered]:
         api_key = int.from_bytes(data[:2], "big")
         body = bytes(data[2:])
         self.served.append((api_key, body[:16]))
@@ -187,7 +189,7 @@ def test_large_frames_are_whole_writable_and_echoed(run: Run, size: int) -> None
         assert await client.answer() == b"before"
         assert await client.answer() == payload
         assert await client.answer() == b"after"
-        bench.broker.frames[1][5] = 7
+        bench.broker.frames[1][5] = 7  # type: ignore[index]
 
     run(story)
 
@@ -218,6 +220,44 @@ def test_what_follows_an_answer_is_not_served_inside_the_request_that_caused_it(
         assert [await client.answer(), await client.answer()] == [b"f", b"next"]
 
     run(story)
+
+
+def test_the_buffer_of_a_large_request_serves_the_next_ones(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        buffers: list[object] = []  # kept, so that no other gets the same id
+        for number in range(12):
+            payload = bytes([number]) * (300_000 - 3000 * number)
+            assert await client.echo(payload) == payload
+            (data,) = bench.broker.frames
+            assert isinstance(data, memoryview)
+            buffers.append(data.obj)
+            bench.broker.frames.clear()
+            del data
+        assert len(set(map(id, buffers))) <= 3
+
+    run(story)
+
+
+def test_what_somebody_still_looks_at_is_not_received_into(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        for number in range(8):
+            await client.echo(bytes([number]) * 200_000)
+        assert [bytes(data[2:]) for data in bench.broker.frames] == [bytes([number]) * 200_000 for number in range(8)]
+
+    run(story)
+
+
+def test_no_more_than_two_spare_buffers_are_kept() -> None:
+    spare = SpareBuffers()
+    taken = [spare.take(size) for size in (20_000, 300_000, 1_000_000, LARGEST_SPARE_BYTES)]
+    assert [len(buffer) % (128 * 1024) for buffer in taken] == [0] * 4
+    for buffer in [*taken, bytearray(LARGEST_SPARE_BYTES + 1)]:
+        spare.give_back(buffer)
+    assert spare.take(20_000) is taken[2]
+    assert spare.take(20_000) is taken[3]
+    assert all(spare.take(20_000) is not buffer for buffer in taken)
 
 
 def test_a_large_frame_behind_a_parked_request_waits(run: Run) -> None:
@@ -484,10 +524,10 @@ def test_a_view_the_loop_still_holds_does_not_stop_a_frame_from_growing() -> Non
             return True
 
     edge = StandInEdge()
-    edge.memory = Edge.__new__(Edge)  # type: ignore[attr-defined]
     from minibroker.server.memory import RequestMemory
 
     edge.memory = RequestMemory(0)  # type: ignore[attr-defined]
+    edge.spare = SpareBuffers()  # type: ignore[attr-defined]
     broker = FakeBroker()
     connection = Connection(edge, broker.dispatch)  # type: ignore[arg-type]
     connection.connection_made(Transport())
