@@ -62,7 +62,7 @@ class ClassicMembers:
         member_id = request.member_id or self._env.new_id()
         try:
             self._heartbeat.check_room(group, member_id)
-            self._check_protocols(group, member_id, request)
+            self._check_protocols(group, request)
             required = client.api_version >= MEMBER_ID_REQUIRED_VERSION and request.group_instance_id is None
             if not request.member_id and required:
                 answer.resolve(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
@@ -74,11 +74,12 @@ class ClassicMembers:
             return Outcome(None)
 
     @staticmethod
-    def _check_protocols(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> None:
-        others = [m for m in group.members.values() if m.uses_classic_protocol and m.member_id != member_id]
+    def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
+        """As in Kafka the member that asks counts with what it said before, if it is one already."""
         common = {protocol.name for protocol in request.protocols}
-        for other in others:
-            common &= {name for name, _ in protocols_of(other)}
+        for member in group.members.values():
+            if member.uses_classic_protocol:
+                common &= {name for name, _ in protocols_of(member)}
         if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not common:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"no protocol is common to group {group.group_id}")
 

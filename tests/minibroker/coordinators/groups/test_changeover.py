@@ -172,6 +172,7 @@ def test_a_classic_member_joins_a_consumer_group(client: Mixed) -> None:
 REFUSED: dict[str, ErrorCode] = {
     "other type": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     "other protocol": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    "own other protocol": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     "unreadable": ErrorCode.UNKNOWN_SERVER_ERROR,
     "no protocols": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
 }
@@ -179,11 +180,12 @@ REFUSED: dict[str, ErrorCode] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_refused_joins(client: Mixed, what: str) -> None:
-    mixed(client)
+    classic = mixed(client)
     [(_, blob)] = says("t")
     more: dict[str, dict[str, Any]] = {
         "other type": {"protocol_type": "connect"},
         "other protocol": {"protocols": [("sticky", blob)]},
+        "own other protocol": {"member_id": classic, "protocols": [("sticky", blob)]},
         "unreadable": {"protocols": [("range", b"\0")]},
         "no protocols": {"protocols": []},
     }
