@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
+HANGING_SECONDS = 120  # a test that takes longer shows where it is
 PACKAGES = ("minibroker", "minibroker_protocol", "minibroker_storage")
 
 
@@ -134,7 +135,7 @@ def readme_demo(place: Workplace) -> None:
 
 def readme_tests(place: Workplace) -> None:
     """README's second command, with an empty home: the default tests."""
-    with_results(place, lambda option: place.run(shell=readme_command(place, 2), PYTEST_ADDOPTS=option))
+    with_results(place, lambda options: place.run(shell=readme_command(place, 2), PYTEST_ADDOPTS=options))
 
 
 def check(*argv: str) -> Callable[[Workplace], None]:
@@ -194,9 +195,8 @@ def tier(marker: str) -> Callable[[Workplace], None]:
     def part(place: Workplace) -> None:
         python = scripts(place.clone / ".venv") / "python"
         home = os.environ.get("HOME", "")
-        with_results(
-            place, lambda option: place.run(python, "-m", "pytest", "-m", marker, option, HOME=home), may_skip=True
-        )
+        argv = [python, "-m", "pytest", "-m", marker]
+        with_results(place, lambda options: place.run(*argv, HOME=home, PYTEST_ADDOPTS=options), may_skip=True)
 
     return part
 
@@ -205,7 +205,7 @@ def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool
     """Run pytest with a file of results, and count them; a tier that skipped every test is skipped itself."""
     results = place.directory / f"results-{time.monotonic_ns()}.xml"
     try:
-        run(f"--junitxml={results}")
+        run(f"--junitxml={results} -o faulthandler_timeout={HANGING_SECONDS}")
     finally:
         cases = list(ElementTree.parse(results).iter("testcase")) if results.exists() else []
         place.counts = count(cases)
