@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+Eligible = Callable[[int, int], bool]
+"""Whether a broker of this id and epoch may be in sync: it serves, and has not been restarted since it fetched."""
+
 LAG_TICKS = 2
 """A follower that has not caught up for more ticks than this is out of sync."""
 
@@ -67,7 +70,7 @@ class InSync:
             if node != self._leader and node not in self.followers:
                 self.followers[node] = Follower()
 
-    def high_watermark(self, leader_end: int, min_isr: int, tick: int, eligible: Callable[[int], bool]) -> int | None:
+    def high_watermark(self, leader_end: int, min_isr: int, tick: int, eligible: Eligible) -> int | None:
         """The smallest log end among those that count; None while it must not move (KIP-966: fewer than `min_isr` in
         sync). A follower that has caught up and is about to join counts already."""
         if len(self.isr) < min_isr:
@@ -76,17 +79,21 @@ class InSync:
         lowest = leader_end
         for node, follower in self.followers.items():
             if follower.end_offset < lowest and (
-                node in maximal or (tick - follower.caught_up <= LAG_TICKS and eligible(node))
+                node in maximal or (tick - follower.caught_up <= LAG_TICKS and eligible(node, follower.broker_epoch))
             ):
                 lowest = follower.end_offset
         return lowest if lowest >= 0 else None
 
-    def joining(self, high_watermark: int, epoch_start: int, eligible: Callable[[int], bool]) -> frozenset[int] | None:
+    def joining(self, high_watermark: int, epoch_start: int, eligible: Eligible) -> frozenset[int] | None:
         """The in-sync set to ask for because followers have what it takes; None when there is nothing to ask."""
         if self.proposed is not None or len(self.isr) > len(self.followers):
             return None
         floor = max(high_watermark, epoch_start, 0)
-        ready = [n for n, f in self.followers.items() if n not in self.isr and f.end_offset >= floor and eligible(n)]
+        ready = [
+            n
+            for n, f in self.followers.items()
+            if n not in self.isr and f.end_offset >= floor and eligible(n, f.broker_epoch)
+        ]
         return self.isr.union(ready) if ready else None
 
     def lagging(self, leader_end: int, tick: int) -> frozenset[int] | None:

@@ -35,8 +35,9 @@ class ReplicationRules(Protocol):
         """Grows by one every half of replica.lag.time.max.ms."""
         ...
 
-    def eligible(self, node_id: int) -> bool:
-        """Whether a broker may join an in-sync set: known, serving, not about to stop."""
+    def eligible(self, node_id: int, broker_epoch: int) -> bool:
+        """Whether a broker may join an in-sync set: it serves, is not about to stop, and is still the one that fetched
+        (KIP-903: what a restarted broker had before its end says nothing)."""
         ...
 
     def propose(self, partition: Partition, isr: frozenset[int]) -> None:

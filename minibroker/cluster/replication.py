@@ -82,9 +82,9 @@ class Replication:
 
     # -- as leader (ReplicationRules) --------------------------------------------------------------------------------
 
-    def eligible(self, node_id: int) -> bool:
+    def eligible(self, node_id: int, broker_epoch: int) -> bool:
         broker = self._broker.image.brokers.get(node_id)
-        return broker is not None and broker.active
+        return broker is not None and broker.active and broker.epoch == broker_epoch
 
     def propose(self, partition: Partition, isr: frozenset[int]) -> None:
         spawn(self._alter(partition, isr, partition.leader_epoch)).then(lambda done: done.result())
@@ -127,5 +127,7 @@ class Replication:
             return  # another reign; its set was begun anew
         if answer is None:
             partition.in_sync_answered(None)
+            # Whoever was meant may have nothing to fetch, and so no other occasion to be looked at.
+            broker.timers.call_later(broker.settings.int("replica.fetch.wait.max.ms"), partition.review_in_sync)
         else:
             partition.in_sync_answered(tuple(answer.isr), answer.partition_epoch)
