@@ -195,7 +195,7 @@ def tier(marker: str) -> Callable[[Workplace], None]:
     def part(place: Workplace) -> None:
         python = scripts(place.clone / ".venv") / "python"
         home = os.environ.get("HOME", "")
-        argv = [python, "-m", "pytest", "-m", marker]
+        argv: list[str | Path] = [python, "-m", "pytest", "-m", marker]
         with_results(place, lambda options: place.run(*argv, HOME=home, PYTEST_ADDOPTS=options), may_skip=True)
 
     return part
