@@ -32,6 +32,9 @@ PATIENCE: dict[str, Any] = {
     "log_level": 0,
 }
 
+# librdkafka looks for a coordinator over the connection on which a fetch may be waiting.
+EAGER: dict[str, Any] = {**PATIENCE, "fetch.wait.max.ms": 20}
+
 Event = Callable[[Minibroker], None]
 
 
@@ -137,7 +140,7 @@ def consume(broker: Minibroker, topic: str, count: int, seconds: float = 20) -> 
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
-            **PATIENCE,
+            **EAGER,
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -241,7 +244,7 @@ def test_a_group_reads_processes_and_writes_exactly_once(broker: Minibroker, eve
     for number in range(total):
         source.produce(TOPIC, b"%d" % number)
     assert source.flush(30) == 0
-    first = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "group", **PATIENCE})
+    first = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "group", **EAGER})
     first.committed([TopicPartition(TOPIC, 0)], 10)
     first.close()
     broker.cluster.move_coordinator("group", "group", 3)
@@ -253,7 +256,7 @@ def test_a_group_reads_processes_and_writes_exactly_once(broker: Minibroker, eve
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "session.timeout.ms": 10_000,
-            **PATIENCE,
+            **EAGER,
         }
     )
     consumer.subscribe([TOPIC])
@@ -306,7 +309,7 @@ def test_a_group_goes_on_without_its_coordinator(broker: Minibroker, name: str) 
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "session.timeout.ms": 10_000,
-            **PATIENCE,
+            **EAGER,
         }
     )
     consumer.subscribe([TOPIC])
@@ -339,6 +342,6 @@ def test_a_group_goes_on_without_its_coordinator(broker: Minibroker, name: str) 
             consumer.poll(0)
     consumer.close()
     assert seen == set(range(total))
-    again = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "group", **PATIENCE})
+    again = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "group", **EAGER})
     assert again.committed([TopicPartition(TOPIC, 0)], 10)[0].offset == total
     again.close()
