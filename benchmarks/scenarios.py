@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from random import Random
 from statistics import median, quantiles
 from typing import Any
 
@@ -23,6 +24,7 @@ BULK_BATCH_RECORDS = 9_200  # with record overhead about one megabyte, the most 
 BULK_BATCHES = 100
 SMALL_REQUESTS = 8_000
 LATENCY_SAMPLES = 2_000
+UNEVEN_BYTES = (40, 160)
 FETCH_BYTES = 1 << 20
 TRANSACTIONS = 300
 TRANSACTION_RECORDS = 10
@@ -104,7 +106,7 @@ def bulk(target: Target) -> Figures:
     megabytes = BULK_BATCHES * BULK_BATCH_RECORDS * RECORD_BYTES / 1e6
     with connected(target) as connection:
         topic = new_topic(connection)
-        frame = produce_frame(topic, BULK_BATCH_RECORDS, RECORD_BYTES, now_ms())
+        frame = produce_frame(topic, [RECORD_BYTES] * BULK_BATCH_RECORDS, now_ms())
         first_produce(connection, frame)
         with metered(target) as producing:
             pipeline(connection, frame, BULK_BATCHES)
@@ -115,6 +117,22 @@ def bulk(target: Target) -> Figures:
         "produce 1 MB batches, broker CPU µs per MB": 1e6 * producing.cpu / megabytes,
         "fetch 1 MiB, MB/s": megabytes / fetching.wall,
         "fetch 1 MiB, broker CPU µs per MB": 1e6 * fetching.cpu / megabytes,
+    }
+
+
+def uneven(target: Target) -> Figures:
+    """Batches of a megabyte whose records differ in size, so that no two neighbours are laid out alike."""
+    rng = Random(1)
+    sizes = [rng.randint(*UNEVEN_BYTES) for _ in range(BULK_BATCH_RECORDS)]
+    megabytes = BULK_BATCHES * sum(sizes) / 1e6
+    with connected(target) as connection:
+        frame = produce_frame(new_topic(connection), sizes, now_ms())
+        first_produce(connection, frame)
+        with metered(target) as meter:
+            pipeline(connection, frame, BULK_BATCHES)
+    return {
+        "produce 1 MB batches of uneven records, MB/s": megabytes / meter.wall,
+        "produce 1 MB batches of uneven records, broker CPU µs per MB": 1e6 * meter.cpu / megabytes,
     }
 
 
@@ -134,7 +152,7 @@ def read_all(connection: Connection, topic: str, end: int) -> None:
 def small(target: Target) -> Figures:
     """Requests of one record, five in flight."""
     with connected(target) as connection:
-        frame = produce_frame(new_topic(connection), 1, RECORD_BYTES, now_ms())
+        frame = produce_frame(new_topic(connection), [RECORD_BYTES], now_ms())
         first_produce(connection, frame)
         pipeline(connection, frame, SMALL_REQUESTS // 10)
         with metered(target) as meter:
@@ -149,7 +167,7 @@ def latency(target: Target) -> Figures:
     """One record at a time, from before it is sent until its answer is read."""
     times: list[float] = []
     with connected(target) as connection:
-        frame = produce_frame(new_topic(connection), 1, RECORD_BYTES, now_ms())
+        frame = produce_frame(new_topic(connection), [RECORD_BYTES], now_ms())
         first_produce(connection, frame)
         for _ in range(LATENCY_SAMPLES + 100):
             begin = time.perf_counter()
@@ -217,6 +235,7 @@ def use_as_fixture(target: Target) -> None:
 
 SCENARIOS: dict[str, Callable[[Target], Figures]] = {
     "bulk": bulk,
+    "uneven": uneven,
     "small": small,
     "latency": latency,
     "transactions": transactions,

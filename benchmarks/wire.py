@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from minibroker_protocol.dsl import Request, registry
@@ -107,9 +108,9 @@ def create_topic(connection: Connection, name: str) -> None:
         raise RuntimeError(f"CreateTopics: error {answer.topics[0].error_code}")
 
 
-def produce_frame(topic: str, records: int, size: int, timestamp_ms: int) -> bytearray:
-    """A Produce request of one batch for partition 0."""
-    batch = build_batch([Record(i, timestamp_ms, None, b"x" * size, []) for i in range(records)])
+def produce_frame(topic: str, sizes: Sequence[int], timestamp_ms: int) -> bytearray:
+    """A Produce request of one batch for partition 0, its records of these sizes."""
+    batch = build_batch([Record(i, timestamp_ms, None, b"x" * size, []) for i, size in enumerate(sizes)])
     data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(batch))
     request = ProduceRequest(
         transactional_id=None,
