@@ -27,6 +27,7 @@ from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import BrokerClock, Timers
 from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.refusals import Refusals
 from minibroker.runtime.executor import Executor
 from minibroker.settings import Settings
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -91,6 +92,7 @@ class Broker:
         self.random = random
         self.log_dir = log_dir
         self.volume_bytes = volume_bytes
+        self.refusals = Refusals()
         self.fetch_sessions = FetchSessionCache(
             settings.int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 from minibroker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id, client_info
-from minibroker.logs import get_logger
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -21,8 +20,6 @@ from minibroker_protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-
-log = get_logger(__name__)
 
 GROUP_VERSION = "group.version"
 
@@ -41,7 +38,7 @@ async def handle_heartbeat(
         _check_enabled(ctx)
         return await ctx.broker.groups.consumer_heartbeat(client_info(ctx), request)
     except ApiError as error:
-        log.debug("ConsumerGroupHeartbeat refused: %s", error)
+        ctx.refused(request.group_id, error)
         return ConsumerGroupHeartbeatResponse(
             error_code=error.code, error_message=error.message or None, member_epoch=0, heartbeat_interval_ms=0
         )

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from minibroker.runtime.deferred import Deferred
-from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.dsl import Request, Response, registry
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
+
+
+# A setting may answer with a number that is none of Kafka's.
+_KNOWN_CODES = frozenset(map(int, ErrorCode))
 
 
 @dataclass(slots=True)
@@ -40,6 +45,25 @@ class RequestContext:
     client_id: str | None
     connection: ConnectionInfo
     inter_broker: bool = False
+
+    def refused(self, subject: object, error: ApiError, code: int | None = None) -> None:
+        """Remember why: `subject` is what the refusal is about, `code` what is sent where that is not the error's."""
+        from minibroker.refusals import Refusal
+
+        sent = int(error.code if code is None else code)
+        self.broker.refusals.note(
+            Refusal(
+                time_ms=self.broker.clock.now_ms(),
+                node_id=self.broker.node_id,
+                api=registry()[self.api_key][0].__name__.removesuffix("Request"),
+                api_version=self.api_version,
+                client_id=self.client_id,
+                subject=str(subject),
+                code=sent,
+                error=ErrorCode(sent).name if sent in _KNOWN_CODES else error.code.name,
+                reason=error.message or "no reason given",
+            )
+        )
 
 
 # A handler answers at once, later, or (Produce with acks=0) not at all.

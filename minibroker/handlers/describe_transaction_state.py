@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from minibroker.coordinators.transactions import queries
 from minibroker.handlers.context import RequestContext
-from minibroker.logs import get_logger
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     DescribeTransactionStateRequest,
     DescribeTransactionStateResponse,
 )
-
-log = get_logger(__name__)
 
 _State = DescribeTransactionStateResponse.TransactionState
 _Topic = DescribeTransactionStateResponse.TopicPartitions
@@ -31,7 +28,7 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _State:
     try:
         entry = ctx.broker.transactions.describe(transactional_id)
     except ApiError as error:
-        log.debug("DescribeTransactionState of %s refused: %s", transactional_id, error)
+        ctx.refused(transactional_id, error)
         # KIP-360 has no code for an empty id; nobody can own one.
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if error.code is ErrorCode.INVALID_REQUEST else error.code
         return _State(error=code)

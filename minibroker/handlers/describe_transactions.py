@@ -10,7 +10,6 @@ from minibroker.coordinators.patterns import compile_pattern
 from minibroker.coordinators.transactions import queries
 from minibroker.coordinators.transactions.states import BY_LABEL
 from minibroker.handlers.context import RequestContext
-from minibroker.logs import get_logger
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     DescribeTransactionsRequest,
@@ -18,8 +17,6 @@ from minibroker_protocol.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-
-log = get_logger(__name__)
 
 _Described = DescribeTransactionsResponse.TransactionState
 _Topic = DescribeTransactionsResponse.TopicData
@@ -36,7 +33,7 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
     try:
         entry = ctx.broker.transactions.describe(transactional_id)
     except ApiError as error:
-        log.debug("DescribeTransactions of %s refused: %s", transactional_id, error)
+        ctx.refused(transactional_id, error)
         return _Described(
             error_code=error.code,
             transactional_id=transactional_id,
@@ -72,7 +69,7 @@ def handle_list(ctx: RequestContext, request: ListTransactionsRequest) -> ListTr
         found = ctx.broker.transactions.list(wanted)
         unknown = [name for name in request.state_filters if name not in BY_LABEL]
     except ApiError as error:
-        log.debug("ListTransactions refused: %s", error)
+        ctx.refused("all transactional ids", error)
         return ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,

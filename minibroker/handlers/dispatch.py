@@ -8,7 +8,6 @@ from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
 from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
-from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred, resolved, spawn
 from minibroker_protocol.dsl import Buffer, Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
@@ -16,8 +15,6 @@ from minibroker_protocol.headers import encode_response_header, parse_request_he
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
-
-log = get_logger(__name__)
 
 API_VERSIONS_KEY = 18
 _pack_size = struct.Struct(">i").pack

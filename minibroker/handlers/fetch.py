@@ -77,6 +77,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Corout
     try:
         _open_session(ctx, request, fetch)
     except ApiError as error:
+        ctx.refused(f"fetch session {request.session_id}", error)
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
     reads = _read_all(ctx, fetch)
     if _complete(request, fetch, reads):
@@ -179,10 +180,12 @@ def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes
     try:
         partition = broker.partition(target.topic, target.index)
     except ApiError as error:
+        ctx.refused(f"{target.topic}-{target.index}", error)
         return _failed(target, error, routed=False)
     try:
         return _read_log(fetch, partition, target, max_bytes, min_one_message)
     except ApiError as error:
+        ctx.refused(f"{target.topic}-{target.index}", error)
         return _failed(target, error, routed=True)
 
 

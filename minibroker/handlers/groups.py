@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from minibroker.coordinators.groups.environment import ClientInfo
 from minibroker.handlers.context import RequestContext
-from minibroker.logs import get_logger
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
     HeartbeatRequest,
@@ -25,8 +24,6 @@ from minibroker_protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-
-log = get_logger(__name__)
 
 _NULLABLE_PROTOCOL_NAME = 7
 _SEVERAL_MEMBERS = 3
@@ -59,7 +56,7 @@ async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGrou
             )
         response = await ctx.broker.groups.join(client_info(ctx), request)
     except ApiError as error:
-        log.debug("JoinGroup refused: %s", error)
+        ctx.refused(request.group_id, error)
         response = JoinGroupResponse(
             error_code=error.code, protocol_name=None, leader="", member_id=request.member_id, members=[]
         )
@@ -77,7 +74,7 @@ async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGrou
         check_group_id(request.group_id)
         return await ctx.broker.groups.sync(request)
     except ApiError as error:
-        log.debug("SyncGroup refused: %s", error)
+        ctx.refused(request.group_id, error)
         return SyncGroupResponse(error_code=error.code, assignment=b"")
 
 
@@ -86,7 +83,7 @@ def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatRespon
         check_group_id(request.group_id)
         return ctx.broker.groups.heartbeat(request)
     except ApiError as error:
-        log.debug("Heartbeat refused: %s", error)
+        ctx.refused(request.group_id, error)
         # Old consumers take a coordinator that is loading for a failure; they are told that all is well.
         code = ErrorCode.NONE if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
         return HeartbeatResponse(error_code=code)
@@ -101,7 +98,7 @@ async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveG
         check_group_id(request.group_id)
         response = await ctx.broker.groups.leave(request)
     except ApiError as error:
-        log.debug("LeaveGroup refused: %s", error)
+        ctx.refused(request.group_id, error)
         if error.code is ErrorCode.UNKNOWN_MEMBER_ID:  # no such group: nobody in it is known
             response = LeaveGroupResponse(
                 members=[

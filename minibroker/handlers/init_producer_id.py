@@ -14,11 +14,8 @@ from minibroker.coordinators.transactions.metadata import (
 )
 from minibroker.coordinators.transactions.refusals import INIT_PRODUCER_ID, wire_code
 from minibroker.handlers.context import RequestContext
-from minibroker.logs import get_logger
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
-
-log = get_logger(__name__)
 
 
 async def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -31,8 +28,8 @@ async def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitPro
             keep_prepared_transaction=request.keep_prepared_txn,
         )
     except ApiError as error:
-        log.debug("InitProducerId v%d of %s refused: %s", ctx.api_version, request.transactional_id, error)
         code = wire_code(error, ctx.broker.semantics, INIT_PRODUCER_ID, ctx.api_version)
+        ctx.refused(request.transactional_id, error, code)
         return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 

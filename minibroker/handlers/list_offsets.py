@@ -46,6 +46,7 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
                 partition.check_leader_epoch(wanted.current_leader_epoch)
                 answers.append(_offset(ctx, request, partition, wanted.timestamp))
             except ApiError as error:
+                ctx.refused(f"{topic.name}-{wanted.partition_index}", error)
                 answers.append(
                     _Answer(
                         partition_index=wanted.partition_index,

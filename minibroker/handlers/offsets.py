@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from minibroker.coordinators.groups.commits import Commit, Committed, CommitTopic, all_partitions
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.handlers.groups import check_group_id
-from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -33,8 +32,6 @@ from minibroker_protocol.messages.offsets import (
 if TYPE_CHECKING:
     from minibroker.coordinators.groups.offsets import Offset
     from minibroker.coordinators.groups.shard import GroupShard
-
-log = get_logger(__name__)
 
 _TOPIC_IDS = 10
 _SEVERAL_GROUPS = 8
@@ -74,7 +71,7 @@ def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer:
             return _committed_later(commit, committed, refused)
         results = committed.result()
     except ApiError as error:
-        log.debug("OffsetCommit refused: %s", error)
+        ctx.refused(commit.group_id, error)
         results = all_partitions(commit, error.code)
     return _commit_response(commit, results, refused)
 
@@ -193,7 +190,7 @@ def _fetch_group(ctx: RequestContext, group: _FetchGroup, require_stable: bool) 
             topics = _named_topics(ctx, shard if exists else None, group, group.topics, require_stable)
         return _FetchGroupResponse(group_id=group.group_id, topics=topics)
     except ApiError as error:
-        log.debug("OffsetFetch refused: %s", error)
+        ctx.refused(group.group_id, error)
         return _FetchGroupResponse(group_id=group.group_id, error_code=error.code)
 
 
@@ -288,7 +285,7 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
         check_group_id(request.group_id)
         results = await ctx.broker.groups.delete_offsets(request.group_id, known)
     except ApiError as error:
-        log.debug("OffsetDelete refused: %s", error)
+        ctx.refused(request.group_id, error)
         return OffsetDeleteResponse(error_code=error.code, topics=[])
     for response, codes in zip(responses, results, strict=True):
         response.partitions += [_DeletePartitionResponse(partition_index=i, error_code=code) for i, code in codes]

@@ -35,6 +35,7 @@ def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> Delete
                 low_watermark = _delete_records(ctx, topic.name, wanted.partition_index, wanted.offset)
             except ApiError as error:
                 code = error.code
+                ctx.refused(f"{topic.name}-{wanted.partition_index}", error)
             results.append(
                 DeleteRecordsResponse.DeleteRecordsPartitionResult(
                     partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=code
@@ -73,6 +74,7 @@ def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRe
                 result.leader_epoch, result.end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
             except ApiError as error:
                 result.error_code = error.code
+                ctx.refused(f"{topic.topic}-{wanted.partition}", error)
             results.append(result)
         topics.append(OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
@@ -102,6 +104,7 @@ def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -
                 ]
             except ApiError as error:
                 result.error_code, result.error_message = error.code, error.message
+                ctx.refused(topic.name, error)
             results.append(result)
         topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=results))
     return DescribeProducersResponse(throttle_time_ms=0, topics=topics)

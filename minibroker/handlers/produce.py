@@ -208,7 +208,9 @@ async def _verify(
         code = codes.get((entry.topic, entry.index), ErrorCode.NONE)
         if code != ErrorCode.NONE:
             entry.error = ApiError(
-                code, f"the transaction coordinator refused {entry.topic}-{entry.index} for {request.transactional_id}"
+                code,
+                f"the transaction coordinator refused {entry.topic}-{entry.index} for {request.transactional_id}:"
+                f" {code.name}",
             )
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
 
@@ -290,6 +292,9 @@ def _refuse(entry: _Entry, error: ApiError) -> None:
 
 
 def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_Entry]) -> ProduceResponse | None:
+    for entry in entries:
+        if entry.error is not None:
+            ctx.refused(f"{entry.topic}-{entry.index}", entry.error)
     if request.acks == 0:
         for entry in entries:
             if entry.error is not None:

@@ -15,7 +15,6 @@ from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.handlers.context import Answer, RequestContext
-from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred, gather
 from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, Ending
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -27,8 +26,6 @@ from minibroker_protocol.messages.transactions import (
     EndTxnRequest,
     EndTxnResponse,
 )
-
-log = get_logger(__name__)
 
 BATCHED_SINCE: Final = 4
 EPOCH_BUMP_SINCE: Final = 5
@@ -232,7 +229,8 @@ async def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnR
 def _refusal(
     ctx: RequestContext, api_key: int, transactional_id: str, error: ApiError, ending: Ending | None = None
 ) -> int:
-    log.debug("API %d v%d of %s refused: %s", api_key, ctx.api_version, transactional_id, error)
-    if ctx.inter_broker:
-        return error.code  # leaders translate for their clients
-    return wire_code(error, ctx.broker.semantics, api_key, ctx.api_version, ending)
+    # Between brokers the error itself is sent: leaders translate for their clients.
+    semantics = ctx.broker.semantics
+    code = error.code if ctx.inter_broker else wire_code(error, semantics, api_key, ctx.api_version, ending)
+    ctx.refused(transactional_id, error, code)
+    return code

@@ -14,11 +14,8 @@ from __future__ import annotations
 from minibroker.coordinators.groups.commits import Commit, CommitTopic, all_partitions
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
-from minibroker.logs import get_logger
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-
-log = get_logger(__name__)
 
 _KNOWS_LOADING = 2
 
@@ -56,7 +53,7 @@ async def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOff
             check_group_id(request.group_id)
             results = await ctx.broker.groups.commit_in_transaction(commit, request.transactional_id)
         except ApiError as error:
-            log.debug("TxnOffsetCommit refused: %s", error)
+            ctx.refused(request.group_id, error)
             results = all_partitions(commit, _code(error.code, ctx.api_version))
         for topic_, codes in zip(valid, results, strict=True):
             responses[topic_.name].partitions += [

@@ -11,14 +11,11 @@ from __future__ import annotations
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC
 from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.handlers.context import Answer, RequestContext
-from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred, spawn
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from minibroker_protocol.records import end_txn_marker
 from minibroker_storage.origin import Origin
-
-log = get_logger(__name__)
 
 _Marker = WriteTxnMarkersRequest.WritableTxnMarker
 _MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
@@ -45,7 +42,7 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
                 try:
                     written = _write(ctx, marker, partition)
                 except ApiError as error:
-                    of_producer[partition] = _refusal(marker, partition, error)
+                    of_producer[partition] = _refusal(ctx, marker, partition, error)
                     continue
                 of_producer[partition] = ErrorCode.NONE
                 if not written.done:
@@ -93,11 +90,11 @@ def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Defe
     return partition.when_high_watermark(info.last_offset + 1)
 
 
-def _refusal(marker: _Marker, target: TopicPartition, error: ApiError) -> int:
-    log.debug("marker of producer id %d for %s-%d refused: %s", marker.producer_id, *target, error)
-    if target[0] == CONSUMER_OFFSETS_TOPIC and error.code in _COORDINATOR_ERRORS:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return error.code
+def _refusal(ctx: RequestContext, marker: _Marker, target: TopicPartition, error: ApiError) -> int:
+    unavailable = target[0] == CONSUMER_OFFSETS_TOPIC and error.code in _COORDINATOR_ERRORS
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER if unavailable else error.code
+    ctx.refused(f"producer id {marker.producer_id} in {target[0]}-{target[1]}", error, code)
+    return code
 
 
 def _response(codes: _Codes) -> WriteTxnMarkersResponse:
