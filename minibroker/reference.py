@@ -71,6 +71,15 @@ def semantics_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def releases_table() -> str:
+    """Older releases this broker can answer as."""
+    from minibroker.releases import difference_rows
+
+    lines = ["| `--as-version` | highest versions | does otherwise | not emulated |", "|---|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in difference_rows()]
+    return "\n".join(lines) + "\n"
+
+
 def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     lines = [f"### {title} settings", "", "| name | type | default | dynamic | meaning |", "|---|---|---|---|---|"]
     for key in keys:
@@ -86,6 +95,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "apis": api_table,
     "apis-not-served": not_served_table,
     "deviations": deviations_table,
+    "releases": releases_table,
     "semantics": semantics_table,
     "settings": settings_table,
 }

@@ -67,12 +67,23 @@ def _f(default: Any, seeds: str, doc: str, *choices: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Advertised:
+    """What an older release tells clients and serves: API key → highest version, feature → (lowest, highest, finalized
+    level)."""
+
+    max_versions: Mapping[int, int]
+    features: Mapping[str, tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Semantics:
     """How the broker behaves where the texts and Kafka differ. The defaults are Apache Kafka 4.3.1's."""
 
     name: str = "kafka"
 
     producer: ProducerRules = field(default_factory=ProducerRules)
+    #: None: everything this broker has.
+    advertised: Advertised | None = None
 
     transaction_version: int = _f(2, "", "transaction.version of a new cluster.")
     persist_last_epoch: bool = _f(
@@ -194,7 +205,13 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
         "unknown_producer_sequence",
         "oos-1 360-10",
         "A non-zero first sequence of a producer and epoch that the partition does not know.",
-        ("accept", "unknown_producer_id"),
+        ("accept", "unknown_producer_id", "unknown_producer_id_before_2.4"),
+    ),
+    (
+        "forget_with_records",
+        "360-9",
+        "Producer state goes with the last record of its producer, as before Kafka 2.4 (KAFKA-7190).",
+        (),
     ),
     (
         "stale_sequence_error",

@@ -25,9 +25,9 @@ from minibroker.cluster.transport import CONTROLLER, Transport, call
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.logs import get_logger
+from minibroker.refusals import Refusals
 from minibroker.runtime.clock import BrokerClock, Timers
 from minibroker.runtime.deferred import Deferred, spawn
-from minibroker.refusals import Refusals
 from minibroker.runtime.executor import Executor
 from minibroker.settings import Settings
 from minibroker_protocol.errors import ApiError, ErrorCode

@@ -20,9 +20,9 @@ API_VERSIONS_KEY = 18
 API_VERSIONS_MAX = 4
 
 
-def unsupported() -> ApiVersionsResponse:
+def unsupported(max_version: int = API_VERSIONS_MAX) -> ApiVersionsResponse:
     """To a version nobody knows: its own row alone, so that the client can ask again (KIP-511)."""
-    own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=0, max_version=API_VERSIONS_MAX)
+    own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=0, max_version=max_version)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 
 
@@ -52,19 +52,26 @@ class ApiVersions:
             ctx.connection.software_name = name
             ctx.connection.software_version = version
         image = ctx.broker.image
+        advertised = ctx.broker.semantics.advertised
+        supported = SUPPORTED_FEATURES
+        finalized: Mapping[str, int] = image.features
+        if advertised is not None:
+            supported = {name: (low, high) for name, (low, high, _) in advertised.features.items()}
+            levels = {name: level for name, (_, _, level) in advertised.features.items()}
+            finalized = {name: min(level, image.features.get(name, level)) for name, level in levels.items()}
         return ApiVersionsResponse(
             error_code=0,
             api_keys=self._rows,
             throttle_time_ms=0,
             supported_features=[
                 ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
-                for name, (low, high) in SUPPORTED_FEATURES.items()
+                for name, (low, high) in supported.items()
                 # Clients before v4 choke on a lowest level of 0 (KAFKA-17011), so Kafka leaves those out.
                 if low > 0 or ctx.api_version >= 4
             ],
             finalized_features_epoch=image.offset,
             finalized_features=[
                 ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-                for name, level in sorted(image.features.items())
+                for name, level in sorted(finalized.items())
             ],
         )

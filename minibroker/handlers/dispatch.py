@@ -31,9 +31,17 @@ Answered = list[Buffer] | None
 class Dispatcher:
     """Serves frames for one broker from the handler table."""
 
-    def __init__(self, broker: Broker, apis: dict[int, Api], unsupported_api_versions: Callable[[], Response]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        apis: dict[int, Api],
+        unsupported_api_versions: Callable[[], Response],
+        *,
+        between_brokers: dict[int, Api] | None = None,
+    ) -> None:
         self._broker = broker
         self._apis = apis
+        self._between_brokers = between_brokers or apis
         self._unsupported_api_versions = unsupported_api_versions
         self._unstable = broker.settings.bool("unstable.api.versions.enable")
 
@@ -100,7 +108,7 @@ class Dispatcher:
 
     def handle(self, request: Request, api_version: int) -> Deferred[Response]:
         """A request object that another broker of the cluster sent (`cluster.transport.Node`)."""
-        api = self._apis.get(request.__api_key__)
+        api = self._between_brokers.get(request.__api_key__)
         if api is None:
             failed: Deferred[Response] = Deferred()
             failed.fail(ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not served"))

@@ -6,6 +6,8 @@ served: a request for it closes the connection, as in Kafka.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from minibroker.handlers import (
@@ -126,13 +128,29 @@ def apis() -> dict[int, Api]:
     return {api.key: api for api in _rows(ApiVersions())}
 
 
+def as_release(table: Mapping[int, Api], max_versions: Mapping[int, int]) -> dict[int, Api]:
+    """What of `table` a release had, by its highest versions. Its lowest ones stay those of this broker: versions that
+    Kafka 4 dropped (KIP-896) are not served as any release."""
+    served = {}
+    for key, api in table.items():
+        highest = min(max_versions.get(key, -1), api.max_version)
+        if not api.advertised:
+            served[key] = api
+        elif highest >= api.min_version:
+            served[key] = replace(api, max_version=highest, unstable_from=None)
+    return served
+
+
 def make_dispatcher(broker: Broker) -> Dispatcher:
     """The table bound to one broker."""
     api_versions = ApiVersions()
     table = {api.key: api for api in _rows(api_versions)}
+    advertised = broker.semantics.advertised
+    served = table if advertised is None else as_release(table, advertised.max_versions)
     api_versions.describe(
-        table,
+        served,
         unstable=broker.settings.bool("unstable.api.versions.enable"),
         unlisted=broker.semantics.advertise_describe_transaction_state,
     )
-    return Dispatcher(broker, table, unsupported)
+    highest = served[m.ApiVersionsRequest.__api_key__].max_version
+    return Dispatcher(broker, served, lambda: unsupported(highest), between_brokers=table)

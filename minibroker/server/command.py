@@ -36,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--semantics", default="kafka", metavar="NAME", help="kafka (default) or kip")
     parser.add_argument("--transaction-version", type=int, metavar="V", help="0, 1 or 2 (default: the semantics' own)")
     parser.add_argument(
+        "--as-version", metavar="V", help="answer as this release of Kafka did: 2.3, 2.8, 3.9, 4.0 or 4.3"
+    )
+    parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="make this topic if it is missing"
     )
     parser.add_argument(
@@ -89,6 +92,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         ephemeral=arguments.ephemeral,
         semantics=arguments.semantics,
         transaction_version=arguments.transaction_version,
+        as_version=arguments.as_version,
         topics=dict(parse_topic(text) for text in arguments.topic),
         config=config,
     )

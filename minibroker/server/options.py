@@ -18,7 +18,8 @@ class Options:
     """One cluster to start. Made by `make_options`, which checks it.
 
     ports: one a broker, 0 for a free one. data_dir: kept; None: in memory when `ephemeral`, else a directory that is
-    removed at the end. transaction_version: None for the semantics' own. topics: name → partitions.
+    removed at the end. transaction_version: None for the semantics' own. as_version: the release of Kafka to answer
+    as, None for the newest. topics: name → partitions.
     """
 
     host: str
@@ -27,6 +28,7 @@ class Options:
     ephemeral: bool
     semantics: str
     transaction_version: int | None
+    as_version: str | None
     topics: Mapping[str, int]
     config: Mapping[str, Any]
 
@@ -41,6 +43,7 @@ def make_options(
     ephemeral: bool = False,
     semantics: str = "kafka",
     transaction_version: int | None = None,
+    as_version: str | None = None,
     topics: Mapping[str, int] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Options:
@@ -64,6 +67,7 @@ def make_options(
         ephemeral=ephemeral,
         semantics=semantics,
         transaction_version=transaction_version,
+        as_version=as_version,
         topics=dict(topics or {}),
         config=dict(config or {}),
     )

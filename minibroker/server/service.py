@@ -46,7 +46,7 @@ class Service:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.settings = Settings(options.config)
+        self.settings = _settings(options)
         self.semantics = _semantics(options, self.settings)
         self.bootstrap_servers = ""
         self.cluster: Cluster | None = None
@@ -106,7 +106,7 @@ class Service:
             timers=timers,
             executor=self._places.executor or self._executor,
             random=Random(),
-            transaction_version=self.options.transaction_version,
+            transaction_version=_transaction_version(self.options),
             topics=self.options.topics,
             holder=str(os.getpid()),
             make_node=self._make_node,
@@ -211,11 +211,41 @@ def _logged(doing: str) -> Iterator[None]:
         log.exception("%s failed", doing)
 
 
+def _settings(options: Options) -> Settings:
+    settings = Settings(options.config)
+    if options.as_version is None:
+        return settings
+    from minibroker.releases import RELEASES
+
+    release = RELEASES.get(options.as_version)
+    if release is None:
+        raise ConfigError(f"version {options.as_version!r} is not one of {', '.join(RELEASES)}")
+    if options.semantics != "kafka":
+        raise ConfigError(f"no release of Kafka has the semantics {options.semantics}: leave one of the two out")
+    level, highest = options.transaction_version, release.semantics.transaction_version
+    if level is not None and level > highest:
+        raise ConfigError(f"Kafka {release.name} has no transaction.version above {highest}, not {level}")
+    return settings.with_defaults(release.settings)
+
+
+def _transaction_version(options: Options) -> int | None:
+    """A release has its own level even where the data directory was made with another."""
+    if options.as_version is None or options.transaction_version is not None:
+        return options.transaction_version
+    from minibroker.releases import RELEASES
+
+    return RELEASES[options.as_version].semantics.transaction_version
+
+
 def _semantics(options: Options, settings: Settings) -> Semantics:
     from minibroker.config_keys import SEMANTICS_PREFIX
     from minibroker.semantics import PRESETS, mixed
 
     preset = PRESETS.get(options.semantics)
+    if options.as_version is not None:
+        from minibroker.releases import RELEASES
+
+        preset = RELEASES[options.as_version].semantics
     if preset is None:
         raise ConfigError(f"semantics {options.semantics!r} is not one of {', '.join(sorted(PRESETS))}")
     try:

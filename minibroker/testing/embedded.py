@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
 
 if TYPE_CHECKING:
+    from minibroker.refusals import Refusal
     from minibroker.testing.running_cluster import RunningCluster
 
 
@@ -34,7 +35,8 @@ class Minibroker:
 
     brokers: how many. port: of the first one, 0 for free ones; ports: one for each. topics: name → partitions, made at
     start. data_dir: kept, and locked while in use; without it everything is gone at the end, from memory (`ephemeral`)
-    or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. config: settings under
+    or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. as_version:
+    the release of Kafka to answer as, such as "3.9". config: settings under
     Kafka's names. process: run in a child process, which ends with this one however that ends, instead of a thread.
 
     Raises ConfigError for what makes no sense, when constructed; StartError when it cannot start.
@@ -52,6 +54,7 @@ class Minibroker:
         ephemeral: bool = False,
         semantics: str = "kafka",
         transaction_version: int | None = None,
+        as_version: str | None = None,
         config: Mapping[str, Any] | None = None,
         process: bool = False,
     ) -> None:
@@ -64,6 +67,7 @@ class Minibroker:
             ephemeral=ephemeral,
             semantics=semantics,
             transaction_version=transaction_version,
+            as_version=as_version,
             topics=topics,
             config=config,
         )
@@ -91,6 +95,10 @@ class Minibroker:
         if not self._bootstrap_servers or not isinstance(runner, ThreadRunner):
             raise RuntimeError("the brokers can be reached only while they run in this process")
         return RunningCluster(runner.loop, runner.service)
+
+    def refusals(self) -> list[Refusal]:
+        """The last refused requests of all brokers, oldest first, each with its reason; raises as `cluster`."""
+        return self.cluster.refusals()
 
     # -- from ordinary code --------------------------------------------------------------------------------------------
 

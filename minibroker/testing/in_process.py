@@ -127,6 +127,8 @@ def _arguments(options: Options) -> list[str]:
         arguments.append("--ephemeral")
     if options.transaction_version is not None:
         arguments += ["--transaction-version", str(options.transaction_version)]
+    if options.as_version is not None:
+        arguments += ["--as-version", options.as_version]
     for name, partitions in options.topics.items():
         arguments += ["--topic", f"{name}:{partitions}"]
     for name, value in options.config.items():

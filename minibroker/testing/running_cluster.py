@@ -13,6 +13,8 @@ from minibroker.server.service import Service
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.operations import Coordinator
+    from minibroker.cluster.producer_loss import Cause
+    from minibroker.refusals import Refusal
 
 DEFAULT_TIMEOUT = 30.0
 
@@ -55,6 +57,31 @@ class RunningCluster:
 
         self._loop.call_soon_threadsafe(begin)
         return outcome.result(self._timeout)
+
+    def refusals(self) -> list[Refusal]:
+        """The last refused requests of all running brokers, oldest first, each with its reason."""
+
+        def collect(cluster: Cluster) -> list[Refusal]:
+            found = [refusal for broker in cluster.brokers.values() for refusal in broker.refusals]
+            return sorted(found, key=lambda refusal: refusal.time_ms)
+
+        refusals: list[Refusal] = self.run(collect)
+        return refusals
+
+    def lose_producers(self, topic: str, partition: int = 0, *, cause: Cause, offset: int | None = None) -> list[int]:
+        """Make the leader of a partition forget producers; their ids. Causes, offsets and errors:
+        `minibroker.cluster.producer_loss.lose_producers`."""
+        from minibroker.cluster.producer_loss import lose_producers
+
+        def lose(cluster: Cluster) -> list[int]:
+            brokers = cluster.brokers
+            leader = brokers.get(cluster.image.leader_of(topic, partition) or -1, next(iter(brokers.values())))
+            return lose_producers(
+                leader.partition(topic, partition), cause, now_ms=leader.clock.now_ms(), offset=offset
+            )
+
+        lost: list[int] = self.run(lose)
+        return lost
 
     @property
     def broker_ids(self) -> list[int]:

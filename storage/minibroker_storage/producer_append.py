@@ -99,7 +99,7 @@ def _check_sequence(
     if verification is not None:
         _check_waiting(epoch, first, entry, rules, verification)
     if entry is None:
-        if first != 0 and rules.unknown_producer_sequence == "unknown_producer_id":
+        if first != 0 and rules.unknown_producer_sequence != "accept":
             raise _unknown_producer(epoch, first, None)
         return
     if epoch == entry.epoch and entry.batches:
@@ -112,7 +112,10 @@ def _check_sequence(
         raise ApiError(code, _expected(expected, first, epoch, entry))
     if first == 0:
         return
-    if rules.unknown_producer_sequence == "unknown_producer_id":
+    known_epoch = entry.epoch == epoch
+    if rules.unknown_producer_sequence == "unknown_producer_id" or (
+        known_epoch and rules.unknown_producer_sequence != "accept"
+    ):
         raise _unknown_producer(epoch, first, entry)
     if entry.epoch != NO_EPOCH:
         raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _expected(0, first, epoch, entry))

@@ -10,9 +10,12 @@ from minibroker_protocol.errors import ErrorCode
 class ProducerRules:
     """How a partition treats producers. The defaults are Apache Kafka 4.3's."""
 
-    unknown_producer_sequence: Literal["accept", "unknown_producer_id"] = "accept"
+    unknown_producer_sequence: Literal["accept", "unknown_producer_id", "unknown_producer_id_before_2.4"] = "accept"
     """A non-zero first sequence where the sequences of that producer and epoch are not known: taken as it comes unless
-    Kafka's rules see a break in it, or always refused with UNKNOWN_PRODUCER_ID (KIP-360, KAFKA-5793)."""
+    Kafka's rules see a break in it, or always refused with UNKNOWN_PRODUCER_ID (KIP-360, KAFKA-5793). Before Kafka 2.4
+    that was the answer too, except to a bumped epoch of a known producer, which was out of order."""
+    forget_with_records: bool = False
+    """Whether state goes with the last record of its producer, as it did before Kafka 2.4 (KAFKA-7190)."""
     stale_sequence_error: ErrorCode = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     """A batch that starts at or below the last sequence and is not remembered."""
     waiting_sequence_check: Literal["always", "unless_in_sequence"] = "always"

@@ -216,8 +216,13 @@ class ProducerStateManager:
         return bool(done)
 
     def on_log_start(self, offset: int) -> None:
-        """The log now starts at `offset`. Producers stay (KIP-360); ended transactions below are forgotten."""
+        """The log now starts at `offset`. Producers stay (KIP-360) unless the rules say otherwise; ended transactions
+        below are forgotten."""
         self.on_high_watermark(offset)
+        if self.rules.forget_with_records:
+            for entry in [e for e in self._producers.values() if e.last_data_offset < offset]:
+                self._open.pop(entry.current_txn_first_offset, None)
+                del self._producers[entry.producer_id]
         self.map_end_offset = max(self.map_end_offset, offset)
 
     # Expiry and description

@@ -29,8 +29,9 @@ class GroupClient(MemoryCluster):
         # Fewer partitions than the default 50 only make the start quicker.
         few = {"offsets.topic.num.partitions": "5", "transaction.state.log.num.partitions": "5"}
         super().__init__({**few, **(config or {})}, **more)
-        self.call(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), m.FindCoordinatorResponse, 4)
-        self.call(m.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), m.FindCoordinatorResponse, 4)
+        # A version that brokers of every release know.
+        self.call(m.FindCoordinatorRequest(key_type=0, key="g"), m.FindCoordinatorResponse, 2)
+        self.call(m.FindCoordinatorRequest(key_type=1, key="x"), m.FindCoordinatorResponse, 2)
 
     def call(self, request: Any, response: type[R], version: int, *, client_id: str = "test") -> R:
         """An answer for which brokers may have to ask each other, but no time has to pass."""

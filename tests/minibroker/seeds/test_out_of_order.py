@@ -91,8 +91,8 @@ def test_an_unknown_producer_is_told_the_log_start_whoever_says_so(start: Start)
         client.produce(client.new(name=None), 0, transactional=False)
         client.cluster.broker.partition("t", 0).log.delete_records(1)
         entry = handler._Entry("t", b"", 0, None)
-        told = handler._refusal(client.cluster.broker, entry, ApiError(UNKNOWN, "elsewhere"), {})
-        assert told.log_start_offset == expected
+        told = handler._log_start(client.cluster.broker, entry, ApiError(UNKNOWN, "elsewhere"))
+        assert told == expected
 
 
 @both
