@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from minibroker.audit.catalogue import finding
 from minibroker.audit.rows import ABORT, COMMIT, NONE, Content, Finding, Log, Marks, Seen, Sent
@@ -68,7 +68,7 @@ def judge_history(
     sent: Iterable[Sent],
     stored: Iterable[Seen],
     *,
-    outcomes: Mapping[Hashable, str] | None = None,
+    outcomes: Mapping[Any, str] | None = None,
     reads: Iterable[Seen] = (),
     start_offsets: Mapping[tuple[str, int], int] | None = None,
     idempotent: bool = True,
@@ -98,7 +98,7 @@ class _HistoryJudge:
     def __init__(
         self,
         by_key: Mapping[Hashable, Sent],
-        outcomes: Mapping[Hashable, str],
+        outcomes: Mapping[Any, str],
         start_offsets: Mapping[tuple[str, int], int],
     ) -> None:
         self._by_key = by_key

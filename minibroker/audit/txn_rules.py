@@ -92,6 +92,7 @@ def judge_transactions(
     facts: Iterable[LogFacts] = (),
     *,
     commits: Iterable[CommittedOffset] = (),
+    coordinators: Coordinators | None = None,
     coordinators_complete: bool = False,
     as_of_ms: int | None = None,
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
@@ -99,9 +100,10 @@ def judge_transactions(
     """Judges the transactions of any number of producers, all rows of each.
 
     `facts` of every log in the data; `coordinators_complete`: see `coordinators_whole`. Without `as_of_ms`, the time
-    when the data was alive, nothing is called late.
+    when the data was alive, nothing is called late. `coordinators`: what `states` say, for who has read them already.
     """
-    coordinators = read_coordinators(states, whole=coordinators_complete)
+    if coordinators is None:
+        coordinators = read_coordinators(states, whole=coordinators_complete)
     judge = _TxnJudge(coordinators, list(facts), as_of_ms, max_timeout_ms)
     by_place: dict[tuple[Log, int], list[Transaction]] = defaultdict(list)
     for transaction in transactions:
@@ -326,17 +328,12 @@ class _TxnJudge:
             self._report("offset-outcome", txn._replace(first_offset=commit.offset), reason)
 
 
-def judge_committed_offsets(
-    commits: Iterable[CommittedOffset], transactions: Iterable[Transaction], ends: Mapping[tuple[str, int], int]
-) -> list[Finding]:
-    """Groups' offsets, as they stand in the end, that lie past the end of their partition.
-
-    `ends`: (topic, partition) -> end offset, of the partitions in the data.
-    """
+def final_offsets(commits: Iterable[CommittedOffset], transactions: Iterable[Transaction]) -> list[CommittedOffset]:
+    """Groups' offsets as they stand in the end: a commit within a transaction counts from its COMMIT marker on, a
+    tombstone removes. `transactions`: those of `__consumer_offsets`."""
     by_place: dict[tuple[Log, int], list[Transaction]] = defaultdict(list)
     for txn in transactions:
-        if txn.log.topic == CONSUMER_OFFSETS:
-            by_place[txn.log, txn.producer_id].append(txn)
+        by_place[txn.log, txn.producer_id].append(txn)
     final: dict[tuple[str, str, int], tuple[int, CommittedOffset]] = {}
     for commit in commits:
         effective = commit.offset
@@ -348,6 +345,17 @@ def judge_committed_offsets(
         key = commit.group, commit.topic, commit.partition
         if key not in final or final[key][0] <= effective:
             final[key] = effective, commit
+    return [commit for _, commit in final.values() if commit.committed >= 0]
+
+
+def judge_committed_offsets(
+    commits: Iterable[CommittedOffset], transactions: Iterable[Transaction], ends: Mapping[tuple[str, int], int]
+) -> list[Finding]:
+    """Groups' offsets, as they stand in the end, that lie past the end of their partition.
+
+    `ends`: (topic, partition) -> end offset, of the partitions in the data.
+    """
+    offsets = [txn for txn in transactions if txn.log.topic == CONSUMER_OFFSETS]
     return [
         finding(
             "offset-end",
@@ -356,7 +364,7 @@ def judge_committed_offsets(
             f"which ends at {ends[commit.topic, commit.partition]}",
             first_offset=commit.offset,
         )
-        for _, commit in final.values()
+        for commit in final_offsets(commits, offsets)
         if commit.committed > ends.get((commit.topic, commit.partition), commit.committed)
     ]
 

@@ -1,0 +1,218 @@
+"""`minibroker audit`: arguments, the choice of an engine, and what is written where."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from minibroker.audit.scan import DEPTHS, RECORDS
+from minibroker.audit.txn_rules import DEFAULT_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from minibroker.audit.plan import Lineage, Plan
+    from minibroker.audit.report import Audit
+
+COULD_NOT_RUN = 2
+SMALL_BYTES = 64 << 20
+"""Less than this is audited in the process itself unless Spark is asked for: starting Spark would take longer."""
+ENGINES = ("auto", "spark", "here")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to `parser`."""
+    parser.add_argument("path", nargs="?", help="data directory, a directory of such, or a URI of one (s3://…)")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read the topics of a running cluster instead")
+    parser.add_argument("--follow", action="store_true", help="with --bootstrap: go on as records arrive")
+    parser.add_argument("--topic", action="append", default=[], help="only this topic (may be repeated)")
+    parser.add_argument("--partition", action="append", default=[], type=int, help="only this partition")
+    parser.add_argument("--compacted", action="append", default=[], metavar="TOPIC", help="any batch may be missing")
+    parser.add_argument("--depth", choices=DEPTHS, default=RECORDS, help="what of a batch is looked at (%(default)s)")
+    parser.add_argument("--as-of", metavar="TIME", help="when the data was alive: now, ms since 1970, or ISO 8601")
+    parser.add_argument("--max-timeout-ms", type=int, default=DEFAULT_TIMEOUT_MS, help="transaction.max.timeout.ms")
+    parser.add_argument("--content", action="store_true", help="look for records written again after an epoch bump")
+    parser.add_argument("--lineage", metavar="IN[,IN]=OUT[,OUT]", help="topics of a consume-process-produce loop")
+    parser.add_argument("--lineage-key", default="key", metavar="HOW", help="key, value or header:NAME")
+    parser.add_argument("--group", help="with --lineage: only input that this group has consumed")
+    parser.add_argument("--out", metavar="DIR", help="write Parquet tables, summary.json and report.html there")
+    parser.add_argument("--no-batches", action="store_true", help="leave out the table of batches, the largest")
+    parser.add_argument("--json", metavar="FILE", help="write the summary (- is stdout)")
+    parser.add_argument("--html", metavar="FILE", help="write the report")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="auto: small data needs no Spark")
+    parser.add_argument("--master", help="Spark master, as for spark-submit; default local[*]")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting")
+    parser.add_argument("--show", metavar="TOPIC-PARTITION[@FROM-TO]", help="print these batches and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0: no broken promise found, 1: some were, 2: could not run (one line on stderr says why)."""
+    try:
+        return _run(arguments)
+    except ImportError as error:
+        return _refuse(f"{error}; `pip install minibroker[spark]` brings what the audit needs")
+    except _expected() as error:
+        return _refuse(str(error))
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    from minibroker.audit.files import NotReadable
+    from minibroker.audit.java import NoJava
+    from minibroker_protocol.errors import Malformed
+
+    return NotReadable, NoJava, Malformed, OSError, ValueError
+
+
+def _refuse(reason: str) -> int:
+    print(f"minibroker audit: {reason}", file=sys.stderr)
+    return COULD_NOT_RUN
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if (arguments.path is None) == (arguments.bootstrap is None):
+        raise ValueError("give a PATH or --bootstrap HOST:PORT, one of them")
+    if arguments.follow and arguments.bootstrap is None:
+        raise ValueError("--follow goes with --bootstrap")
+    if arguments.bootstrap is not None:
+        raise ValueError("--bootstrap is not there yet")
+    if arguments.show:
+        from minibroker.audit.show import show
+
+        for line in show(arguments.path, arguments.show):
+            print(line)
+        return 0
+    audit = audit_path(plan_of(arguments), arguments)
+    _write(audit, arguments)
+    return audit.exit_code
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """The plan for a PATH. Raises NotReadable and ValueError."""
+    from minibroker.audit.files import Files, list_directory
+    from minibroker.audit.plan import Plan
+
+    files = Files(arguments.path)
+    listed = list_directory(
+        files, topics=arguments.topic, partitions=arguments.partition, compacted=arguments.compacted
+    )
+    return Plan(
+        files,
+        tuple(listed.facts),
+        tuple(listed.parts),
+        arguments.path,
+        depth=arguments.depth,
+        as_of_ms=as_of(arguments.as_of),
+        max_timeout_ms=arguments.max_timeout_ms,
+        out=arguments.out,
+        batches=not arguments.no_batches,
+        content=arguments.content,
+        lineage=_lineage(arguments),
+    )
+
+
+def as_of(text: str | None) -> int | None:
+    """Milliseconds since 1970 of what --as-of says. Raises ValueError."""
+    if text is None:
+        return None
+    if text == "now":
+        return time.time_ns() // 1_000_000
+    if text.isdecimal():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ValueError(f"--as-of {text}: neither now nor ms since 1970 nor a time of ISO 8601") from None
+
+
+def _lineage(arguments: argparse.Namespace) -> Lineage | None:
+    from minibroker.audit.plan import Lineage
+
+    if arguments.lineage is None:
+        return None
+    inputs, equals, outputs = arguments.lineage.partition("=")
+    how = arguments.lineage_key
+    if not equals or not inputs or not outputs:
+        raise ValueError(f"--lineage {arguments.lineage}: expected INPUT=OUTPUT, topics separated by commas")
+    if how not in ("key", "value") and not how.startswith("header:"):
+        raise ValueError(f"--lineage-key {how}: expected key, value or header:NAME")
+    return Lineage(tuple(inputs.split(",")), tuple(outputs.split(",")), how, arguments.group)
+
+
+def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
+    """Runs the plan on the engine that was asked for or fits."""
+    from minibroker.audit.engine import SparkAudit, audit_here, result
+
+    bar = _Bar(not arguments.quiet and sys.stderr.isatty())
+    small = plan.bytes <= SMALL_BYTES and not arguments.master
+    if arguments.engine == "here" or (arguments.engine == "auto" and small):
+        started = time.monotonic()
+        outcome = audit_here(plan, bar.show)
+        bar.end()
+        return result(plan, outcome, time.monotonic() - started, "in this process")
+    from minibroker.audit.session import open_session
+
+    spark, java = open_session(arguments.master, arguments.conf)
+    try:
+        started = time.monotonic()
+        outcome = SparkAudit(spark, plan, bar.show).run()
+        bar.end()
+        engine = f"Spark {spark.version}, {spark.sparkContext.master}, {java}"
+        return result(plan, outcome, time.monotonic() - started, engine)
+    finally:
+        spark.stop()
+
+
+def _write(audit: Audit, arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from minibroker.audit.report import lines, page, summary_text
+
+    if arguments.out is not None:
+        directory = Path(arguments.out)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "summary.json").write_text(summary_text(audit), encoding="utf-8")
+        (directory / "report.html").write_text(page(audit), encoding="utf-8")
+    if arguments.html is not None:
+        Path(arguments.html).write_text(page(audit), encoding="utf-8")
+    if arguments.json == "-":
+        print(summary_text(audit), end="")
+        return
+    if arguments.json is not None:
+        Path(arguments.json).write_text(summary_text(audit), encoding="utf-8")
+    for line in lines(audit):
+        print(line)
+
+
+class _Bar:
+    """A progress bar on stderr: bytes read of bytes in all."""
+
+    WIDTH = 40
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._drawn = False
+        self._started = time.monotonic()
+
+    def show(self, done: int, total: int) -> None:
+        if not self._shown:
+            return
+        self._drawn = True
+        share = done / total if total else 1.0
+        filled = "#" * int(share * self.WIDTH)
+        rate = done / 1e6 / max(time.monotonic() - self._started, 1e-3)
+        line = f"\r[{filled:<{self.WIDTH}}] {share:4.0%} of {total / 1e6:,.0f} MB, {rate:,.0f} MB/s "
+        print(line, end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._drawn:
+            print(file=sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command by itself, as spark-submit starts it."""
+    parser = argparse.ArgumentParser(prog="minibroker audit", allow_abbrev=False)
+    add_arguments(parser)
+    return run(parser.parse_args(argv))

@@ -1,0 +1,460 @@
+"""The audit's steps as Spark runs them: read and collapse by file, judge by log, then by producer.
+
+What is shuffled are runs, markers and transactions, never batches or records (unless records' content is asked for).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+from minibroker.audit.content import (
+    Outcomes,
+    consumed,
+    content_rows,
+    judge_key,
+    judge_same,
+    lineage_rows,
+    outcomes_of,
+)
+from minibroker.audit.files import Part
+from minibroker.audit.log_rules import LogRows, LogVerdict, group_rows, judge_log
+from minibroker.audit.plan import Plan, judge_producer, read_parts, write_table
+from minibroker.audit.report import SHOWN, Audit, worst_first
+from minibroker.audit.rows import (
+    CONSUMER_OFFSETS,
+    AbortedTxn,
+    CommittedOffset,
+    Fault,
+    Finding,
+    Log,
+    LogFacts,
+    Marker,
+    Run,
+    Snapshot,
+    Span,
+    Transaction,
+    TxnState,
+)
+from minibroker.audit.statistics import Statistics
+from minibroker.audit.txn_rules import Coordinators, coordinators_whole, judge_committed_offsets, read_coordinators
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""(bytes read, bytes in all)."""
+TASK_BYTES = 64 << 20
+"""Small files are read together by one task, up to so many bytes."""
+_LOG_ROWS = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
+
+
+def bins(parts: Sequence[Part], task_bytes: int = TASK_BYTES) -> list[list[Part]]:
+    """Parts put together to tasks of about as many bytes, largest first."""
+    found: list[list[Part]] = []
+    room = 0
+    for part in sorted(parts, key=lambda one: -one.size):
+        if room < part.size or not found:
+            found.append([])
+            room = task_bytes
+        found[-1].append(part)
+        room -= part.size
+    return found
+
+
+class SparkAudit:
+    """One audit on a Spark session."""
+
+    def __init__(self, spark: Any, plan: Plan, progress: Progress = lambda *_: None) -> None:
+        self._context = spark.sparkContext
+        self._plan = plan
+        self._progress = progress
+
+    def run(self) -> tuple[Statistics, list[Finding], int | None]:
+        """(figures, the first findings, as of when it was judged)."""
+        plan = self._plan
+        tasks = bins(plan.parts)
+        done = self._context.accumulator(0)
+        read = self._context.parallelize(list(enumerate(tasks)), len(tasks)).flatMap(_Read(plan, done)).persist()
+        watch = _Watch(done, plan.bytes, self._progress)
+        try:
+            figures = read.filter(_is_figures).map(_value).treeReduce(Statistics.merge)
+        finally:
+            watch.stop()
+        judged, verdicts, as_of = self._judge_logs(read)
+        ends = _ends(judged.map(_end_of).collect())
+        findings = judged.flatMap(_findings_of)
+        transactions = judged.flatMap(_transactions_of)
+        findings = findings.union(self._judge_producers(read, transactions, as_of))
+        findings = findings.union(self._judge_offsets(read, transactions, ends))
+        findings = findings.union(self._judge_content(read, transactions)).persist()
+        figures.logs = len(plan.facts)
+        figures.merge(transactions.mapPartitions(_count_transactions).treeReduce(Statistics.merge))
+        figures.merge(findings.mapPartitions(_count_findings).treeReduce(Statistics.merge))
+        shown = findings.takeOrdered(SHOWN, key=_worst)
+        if plan.out is not None:
+            self._tables(read, transactions, findings)
+        for held in (findings, verdicts, read):
+            held.unpersist()
+        return figures, worst_first(shown), as_of
+
+    def _judge_logs(self, read: Any) -> tuple[Any, Any, int | None]:
+        as_of = self._plan.as_of_ms
+        if as_of is None:
+            as_of = read.mapPartitions(_times).max() or None
+        facts = self._context.parallelize([(fact.log, fact) for fact in self._plan.facts])
+        rows = read.filter(_is_log_row).map(_by_log)
+        judged = facts.union(rows).groupByKey().map(_JudgeLog(as_of)).persist()
+        return judged, judged, as_of
+
+    def _judge_producers(self, read: Any, transactions: Any, as_of: int | None) -> Any:
+        plan = self._plan
+        places: dict[tuple[str, int], list[LogFacts]] = defaultdict(list)
+        for fact in plan.facts:
+            places[fact.log.topic, fact.log.partition].append(fact)
+        states = read.filter(_is_state).map(_by_id).groupByKey().flatMap(_coordinators)
+        commits = read.filter(_is_commit).map(_value).filter(_in_transaction).map(_by_producer)
+        judge = _JudgeProducer(
+            self._context.broadcast(dict(places)), coordinators_whole(plan.facts), as_of, plan.max_timeout_ms
+        )
+        return transactions.map(_by_producer).groupWith(states, commits).flatMap(judge)
+
+    def _judge_offsets(self, read: Any, transactions: Any, ends: dict[tuple[str, int], int]) -> Any:
+        known = self._context.broadcast(ends)
+        commits = read.filter(_is_commit).map(_value).map(_by_own_log)
+        own = transactions.filter(_of_offsets).map(_by_own_log)
+        return commits.cogroup(own).flatMap(_JudgeOffsets(known))
+
+    def _judge_content(self, read: Any, transactions: Any) -> Any:
+        plan = self._plan
+        found = self._context.emptyRDD()
+        logs = [part for part in plan.parts if part.path.endswith(".log")]
+        if plan.content:
+            parts = [[part] for part in logs if not part.facts.log.topic.startswith("__")]
+            rows = self._context.parallelize(parts, max(len(parts), 1)).flatMap(_ContentRows(plan))
+            found = found.union(rows.groupByKey().flatMap(_judge_same))
+        if plan.lineage is not None:
+            wanted = {*plan.lineage.inputs, *plan.lineage.outputs}
+            chosen = transactions.filter(lambda txn: txn.log.topic in wanted or txn.log.topic == CONSUMER_OFFSETS)
+            of_interest = chosen.collect()
+            commits = read.filter(_is_commit).map(_value).collect() if plan.lineage.group is not None else []
+            rows = self._context.parallelize(logs, max(len(logs), 1)).flatMap(
+                _LineageRows(plan, outcomes_of(of_interest, wanted), consumed(plan.lineage, commits, of_interest))
+            )
+            found = found.union(rows.groupByKey().flatMap(_judge_key))
+        return found
+
+    def _tables(self, read: Any, transactions: Any, findings: Any) -> None:
+        from minibroker.audit import tables
+
+        out = self._plan.out
+        assert out is not None
+        runs = read.filter(_is_run).map(_value)
+        for name, rows, schema in (
+            ("runs", runs, tables.RUNS),
+            ("transactions", transactions, tables.TRANSACTIONS),
+            ("findings", findings, tables.FINDINGS),
+        ):
+            rows.mapPartitionsWithIndex(_Write(out, name, schema)).count()
+
+
+class _Watch:
+    """Tells how far reading has come while Spark is at it."""
+
+    def __init__(self, done: Any, total: int, progress: Progress) -> None:
+        self._done = done
+        self._total = total
+        self._progress = progress
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._end.wait(0.25):
+            self._progress(self._done.value, self._total)
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join()
+        self._progress(self._done.value, self._total)
+
+
+# What runs inside tasks. Classes and functions of a module: workers import them by name.
+
+
+class _Read:
+    def __init__(self, plan: Plan, done: Any) -> None:
+        self._plan = plan
+        self._done = done
+
+    def __call__(self, task: tuple[int, list[Part]]) -> Iterator[tuple[str, Any]]:
+        number, parts = task
+        figures = Statistics()
+        for part, read in read_parts(self._plan, number, parts):
+            whole = part.start == 0
+            figures.add_read(files=int(whole), size=part.size, batches=read.batches, records=read.records)
+            for row in read.rows:
+                if isinstance(row, Run):
+                    figures.add_run(row)
+                yield type(row).__name__, row
+            self._done.add(part.size)
+        yield "figures", figures
+
+
+def _value(pair: tuple[str, Any]) -> Any:
+    return pair[1]
+
+
+def _is_figures(pair: tuple[str, Any]) -> bool:
+    return pair[0] == "figures"
+
+
+def _is_run(pair: tuple[str, Any]) -> bool:
+    return pair[0] == "Run"
+
+
+def _is_log_row(pair: tuple[str, Any]) -> bool:
+    return isinstance(pair[1], _LOG_ROWS)
+
+
+def _is_state(pair: tuple[str, Any]) -> bool:
+    return pair[0] == "TxnState"
+
+
+def _is_commit(pair: tuple[str, Any]) -> bool:
+    return pair[0] == "CommittedOffset"
+
+
+def _by_log(pair: tuple[str, Any]) -> tuple[Log, Any]:
+    return pair[1].log, pair[1]
+
+
+def _by_own_log(row: Any) -> tuple[Log, Any]:
+    return row.log, row
+
+
+def _by_id(pair: tuple[str, TxnState]) -> tuple[str, TxnState]:
+    return pair[1].transactional_id, pair[1]
+
+
+def _by_producer(row: Any) -> tuple[int, Any]:
+    return row.producer_id, row
+
+
+def _in_transaction(commit: CommittedOffset) -> bool:
+    return commit.producer_id >= 0
+
+
+def _of_offsets(txn: Transaction) -> bool:
+    return txn.log.topic == CONSUMER_OFFSETS
+
+
+def _times(pairs: Iterable[tuple[str, Any]]) -> Iterator[int]:
+    latest = 0
+    for _, row in pairs:
+        if isinstance(row, Marker):
+            latest = max(latest, row.timestamp)
+        elif isinstance(row, TxnState):
+            latest = max(latest, row.update_timestamp)
+    yield latest
+
+
+class _JudgeLog:
+    def __init__(self, as_of_ms: int | None) -> None:
+        self._as_of = as_of_ms
+
+    def __call__(self, pair: tuple[Log, Iterable[Any]]) -> LogVerdict:
+        rows = list(pair[1])
+        facts = next(row for row in rows if isinstance(row, LogFacts))
+        grouped: LogRows = group_rows([facts], [row for row in rows if not isinstance(row, LogFacts)])[0]
+        return judge_log(grouped, as_of_ms=self._as_of)
+
+
+def _findings_of(verdict: LogVerdict) -> list[Finding]:
+    return verdict.findings
+
+
+def _transactions_of(verdict: LogVerdict) -> list[Transaction]:
+    return verdict.transactions
+
+
+def _end_of(verdict: LogVerdict) -> tuple[tuple[str, int], int]:
+    return (verdict.facts.log.topic, verdict.facts.log.partition), verdict.end_offset
+
+
+def _ends(pairs: Iterable[tuple[tuple[str, int], int]]) -> dict[tuple[str, int], int]:
+    ends: dict[tuple[str, int], int] = {}
+    for place, end in pairs:
+        ends[place] = max(ends.get(place, 0), end)
+    return ends
+
+
+def _coordinators(pair: tuple[str, Iterable[TxnState]]) -> Iterator[tuple[int, Any]]:
+    known = read_coordinators(pair[1], whole=False)
+    for decision in known.decisions:
+        yield decision.producer_id, decision
+    yield from known.latest.items()
+
+
+class _JudgeProducer:
+    def __init__(self, places: Any, whole: bool, as_of_ms: int | None, max_timeout_ms: int) -> None:
+        self._places = places
+        self._whole = whole
+        self._as_of = as_of_ms
+        self._max_timeout = max_timeout_ms
+
+    def __call__(self, pair: tuple[int, tuple[Iterable[Any], Iterable[Any], Iterable[Any]]]) -> list[Finding]:
+        transactions, known, commits = (list(part) for part in pair[1])
+        latest = {row.producer_id: row for row in known if isinstance(row, TxnState)}
+        decisions = tuple(row for row in known if not isinstance(row, TxnState))
+        return judge_producer(
+            transactions,
+            Coordinators(decisions, latest, self._whole),
+            self._places.value,
+            commits,
+            as_of_ms=self._as_of,
+            max_timeout_ms=self._max_timeout,
+        )
+
+
+class _JudgeOffsets:
+    def __init__(self, ends: Any) -> None:
+        self._ends = ends
+
+    def __call__(self, pair: tuple[Log, tuple[Iterable[Any], Iterable[Any]]]) -> list[Finding]:
+        commits, transactions = pair[1]
+        return judge_committed_offsets(commits, transactions, self._ends.value)
+
+
+class _ContentRows:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __call__(self, parts: list[Part]) -> Iterator[Any]:
+        for part in parts:
+            yield from content_rows(self._plan, part)
+
+
+def _judge_same(pair: tuple[Any, Iterable[Any]]) -> list[Finding]:
+    return judge_same(pair[0], pair[1])
+
+
+class _LineageRows:
+    def __init__(self, plan: Plan, outcomes: Outcomes, offsets: dict[tuple[str, int], int] | None) -> None:
+        self._plan = plan
+        self._outcomes = outcomes
+        self._offsets = offsets
+
+    def __call__(self, part: Part) -> Iterator[Any]:
+        return lineage_rows(self._plan, part, self._outcomes, self._offsets)
+
+
+def _judge_key(pair: tuple[bytes, Iterable[Any]]) -> list[Finding]:
+    return judge_key(pair[0], pair[1])
+
+
+def _count_transactions(rows: Iterable[Transaction]) -> Iterator[Statistics]:
+    figures = Statistics()
+    for row in rows:
+        figures.add_transaction(row)
+    yield figures
+
+
+def _count_findings(rows: Iterable[Finding]) -> Iterator[Statistics]:
+    figures = Statistics()
+    for row in rows:
+        figures.add_finding(row)
+    yield figures
+
+
+def _worst(found: Finding) -> tuple[Any, ...]:
+    return found.severity != "error", found.log, found.first_offset, found.rule
+
+
+class _Write:
+    def __init__(self, out: str, name: str, schema: Any) -> None:
+        self._out = out
+        self._name = name
+        self._schema = schema
+
+    def __call__(self, number: int, rows: Iterable[Any]) -> Iterator[int]:
+        found = list(rows)
+        write_table(self._out, self._name, number, found, self._schema)
+        yield len(found)
+
+
+def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[Finding], int | None]:
+    """The same audit in this process, without Spark: for data that fits in its memory."""
+    from minibroker.audit import tables
+
+    figures = Statistics(logs=len(plan.facts))
+    rows: list[Any] = []
+    done = 0
+    for number, task in enumerate(bins(plan.parts)):
+        for part, read in read_parts(plan, number, task):
+            figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
+            rows += read.rows
+            done += part.size
+            progress(done, plan.bytes)
+    states = [row for row in rows if isinstance(row, TxnState)]
+    commits = [row for row in rows if isinstance(row, CommittedOffset)]
+    grouped = group_rows(plan.facts, [row for row in rows if isinstance(row, _LOG_ROWS)])
+    markers = [marker.timestamp for log in grouped for marker in log.markers]
+    as_of = plan.as_of_ms or max([*markers, *(state.update_timestamp for state in states)], default=0) or None
+    verdicts = [judge_log(log, as_of_ms=as_of) for log in grouped]
+    transactions = [txn for verdict in verdicts for txn in verdict.transactions]
+    places: dict[tuple[str, int], list[LogFacts]] = defaultdict(list)
+    for fact in plan.facts:
+        places[fact.log.topic, fact.log.partition].append(fact)
+    found = [one for verdict in verdicts for one in verdict.findings]
+    found += judge_producer(
+        transactions,
+        read_coordinators(states, whole=coordinators_whole(plan.facts)),
+        places,
+        commits,
+        as_of_ms=as_of,
+        max_timeout_ms=plan.max_timeout_ms,
+    )
+    found += judge_committed_offsets(commits, transactions, _ends(_end_of(verdict) for verdict in verdicts))
+    found += _content_here(plan, transactions, commits)
+    for row in rows:
+        if isinstance(row, Run):
+            figures.add_run(row)
+    for txn in transactions:
+        figures.add_transaction(txn)
+    for one in found:
+        figures.add_finding(one)
+    found = worst_first(found)
+    if plan.out is not None:
+        runs = [row for row in rows if isinstance(row, Run)]
+        write_table(plan.out, "runs", 0, runs, tables.RUNS)
+        write_table(plan.out, "transactions", 0, transactions, tables.TRANSACTIONS)
+        write_table(plan.out, "findings", 0, found, tables.FINDINGS)
+    return figures, found[:SHOWN], as_of
+
+
+def _content_here(plan: Plan, transactions: Sequence[Transaction], commits: Sequence[CommittedOffset]) -> list[Finding]:
+    found: list[Finding] = []
+    logs = [part for part in plan.parts if part.path.endswith(".log")]
+    if plan.content:
+        same: dict[Any, list[Any]] = defaultdict(list)
+        for part in logs:
+            if not part.facts.log.topic.startswith("__"):
+                for key, row in content_rows(plan, part):
+                    same[key].append(row)
+        for key, rows in same.items():
+            found += judge_same(key, rows)
+    if plan.lineage is not None:
+        outcomes = outcomes_of(transactions, {*plan.lineage.inputs, *plan.lineage.outputs})
+        offsets = consumed(plan.lineage, commits, transactions)
+        by_key: dict[bytes, list[Any]] = defaultdict(list)
+        for part in logs:
+            for name, place in lineage_rows(plan, part, outcomes, offsets):
+                by_key[name].append(place)
+        for name, places in by_key.items():
+            found += judge_key(name, places)
+    return found
+
+
+def result(plan: Plan, outcome: tuple[Statistics, list[Finding], int | None], seconds: float, engine: str) -> Audit:
+    figures, findings, as_of = outcome
+    return Audit(plan.source, figures, findings, as_of, seconds, engine, plan.depth)

