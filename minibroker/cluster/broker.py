@@ -155,12 +155,10 @@ class Broker:
     def close(self) -> None:
         """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written."""
         self._stop()
-        open_logs = [p.log for p in self._partitions.values() if p.is_open]
-        for partition in self._partitions.values():
-            try:
-                partition.close()
-            except ApiError as error:
-                log.error("closing %s: %s", partition, error)
+        open_logs = [
+            held for held in [partition.close() for partition in self._partitions.values()] if held is not None
+        ]
+        self.executor.each(_close_log, open_logs)
         self.directory.close(open_logs, broker_epoch=self.epoch)
 
     # -- metadata ----------------------------------------------------------------------------------------------------
@@ -363,3 +361,11 @@ class Broker:
         if response.error_code != ErrorCode.NONE:
             raise ApiError(ErrorCode(response.error_code), "the controller gave no block of producer ids")
         return response.producer_id_start, response.producer_id_len
+
+
+def _close_log(held: PartitionLog) -> None:
+    """Close one log cleanly; one that cannot be keeps the directory from being called clean."""
+    try:
+        held.close()
+    except ApiError as error:
+        log.error("closing %s-%d: %s", held.topic, held.partition, error)

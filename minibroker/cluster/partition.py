@@ -474,12 +474,10 @@ class Partition:
         self._watchers.clear()
         self._replica_watchers.clear()
 
-    def close(self) -> None:
-        """Close the log cleanly."""
-        held = self._let_go()
+    def close(self) -> PartitionLog | None:
+        """The log, if it was open, for the caller to close; this partition is done with it."""
         self._open_log = self._gone
-        if held is not None:
-            held.close()
+        return self._let_go()
 
     def _let_go(self) -> PartitionLog | None:
         """The log, which is no longer this partition's; nothing syncs it any more."""

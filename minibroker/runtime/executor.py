@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from minibroker.runtime.deferred import Deferred
@@ -13,6 +13,11 @@ T = TypeVar("T")
 class Executor(Protocol):
     def submit(self, work: Callable[[], T]) -> Deferred[T]:
         """Run `work` elsewhere; the Deferred is resolved on the loop's own thread."""
+        ...
+
+    def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
+        """Run `work` for every item, several at a time, and return when all are done: for the end, when the loop has
+        nothing else to do. Errors are for `work` to deal with."""
         ...
 
 
@@ -26,3 +31,7 @@ class InlineExecutor:
         except Exception as error:
             deferred.fail(error)
         return deferred
+
+    def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
+        for item in items:
+            work(item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from minibroker.runtime.deferred import Deferred
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_THREADS = 4
+# Syncs wait for the disk and not for each other: it takes many at once, and a stop has only seconds.
+_CLOSING_THREADS = 16
 
 
 class ThreadExecutor:
@@ -47,6 +49,20 @@ class ThreadExecutor:
 
         future.add_done_callback(finished)
         return outcome
+
+    def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
+        """Run `work` for every item on many threads; blocks until all are done."""
+        pending = list(items)
+        if len(pending) < 2:
+            for item in pending:
+                work(item)
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        threads = min(_CLOSING_THREADS, len(pending))
+        with ThreadPoolExecutor(threads, thread_name_prefix="minibroker-closing") as pool:
+            for _ in pool.map(work, pending):
+                pass
 
     def close(self) -> None:
         """Finish what was submitted and end the threads."""

@@ -226,11 +226,13 @@ class DataDirectory:
         """
         closed = list(logs)
         self.note(closed)
-        self.write_checkpoints()
-        if all(log.closed for log in closed):
-            mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-            self.disk.write_atomic(CLEAN_FILE, mark.encode())
-        self.release()
+        try:
+            self.write_checkpoints()
+            if all(log.closed for log in closed):
+                mark = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+                self.disk.write_atomic(CLEAN_FILE, mark.encode())
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Gives the lock back without calling the directory clean."""

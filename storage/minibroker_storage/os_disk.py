@@ -244,8 +244,10 @@ class OsDisk:
     def _release_below(self, path: str) -> None:
         # Windows neither renames nor removes what is open.
         prefix = path + "/"
-        for name in [name for name in self._open if name == path or name.startswith(prefix)]:
-            self.release(self._open[name])
+        with self._lock:
+            below = [file for name, file in self._open.items() if name == path or name.startswith(prefix)]
+        for file in below:
+            self.release(file)
 
     # -- the tree ------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from minibroker.runtime.deferred import Deferred
@@ -46,3 +46,7 @@ class HeldExecutor:
     def run_all(self) -> None:
         while self._queue:
             self.run()
+
+    def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
+        for item in items:
+            work(item)

@@ -1,0 +1,75 @@
+"""The end of a broker with many logs that were written to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from memory_cluster import MemoryCluster
+
+from minibroker.runtime.threads import ThreadExecutor
+from minibroker_protocol.records import Record, build_batch
+from minibroker_storage import os_disk
+from minibroker_storage.check import ERROR, check_directory
+from minibroker_storage.origin import Origin
+from minibroker_storage.os_disk import OsDisk
+
+PARTITIONS = 100
+SYNC_SECONDS = 0.005
+
+
+def fill(cluster: MemoryCluster) -> None:
+    for index in range(PARTITIONS):
+        batch = build_batch(
+            [Record(0, cluster.clock.now_ms(), b"k", b"v")], producer_id=index, producer_epoch=0, base_sequence=0
+        )
+        cluster.broker.partition("t", index).append(batch, origin=Origin.CLIENT, api_version=9)
+
+
+async def test_many_dirty_logs_are_synced_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = syncs = most = 0
+    counting = threading.Lock()
+
+    def slow(_: int) -> None:
+        nonlocal running, syncs, most
+        with counting:
+            running, syncs = running + 1, syncs + 1
+            most = max(most, running)
+        time.sleep(SYNC_SECONDS)
+        with counting:
+            running -= 1
+
+    executor = ThreadExecutor(asyncio.get_running_loop())
+    cluster = MemoryCluster(topics={"t": PARTITIONS}, disk=OsDisk(str(tmp_path)), executor=executor)
+    fill(cluster)
+    monkeypatch.setattr(os_disk, "_sync", slow)
+    began = time.monotonic()
+    cluster.stop()
+    took = time.monotonic() - began
+    executor.close()
+    assert syncs > 3 * PARTITIONS
+    assert most > 8
+    assert took < syncs * SYNC_SECONDS / 2
+    assert cluster.disk.exists(".kafka_cleanshutdown")
+    disk = OsDisk(str(tmp_path), read_only=True)
+    assert [finding for finding in check_directory(disk) if finding.severity == ERROR] == []
+
+
+async def test_a_log_that_cannot_be_closed_leaves_the_directory_unclean(tmp_path: Path) -> None:
+    executor = ThreadExecutor(asyncio.get_running_loop())
+    cluster = MemoryCluster(topics={"t": PARTITIONS}, disk=OsDisk(str(tmp_path)), executor=executor)
+    fill(cluster)
+    log = tmp_path / "t-7" / "00000000000000000000.log"
+    cluster.disk.open("t-7/00000000000000000000.log")
+    held = cluster.broker.partition("t", 7).log.segments[0]
+    held.close_files()
+    log.unlink()
+    cluster.stop()
+    executor.close()
+    assert not cluster.disk.exists(".kafka_cleanshutdown")
+    again = MemoryCluster(disk=OsDisk(str(tmp_path)))
+    assert again.broker.partition("t", 8).log.log_end_offset == 1
+    again.stop()
