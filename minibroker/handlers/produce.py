@@ -19,6 +19,7 @@ from minibroker.cluster.metadata import INTERNAL_TOPICS
 from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
+from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.unknown_producer_check import refusal_of_unknown
 from minibroker.runtime.waiting import with_timeout
@@ -31,6 +32,8 @@ from minibroker_storage.producer_state import VerificationGuard
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
+
+log = get_logger(__name__)
 
 _CURRENT_LEADER_VERSION = 10
 IMPLICIT_ADD_VERSION = 12
@@ -287,6 +290,8 @@ async def _when_replicated(
 
 def _refuse(entry: _Entry, error: ApiError) -> None:
     entry.error = error
+    if error.code == ErrorCode.KAFKA_STORAGE_ERROR and entry.partition is not None:
+        log.error("append to %s refused: %s", entry.partition, error.message)
     if error.code in _WITHOUT_LOG_START:
         entry.partition = None
 

@@ -79,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         "dispatch",
         "idle_ticks",
         "info",
+        "number",
         "stalled_at",
     )
 
@@ -102,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self.active = True
         self.idle_ticks = 0
         self.stalled_at = -1
+        self.number = 0  # grows with every connection
 
     # -- asyncio's calls -----------------------------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ class Edge:
         self.spare = SpareBuffers()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.connections: set[Connection] = set()
+        self._opened = 0
         self._servers: list[tuple[asyncio.Server, Dispatch]] = []
         self._awaited: set[Connection] = set()
         self._all_drained: asyncio.Event | None = None
@@ -95,10 +96,22 @@ class Edge:
 
     def opened(self, connection: Connection) -> bool:
         """Count a new connection; False when it is one too many."""
-        if len(self.connections) >= self.limits.max_connections or self._all_drained is not None:
+        if self._all_drained is not None:
             return False
+        if len(self.connections) >= self.limits.max_connections:
+            log.warning("closing the newest connection, of %s: %d are open", connection, len(self.connections))
+            return False
+        self._opened += 1
+        connection.number = self._opened
         self.connections.add(connection)
         return True
+
+    def shed_newest(self) -> None:
+        """The process is out of handles: close the connection that came last."""
+        newest = max(self.connections, key=lambda connection: connection.number, default=None)
+        if newest is not None:
+            log.warning("closing the newest connection, of %s: the process is out of file handles", newest)
+            newest.abort()
 
     def closed(self, connection: Connection) -> None:
         self.connections.discard(connection)

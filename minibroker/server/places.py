@@ -70,14 +70,15 @@ class Places:
         self.executor = InlineExecutor()
 
     def _on_disk(self, root: str, count: int, *, durable: bool) -> None:
-        from minibroker_storage.os_disk import OsDisk
+        from minibroker_storage.os_disk import OsDisk, default_max_handles
 
         _check_layout(root, count)
+        handles = max(16, default_max_handles() // count)
         self._root, self._durable = root, durable
         paths = [root] if count == 1 else [os.path.join(root, BROKER_DIR.format(i + 1)) for i in range(count)]
         first = _single_node_id(root) if count == 1 else _FIRST_NODE_ID
         self.brokers = [
-            Place(first + i, OsDisk(path, durable=durable), path, lambda p=path: _volume_bytes(p))  # type: ignore[misc]
+            Place(first + i, OsDisk(path, durable=durable, max_handles=handles), path, lambda p=path: _volume_bytes(p))  # type: ignore[misc]
             for i, path in enumerate(paths)
         ]
         self.journal_disk = self.brokers[0].disk if count == 1 else OsDisk(root, durable=durable)

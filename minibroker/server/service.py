@@ -16,6 +16,7 @@ from minibroker.runtime.asyncio_runtime import LoopTimers
 from minibroker.runtime.clock import BrokerClock
 from minibroker.runtime.threads import ThreadExecutor
 from minibroker.server.edge import Edge, Limits
+from minibroker.server.handles import Exhaustion, connection_limit
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
 from minibroker.server.options import Options
 from minibroker.server.places import Place, Places
@@ -56,6 +57,7 @@ class Service:
         self._ports: BrokerPorts | None = None
         self._executor: ThreadExecutor | None = None
         self._timers: LoopTimers | None = None
+        self._exhaustion: Exhaustion | None = None
         self._watchdog: LoopWatchdog | None = None
 
     async def start(self) -> None:
@@ -146,15 +148,18 @@ class Service:
     async def _serve(self, loop: asyncio.AbstractEventLoop, cluster: Cluster) -> None:
         from minibroker.handlers.dispatch import CloseConnection
 
+        assert self._places is not None
         settings = self.settings
+        disks = [place.disk for place in self._places.brokers]
         limits = Limits(
             max_frame_bytes=settings.int("socket.request.max.bytes"),
             queued_max_request_bytes=settings.int("queued.max.request.bytes"),
             connections_max_idle_ms=settings.int("connections.max.idle.ms"),
-            max_connections=settings.int("max.connections"),
+            max_connections=connection_limit(settings.int("max.connections"), disks),
             backlog=settings.int("socket.listen.backlog.size"),
         )
         self._edge = Edge(loop, limits, refusals=(CloseConnection,))
+        self._exhaustion = Exhaustion(loop, self._edge, disks)
         self.bootstrap_servers = ",".join(format_address(*local_address(listener)) for listener in self._listeners)
         listeners = {node.node_id: listener for node, listener in zip(cluster.nodes, self._listeners, strict=True)}
         self._listeners = []
@@ -172,6 +177,8 @@ class Service:
         """Stop accepting, answer what is applied, close the logs, and remove what was temporary."""
         if self._watchdog is not None:
             self._watchdog.stop()
+        if self._exhaustion is not None:
+            self._exhaustion.close()
         if self._edge is not None:
             await self._edge.stop_accepting()
             await self._edge.drain(self.settings.int("minibroker.shutdown.timeout.ms") / 1000)

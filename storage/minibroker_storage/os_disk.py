@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import IO
 
@@ -23,14 +23,20 @@ _READ_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC"
 _OPEN_FLAGS = _READ_FLAGS | os.O_RDWR
 
 
-def default_max_handles() -> int:
-    """A quarter of the soft limit on open files, at most :data:`MAX_HANDLES`."""
+def soft_limit() -> int | None:
+    """How many handles this process may have; None where there is no such limit."""
     try:
         import resource
     except ImportError:  # Windows keeps no such limit for handles made by the C runtime's _open beyond 8192
-        return MAX_HANDLES
+        return None
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_HANDLES if soft == resource.RLIM_INFINITY else max(16, min(MAX_HANDLES, soft // 4))
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def default_max_handles() -> int:
+    """A quarter of the soft limit on open files, at most :data:`MAX_HANDLES`."""
+    soft = soft_limit()
+    return MAX_HANDLES if soft is None else max(16, min(MAX_HANDLES, soft // 4))
 
 
 class _Errors:
@@ -131,6 +137,9 @@ class OsDisk:
     """The tree below ``root``. With ``durable=False`` nothing is synced: the data will not outlive the process. With
     ``read_only`` files are opened for reading alone, which also works where writing is not allowed.
 
+    It keeps at most ``max_handles`` files open. When the process has no handle left, it gives back files of its own,
+    then one that it had put aside, and calls ``exhausted``, on whichever thread: somebody else should let go of some.
+
     ``positional`` says whether the platform's pread and pwrite are used; without them (Windows) a lock makes seek and
     read one step.
     """
@@ -148,7 +157,10 @@ class OsDisk:
         self.durable = durable
         self.max_handles = max_handles if max_handles is not None else default_max_handles()
         self._flags = _READ_FLAGS if read_only else _OPEN_FLAGS
-        self._lock = threading.Lock()
+        #: Called when the process is out of handles; None: nobody cares.
+        self.exhausted: Callable[[], None] | None = None
+        self._spare: int | None = None
+        self._lock = threading.RLock()
         self._seek_lock = threading.Lock()
         self._open: dict[str, OsFile] = {}
         self._gather = positional and hasattr(os, "pwritev")
@@ -214,14 +226,37 @@ class OsDisk:
     def _open_fd(self, path: str) -> int:
         while len(self._open) >= self.max_handles and self._shed():
             pass
-        try:
-            return os.open(self._full(path), self._flags)
-        except OSError as error:
-            # Connections may have taken what the cache counted on, so give one handle back and try again.
-            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._shed():
-                raise StorageError.of(error, path) from error
-        with _Errors(path):
-            return os.open(self._full(path), self._flags)
+        return self._os_open(path, self._flags)
+
+    def _os_open(self, path: str, flags: int) -> int:
+        """A file descriptor for ``path``; connections may have taken what the cache counted on, so it is given back one
+        file after the other until the system has a descriptor for us again."""
+        full = self._full(path)
+        while True:
+            try:
+                return os.open(full, flags, 0o644)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise StorageError.of(error, path) from error
+                with self._lock:
+                    freed = self._shed() or self._give_spare()
+                if self.exhausted is not None:
+                    self.exhausted()
+                if not freed:
+                    raise StorageError.of(error, path) from error
+
+    def keep_spare(self) -> None:
+        """Put one handle aside, for when the process is out of them; does nothing when there is one already."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._spare is None:
+                self._spare = os.open(self.root, os.O_RDONLY) if sys.platform != "win32" else None
+
+    def _give_spare(self) -> bool:
+        if self._spare is None:
+            return False
+        os.close(self._spare)
+        self._spare = None
+        return True
 
     def _shed(self) -> bool:
         """Gives up one handle that was not used since the last round (second chance); False when there is none."""
@@ -256,8 +291,7 @@ class OsDisk:
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         if create:
-            with _Errors(path):
-                os.close(os.open(self._full(path), _OPEN_FLAGS | os.O_CREAT, 0o644))
+            os.close(self._os_open(path, _OPEN_FLAGS | os.O_CREAT))
         return OsFile(self, path)
 
     def exists(self, path: str) -> bool:
@@ -299,23 +333,23 @@ class OsDisk:
             return os.stat(self._full(path)).st_mtime_ns // 1_000_000
 
     def read_bytes(self, path: str) -> bytes:
-        with _Errors(path), open(self._full(path), "rb") as file:
+        with _Errors(path), os.fdopen(self._os_open(path, _READ_FLAGS), "rb") as file:
             return file.read()
 
     def sync_dir(self, path: str) -> None:
         if not self.durable or sys.platform == "win32":  # Windows journals directories and cannot open them
             return
-        with _Errors(path):
-            fd = os.open(self._full(path), os.O_RDONLY)
-            try:
+        fd = self._os_open(path, os.O_RDONLY)
+        try:
+            with _Errors(path):
                 os.fsync(fd)
-            finally:
-                os.close(fd)
+        finally:
+            os.close(fd)
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         temporary = path + ".tmp"
+        fd = self._os_open(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC)
         with _Errors(path):
-            fd = os.open(self._full(temporary), _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC, 0o644)
             try:
                 self.write_at(fd, data, 0)
                 if sync and self.durable:
@@ -334,6 +368,7 @@ class OsDisk:
             for file in self._open.values():
                 file.handle = None
             self._open.clear()
+            self._give_spare()
 
 
 class OsLock:

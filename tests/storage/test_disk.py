@@ -233,3 +233,42 @@ def test_nothing_is_synced_on_a_disk_that_does_not_last(tmp_path: Path, monkeypa
         file.sync()
         disk.write_atomic("b", b"y")
         assert len(synced) == 2 * durable
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows opens no directories")
+def test_the_handle_put_aside_serves_when_the_process_has_none_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = OsDisk(str(tmp_path))
+    disk.open("a", create=True).append([b"1"])
+    disk.close()
+    told: list[None] = []
+    disk.exhausted = lambda: told.append(None)
+    disk.keep_spare()
+    free, really_open, really_close = [0], os.open, os.close
+
+    def opening(path: str, flags: int, mode: int = 0o777) -> int:
+        if not free[0]:
+            raise OSError(errno.EMFILE, "Too many open files")
+        free[0] -= 1
+        return really_open(path, flags, mode)
+
+    def closing(fd: int) -> None:
+        free[0] += 1
+        really_close(fd)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(os, "close", closing)
+    assert disk.open("a").pread(1, 0) == b"1"
+    assert told == [None]
+    disk.close()
+    free[0] = 0
+    with pytest.raises(StorageError):
+        disk.open("a").pread(1, 0)
+    assert len(told) == 2
+    disk.keep_spare()  # none to be had: no error
+    free[0] = 1
+    disk.keep_spare()
+    assert disk.open("a").pread(1, 0) == b"1"
+    monkeypatch.undo()
+    disk.close()

@@ -1,0 +1,65 @@
+"""When the process runs out of file handles."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from minibroker.server import handles
+from minibroker.server.edge import Edge, Limits
+from minibroker.server.handles import Exhaustion, connection_limit
+from minibroker.server.listeners import listen_all
+from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.os_disk import OsDisk
+
+
+async def connect(edge: Edge, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    before = len(edge.connections)
+    streams = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(5):
+        while len(edge.connections) == before:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    return streams
+
+
+async def test_the_newest_connection_is_closed_and_the_others_stay(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    (listener,) = listen_all("127.0.0.1", [0])
+    port = listener.getsockname()[1]
+    edge = Edge(loop, Limits())
+    await edge.listen(listener, lambda frame, info: None)
+    disk = OsDisk(str(tmp_path))
+    exhaustion = Exhaustion(loop, edge, [disk])
+    streams = [await connect(edge, port) for _ in range(3)]
+    assert disk.exhausted is not None
+    for _ in range(2):  # one connection for a burst of calls
+        thread = threading.Thread(target=disk.exhausted)
+        thread.start()
+        thread.join()
+    assert await asyncio.wait_for(streams[2][0].read(), 5) == b""
+    assert len(edge.connections) == 2
+    await asyncio.sleep(0.15)
+    disk.exhausted()
+    assert await asyncio.wait_for(streams[1][0].read(), 5) == b""
+    assert len(edge.connections) == 1
+    exhaustion.close()
+    assert disk.exhausted is None
+    for _, writer in streams:
+        writer.close()
+    await edge.close()
+    disk.close()
+
+
+def test_connections_leave_the_disks_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handles, "_in_use", lambda: 20)
+    disks = [OsDisk(str(tmp_path), max_handles=250), MemoryDisk()]
+    monkeypatch.setattr(handles, "soft_limit", lambda: 1000)
+    assert connection_limit(1 << 31, disks) == 1000 - 250 - 20 - 64
+    assert connection_limit(10, disks) == 10
+    monkeypatch.setattr(handles, "soft_limit", lambda: 100)
+    assert connection_limit(1 << 31, disks) == 8
+    monkeypatch.setattr(handles, "soft_limit", lambda: None)
+    assert connection_limit(1 << 31, disks) == 1 << 31
