@@ -54,6 +54,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes: 0 after an orderly stop, 1 when it could not start, 2 for bad configuration."""
+    import gc
+
+    gc.disable()  # until it serves, see _settle
+    try:
+        return _run(arguments)
+    finally:
+        gc.enable()
+
+
+def _run(arguments: argparse.Namespace) -> int:
     from minibroker.runtime.asyncio_runtime import new_event_loop
     from minibroker.server.service import Service, StartError
 
@@ -144,6 +154,7 @@ def _settle() -> None:
     import gc
 
     gc.freeze()
+    gc.enable()
 
 
 def _fail(error: Exception, code: int) -> int:
