@@ -14,8 +14,9 @@ from minibroker.cluster.partition import Partition
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
 from minibroker.logs import get_logger
-from minibroker.runtime.clock import Clock
-from minibroker.runtime.deferred import Deferred, resolved
+from minibroker.runtime.clock import Clock, Timers
+from minibroker.runtime.deferred import Deferred, resolved, spawn
+from minibroker.runtime.waiting import sleep
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import ControlType, Record, build_batch, decode_records, iter_batches, parse_control
 from minibroker_storage.origin import Origin
@@ -24,7 +25,8 @@ R = TypeVar("R")
 
 log = get_logger(__name__)
 
-_READ_CHUNK_BYTES = 5 * 1024 * 1024
+_LOAD_CHUNK_BYTES = 128 * 1024
+"""Read and replayed in one turn of the loop; a partition with more is loaded over several, and answers 14 meanwhile."""
 _MAX_RECORDS_BYTES = 1 << 30
 
 
@@ -102,6 +104,7 @@ class CoordinatorHost(Generic[S]):
         partition_count: int,
         make_shard: Callable[[int, int], S],
         clock: Clock,
+        timers: Timers,
         *,
         replay_on_append: bool,
         map_error: Callable[[ErrorCode], ErrorCode] = append_error,
@@ -110,6 +113,7 @@ class CoordinatorHost(Generic[S]):
         self.partition_count = partition_count
         self._make_shard = make_shard
         self._clock = clock
+        self._timers = timers
         self._replay_on_append = replay_on_append
         self._map_error = map_error
         self._hosted: dict[int, _Hosted[S]] = {}
@@ -153,9 +157,18 @@ class CoordinatorHost(Generic[S]):
             hosted.shard.resigned()
         hosted = _Hosted(self._make_shard(partition.index, leader_epoch), partition, leader_epoch)
         self._hosted[partition.index] = hosted
-        self._load(hosted)
-        hosted.loading = False
-        hosted.shard.loaded()
+        spawn(self._load(hosted)).then(lambda done: self._loaded(hosted, done))
+
+    def _loaded(self, hosted: _Hosted[S], done: Deferred[None]) -> None:
+        try:
+            done.result()
+        except Exception:
+            # As in Kafka, a partition that cannot be read stays in loading until somebody else leads it.
+            log.exception("%s cannot be loaded", hosted.partition)
+            return
+        if self._hosted.get(hosted.partition.index) is hosted:
+            hosted.loading = False
+            hosted.shard.loaded()
 
     def resigned(self, index: int) -> None:
         hosted = self._hosted.pop(index, None)
@@ -166,14 +179,14 @@ class CoordinatorHost(Generic[S]):
         for index in list(self._hosted):
             self.resigned(index)
 
-    def _load(self, hosted: _Hosted[S]) -> None:
+    async def _load(self, hosted: _Hosted[S]) -> None:
         partition = hosted.partition
         if not partition.has_log:  # never written: nothing to read, and no reason to make its files
             return
         offset = partition.log.log_start_offset
         end = partition.log.log_end_offset
         while offset < end:
-            chunk = partition.log.read(offset, _READ_CHUNK_BYTES, bound=end, min_one_message=True).records
+            chunk = partition.log.read(offset, _LOAD_CHUNK_BYTES, bound=end, min_one_message=True).records
             after = offset
             for position, header in iter_batches(chunk):
                 if header.next_offset > offset:
@@ -182,6 +195,10 @@ class CoordinatorHost(Generic[S]):
             if after == offset:
                 break
             offset = after
+            if offset < end:
+                await sleep(self._timers, 0)
+                if self._hosted.get(partition.index) is not hosted:
+                    return
 
     def _replay_batch(self, shard: S, chunk: bytes | bytearray | memoryview, position: int) -> None:
         from minibroker_protocol.records import parse_header

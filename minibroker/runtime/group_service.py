@@ -111,6 +111,7 @@ class GroupService:
             broker.settings.int("offsets.topic.num.partitions"),
             self._make_shard,
             broker.clock,
+            broker.timers,
             replay_on_append=True,
             map_error=group_error,
         )

@@ -49,6 +49,7 @@ class TransactionService:
             broker.settings.int("transaction.state.log.num.partitions"),
             self._make_shard,
             broker.clock,
+            broker.timers,
             replay_on_append=False,
         )
         self._sweeps: dict[str, TimerHandle] = {}

@@ -226,6 +226,30 @@ def test_without_the_last_epoch_in_the_log_the_retry_is_fenced() -> None:
     brokers.stop()
 
 
+def test_a_long_log_is_loaded_over_several_turns_and_answers_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minibroker.runtime.coordinator_host._LOAD_CHUNK_BYTES", 100)
+    brokers = ManyBrokers(3)
+    brokers.create("t", [[2, 3, 1]])
+    producer = Producer(brokers)
+    for _ in range(20):
+        assert producer.init() == 0
+    coordinator = brokers.cluster.coordinator("transaction", TX)
+    assert coordinator is not None
+    brokers.cluster.kill_broker(coordinator)
+    now = brokers.cluster.coordinator("transaction", TX)
+    assert now is not None
+    request = InitProducerIdRequest(transactional_id=TX, transaction_timeout_ms=60_000)
+    answer = brokers.send(now, request, 4)
+    assert answer.result().error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    other = 6 - now - coordinator
+    assert brokers.send(other, request, 4).result().error_code == ErrorCode.NOT_COORDINATOR
+    epoch = producer.epoch
+    brokers.settle(200)
+    assert producer.init() == 0
+    assert producer.epoch == epoch + 1
+    brokers.stop()
+
+
 @pytest.mark.parametrize("semantics", [KAFKA, KIP], ids=["kafka", "kip"])
 def test_replicas_that_disagree(semantics: Any) -> None:
     """KIP-360: a replica made by a reassignment knows only producers whose records are still there."""
