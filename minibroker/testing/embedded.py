@@ -57,6 +57,7 @@ class Minibroker:
         as_version: str | None = None,
         config: Mapping[str, Any] | None = None,
         process: bool = False,
+        _defects: Sequence[str] = (),
     ) -> None:
         self._options = make_options(
             host=host,
@@ -72,6 +73,7 @@ class Minibroker:
             config=config,
         )
         self._process = process
+        self._defects = _known(_defects, process)
         self._runner: Runner | None = None
         self._bootstrap_servers = ""
         # Says at once what the settings have wrong, not only when started.
@@ -159,7 +161,7 @@ class Minibroker:
             return ChildRunner(self._options)
         from minibroker.testing.in_thread import ThreadRunner
 
-        return ThreadRunner(self._options)
+        return ThreadRunner(self._options, self._defects)
 
     def _launched(self, launched: Future[str]) -> None:
         # On the runner's thread. A start that failed has nothing to stop; the next one begins anew.
@@ -174,6 +176,17 @@ class Minibroker:
         self._bootstrap_servers = ""
         atexit.unregister(self.stop)
         return runner
+
+
+def _known(defects: Sequence[str], process: bool) -> Sequence[str]:
+    """Names of `minibroker.defects`, which tests of tests switch on; they are of this process only."""
+    if defects:
+        from minibroker.defects import named
+
+        named(defects)
+        if process:
+            raise ValueError("a child process takes no defects")
+    return defects
 
 
 def _check(options: Options) -> None:
