@@ -40,7 +40,7 @@ STORAGE: Final = (
         "unknown-producer-refused",
         "a producer nothing is known of may begin at any sequence",
         _APPEND + "_check_sequence",
-        'if first != 0 and rules.unknown_producer_sequence == "unknown_producer_id":',
+        'if first != 0 and rules.unknown_producer_sequence != "accept":',
         "if first != 0:",
     ),
     Defect(
