@@ -76,33 +76,41 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ValueError("give a PATH or --bootstrap HOST:PORT, one of them")
     if arguments.follow and arguments.bootstrap is None:
         raise ValueError("--follow goes with --bootstrap")
-    if arguments.bootstrap is not None:
-        raise ValueError("--bootstrap is not there yet")
+    plan = plan_of(arguments)
     if arguments.show:
         from minibroker.audit.show import show
 
-        for line in show(arguments.path, arguments.show):
+        for line in show(plan, arguments.show):
             print(line)
         return 0
-    audit = audit_path(plan_of(arguments), arguments)
+    if arguments.follow:
+        from minibroker.audit.follow import follow
+
+        return follow(plan, arguments, print)
+    audit = audit_path(plan, arguments)
     _write(audit, arguments)
     return audit.exit_code
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    """The plan for a PATH. Raises NotReadable and ValueError."""
+    """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
     from minibroker.audit.files import Files, list_directory
     from minibroker.audit.plan import Plan
+    from minibroker.audit.topics import Topics
 
-    files = Files(arguments.path)
-    listed = list_directory(
-        files, topics=arguments.topic, partitions=arguments.partition, compacted=arguments.compacted
-    )
+    chosen = {"topics": arguments.topic, "partitions": arguments.partition, "compacted": arguments.compacted}
+    files: Files | Topics
+    if arguments.bootstrap is not None:
+        files = Topics(arguments.bootstrap)
+        listed = files.list(**chosen)
+    else:
+        files = Files(arguments.path)
+        listed = list_directory(files, **chosen)
     return Plan(
         files,
         tuple(listed.facts),
         tuple(listed.parts),
-        arguments.path,
+        files.uri,
         depth=arguments.depth,
         as_of_ms=as_of(arguments.as_of),
         max_timeout_ms=arguments.max_timeout_ms,
@@ -146,7 +154,7 @@ def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
     from minibroker.audit.engine import SparkAudit, audit_here, result
 
     bar = _Bar(not arguments.quiet and sys.stderr.isatty())
-    small = plan.bytes <= SMALL_BYTES and not arguments.master
+    small = (plan.bytes <= SMALL_BYTES or arguments.bootstrap is not None) and not arguments.master
     if arguments.engine == "here" or (arguments.engine == "auto" and small):
         started = time.monotonic()
         outcome = audit_here(plan, bar.show)

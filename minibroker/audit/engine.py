@@ -127,7 +127,7 @@ class SparkAudit:
     def _judge_content(self, read: Any, transactions: Any) -> Any:
         plan = self._plan
         found = self._context.emptyRDD()
-        logs = [part for part in plan.parts if part.path.endswith(".log")]
+        logs = [part for part in plan.parts if part.is_log]
         if plan.content:
             parts = [[part] for part in logs if not part.facts.log.topic.startswith("__")]
             rows = self._context.parallelize(parts, max(len(parts), 1)).flatMap(_ContentRows(plan))
@@ -382,19 +382,8 @@ class _Write:
         yield len(found)
 
 
-def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[Finding], int | None]:
-    """The same audit in this process, without Spark: for data that fits in its memory."""
-    from minibroker.audit import tables
-
-    figures = Statistics(logs=len(plan.facts))
-    rows: list[Any] = []
-    done = 0
-    for number, task in enumerate(bins(plan.parts)):
-        for part, read in read_parts(plan, number, task):
-            figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
-            rows += read.rows
-            done += part.size
-            progress(done, plan.bytes)
+def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[Finding], list[Transaction], int | None]:
+    """(findings, transactions, as of when) of all rows of the plan's logs."""
     states = [row for row in rows if isinstance(row, TxnState)]
     commits = [row for row in rows if isinstance(row, CommittedOffset)]
     grouped = group_rows(plan.facts, [row for row in rows if isinstance(row, _LOG_ROWS)])
@@ -415,6 +404,24 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
         max_timeout_ms=plan.max_timeout_ms,
     )
     found += judge_committed_offsets(commits, transactions, _ends(_end_of(verdict) for verdict in verdicts))
+    return found, transactions, as_of
+
+
+def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[Finding], int | None]:
+    """The same audit in this process, without Spark: for data that fits in its memory."""
+    from minibroker.audit import tables
+
+    figures = Statistics(logs=len(plan.facts))
+    rows: list[Any] = []
+    done = 0
+    for number, task in enumerate(bins(plan.parts)):
+        for part, read in read_parts(plan, number, task):
+            figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
+            rows += read.rows
+            done += part.size
+            progress(done, plan.bytes)
+    found, transactions, as_of = judge_rows(plan, rows)
+    commits = [row for row in rows if isinstance(row, CommittedOffset)]
     found += _content_here(plan, transactions, commits)
     for row in rows:
         if isinstance(row, Run):
@@ -434,7 +441,7 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
 
 def _content_here(plan: Plan, transactions: Sequence[Transaction], commits: Sequence[CommittedOffset]) -> list[Finding]:
     found: list[Finding] = []
-    logs = [part for part in plan.parts if part.path.endswith(".log")]
+    logs = [part for part in plan.parts if part.is_log]
     if plan.content:
         same: dict[Any, list[Any]] = defaultdict(list)
         for part in logs:

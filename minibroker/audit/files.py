@@ -17,6 +17,7 @@ from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, dec
 from minibroker_storage.indexes import OFFSET_ENTRY
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 
+TXN_INDEX_SUFFIX = ".txnindex"
 EVERYTHING = 1 << 62
 """As a cleaned offset: any batch may be missing."""
 SPLIT_BYTES = 256 << 20
@@ -38,6 +39,11 @@ class Part(NamedTuple):
     @property
     def size(self) -> int:
         return self.stop - self.start
+
+    @property
+    def is_log(self) -> bool:
+        """Batches, in contrast to the small files beside them."""
+        return not self.path.endswith((TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX))
 
 
 class Entry(NamedTuple):
@@ -226,7 +232,7 @@ class _Root:
                 parts += [
                     Part(facts, path, at, end, cuts) for at, end in zip([0, *splits], ends, strict=True) if end > at
                 ]
-            elif entry.name.endswith((".txnindex", SNAPSHOT_SUFFIX)):
+            elif entry.name.endswith((TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)):
                 parts.append(Part(facts, path, 0, entry.size))
         return facts, parts
 

@@ -12,6 +12,7 @@ from minibroker.audit.headers import Block, FileRows
 from minibroker.audit.reading import read_part
 from minibroker.audit.rows import Fault, Finding, LogFacts, Transaction
 from minibroker.audit.scan import RECORDS
+from minibroker.audit.topics import Topics
 from minibroker.audit.txn_rules import DEFAULT_TIMEOUT_MS, Coordinators, judge_transactions
 
 TABLES = ("batches", "runs", "transactions", "findings")
@@ -34,7 +35,7 @@ class Plan:
     """`as_of_ms`: when the data was alive; None takes the latest time that a broker wrote down. `out`: a directory for
     the tables (None: none are written); `batches`: whether the largest of them is wanted."""
 
-    files: Files
+    files: Files | Topics
     facts: tuple[LogFacts, ...]
     parts: tuple[Part, ...]
     source: str

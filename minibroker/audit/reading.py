@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from minibroker.audit.files import Files, Part
+from minibroker.audit.files import TXN_INDEX_SUFFIX, Files, Part
 from minibroker.audit.headers import Block, BlockSink, FileRows, HeaderScan, scan_bytes
 from minibroker.audit.rows import Fault, Log
 from minibroker.audit.scan import RECORDS, Row, index_rows, snapshot_rows
+from minibroker.audit.topics import Topics
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import BatchHeader, crc_ok, decode_records
 
@@ -41,7 +42,7 @@ class _Sink(BlockSink):
 
 
 def read_part(
-    files: Files,
+    files: Files | Topics,
     part: Part,
     *,
     depth: str = RECORDS,
@@ -49,7 +50,9 @@ def read_part(
 ) -> FileRows:
     """The rows of a part. `take` is given every block, its faults and the position in the file that its own positions
     count from."""
-    if part.path.endswith(".log"):
+    if isinstance(files, Topics):
+        return _fetched(files, part, depth, take)
+    if part.is_log:
         with files.view(part) as (data, origin):
             sink = _Sink(take, origin) if take is not None else None
             read = scan_bytes(
@@ -64,9 +67,23 @@ def read_part(
             )
         return read._replace(rows=[_moved(row, origin) for row in read.rows]) if origin else read
     content = files.read(part.path, part.start, part.stop)
-    rows_of = index_rows if part.path.endswith(".txnindex") else snapshot_rows
+    rows_of = index_rows if part.path.endswith(TXN_INDEX_SUFFIX) else snapshot_rows
     rows: list[Row] = list(rows_of(part.facts.log, part.path, content))
     return FileRows(rows, 0, 0, len(content))
+
+
+def _fetched(
+    topics: Topics, part: Part, depth: str, take: Callable[[Block, Sequence[Fault], int], None] | None
+) -> FileRows:
+    rows: list[Row] = []
+    batches = records = size = 0
+    for data, _ in topics.pieces(part):
+        read = scan_bytes(part.facts, part.path, data, depth=depth, sink=None if take is None else _Sink(take, 0))
+        rows += read.rows
+        batches += read.batches
+        records += read.records
+        size += read.bytes
+    return FileRows(rows, batches, records, size)
 
 
 def _moved(row: Row, origin: int) -> Row:
@@ -74,23 +91,35 @@ def _moved(row: Row, origin: int) -> Row:
     return row._replace(position=position + origin) if position >= 0 else row  # type: ignore[call-arg,unused-ignore]
 
 
-def read_records(files: Files, part: Part, *, chosen: Callable[[Any], Any] | None = None) -> Iterator[PlainRecord]:
+def read_records(
+    files: Files | Topics, part: Part, *, chosen: Callable[[Any], Any] | None = None
+) -> Iterator[PlainRecord]:
     """The records of a part of a log, control records left out. `chosen`: headers (an array of HEADER_TYPE) -> which
     batches to look into."""
-    log = part.facts.log
+    if isinstance(files, Topics):
+        for data, _ in files.pieces(part):
+            yield from _scanned(part, data, HeaderScan(data), chosen)
+        return
     with files.view(part) as (data, origin):
-        scan = HeaderScan(data, part.start - origin, part.stop - origin)
-        for block in scan.blocks():
-            wanted = range(len(block.positions)) if chosen is None else chosen(block.headers).nonzero()[0].tolist()
-            for index in wanted:
-                header = BatchHeader(*block.headers[index].tolist())
-                position = int(block.positions[index])
-                yield from _records(log, part.path, header, data[position : position + header.size])
-        if scan.reason:
-            yield PlainRecord(log, part.path, -1, -1, -1, -1, False, None, None, (), f"torn-batch: {scan.reason}")
+        yield from _scanned(part, data, HeaderScan(data, part.start - origin, part.stop - origin), chosen)
 
 
-def _records(log: Log, path: str, header: BatchHeader, data: memoryview) -> Iterator[PlainRecord]:
+def _scanned(
+    part: Part, data: memoryview, scan: HeaderScan, chosen: Callable[[Any], Any] | None
+) -> Iterator[PlainRecord]:
+    log = part.facts.log
+    for block in scan.blocks():
+        wanted = range(len(block.positions)) if chosen is None else chosen(block.headers).nonzero()[0].tolist()
+        for index in wanted:
+            header = BatchHeader(*block.headers[index].tolist())
+            position = int(block.positions[index])
+            yield from records_of(log, part.path, header, data[position : position + header.size])
+    if scan.reason:
+        yield PlainRecord(log, part.path, -1, -1, -1, -1, False, None, None, (), f"torn-batch: {scan.reason}")
+
+
+def records_of(log: Log, path: str, header: BatchHeader, data: memoryview) -> Iterator[PlainRecord]:
+    """The records of one batch; one row that says why where they cannot be read."""
     if header.is_control:
         return
     common = header.producer_id, header.producer_epoch, header.is_transactional
