@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from minibroker.audit.files import EVERYTHING, Directory, NotReadable, Part
@@ -56,7 +56,7 @@ class Fetched(NamedTuple):
 
 
 class TopicClient:
-    """Asks the brokers of one cluster. Can be pickled; connections are made anew."""
+    """Asks the brokers of one cluster. Can be pickled, and used after `close`: connections are made as needed."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -213,6 +213,18 @@ class Topics:
         since: dict[Log, int] | None = None,
     ) -> Directory:
         """What is there now; `since`: only from these offsets on. NotReadable when there is nothing of the kind."""
+        try:
+            return self._list(topics, partitions, compacted, since)
+        finally:
+            self.client.close()
+
+    def _list(
+        self,
+        topics: Collection[str],
+        partitions: Collection[int],
+        compacted: Collection[str],
+        since: dict[Log, int] | None,
+    ) -> Directory:
         client = self.client
         places = [place for place in client.partitions(topics) if not partitions or place[1] in partitions]
         if not places:
@@ -232,13 +244,14 @@ class Topics:
                 at = stop
         return Directory(facts, parts)
 
-    @contextmanager
-    def view(self, part: Part) -> Iterator[tuple[memoryview, int]]:
-        """All batches of the part at once, for what looks at a few."""
-        yield memoryview(b"".join(data for data, _ in self.pieces(part))), part.start
-
     def pieces(self, part: Part, isolation: int = READ_UNCOMMITTED) -> Iterator[tuple[memoryview, Fetched]]:
         """Batches that begin within the part's offsets, as they come in; the first one may begin before it."""
+        try:
+            yield from self._pieces(part, isolation)
+        finally:
+            self.client.close()
+
+    def _pieces(self, part: Part, isolation: int) -> Iterator[tuple[memoryview, Fetched]]:
         log = part.facts.log
         offset = part.start
         first = part.start == part.facts.start_offset
