@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.producer_rules import ProducerRules
 
+PRODUCE: Final = 0
 ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
@@ -33,7 +34,10 @@ class TimedOutCode:
 
 
 RECOVERABLE_TIMED_OUT_CODES: Final = (
-    # INVALID_PRODUCER_ID_MAPPING and UNKNOWN_PRODUCER_ID are what released clients abort and re-initialise on.
+    # INVALID_PRODUCER_ID_MAPPING and UNKNOWN_PRODUCER_ID are what released clients abort and re-initialise on. In
+    # Produce librdkafka, which speaks up to version 10, takes INVALID_PRODUCER_EPOCH as fatal; Java does not.
+    TimedOutCode(PRODUCE, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    TimedOutCode(PRODUCE, 11, None, ErrorCode.INVALID_PRODUCER_EPOCH),
     TimedOutCode(ADD_PARTITIONS_TO_TXN, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     TimedOutCode(ADD_OFFSETS_TO_TXN, 0, None, ErrorCode.UNKNOWN_PRODUCER_ID),
     TimedOutCode(END_TXN, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
@@ -54,6 +58,7 @@ TIMED_OUT_TABLES: Final[Mapping[str, tuple[TimedOutCode, ...]]] = MappingProxyTy
     {"none": (), "recoverable": RECOVERABLE_TIMED_OUT_CODES, "draft": DRAFT_TIMED_OUT_CODES}
 )
 _API_NAMES: Final = {
+    "Produce": PRODUCE,
     "AddPartitionsToTxn": ADD_PARTITIONS_TO_TXN,
     "AddOffsetsToTxn": ADD_OFFSETS_TO_TXN,
     "EndTxn": END_TXN,
@@ -308,6 +313,8 @@ def _parse_row(text: str) -> TimedOutCode:
             f"{text!r} is neither {', '.join(TIMED_OUT_TABLES)} nor API:VERSION[:commit|abort]=CODE with an API of"
             f" {', '.join(_API_NAMES)}"
         )
+    if row["api"] == "Produce" and int(row["code"]) not in ErrorCode.__members__.values():
+        raise ValueError(f"{text!r}: {row['code']} is none of Kafka's error codes")
     return TimedOutCode(_API_NAMES[row["api"]], int(row["since"]), row["ending"], int(row["code"]))  # type: ignore[arg-type]
 
 

@@ -21,8 +21,9 @@ from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.unknown_producer_check import refusal_of_unknown
+from minibroker.runtime.unknown_producer_check import has_timed_out, refusal_of_unknown
 from minibroker.runtime.waiting import with_timeout
+from minibroker.semantics import PRODUCE
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -174,6 +175,9 @@ async def _verify(
     implicit_add = ctx.api_version >= IMPLICIT_ADD_VERSION
     producers: set[int] = set()
     asked: list[_Entry] = []
+    # Only the coordinator knows whether a stale epoch is that of a transaction that has timed out.
+    stale: list[tuple[_Entry, ApiError]] = []
+    timed_out = broker.semantics.timed_out_code(PRODUCE, ctx.api_version)
     epoch = -1
     for entry in transactional:
         assert entry.records is not None
@@ -188,7 +192,10 @@ async def _verify(
                 producer_id, epoch, sequence, implicit_add, broker.clock.now_ms()
             )
         except ApiError as error:
-            _refuse(entry, error)
+            if error.code == ErrorCode.INVALID_PRODUCER_EPOCH and timed_out is not None:
+                stale.append((entry, error))
+            else:
+                _refuse(entry, error)
             continue
         if entry.guard is not None:
             asked.append(entry)
@@ -197,25 +204,32 @@ async def _verify(
         for entry in entries:
             entry.error, entry.partition = mixed, None
         return
-    if not asked:
-        return
     assert request.transactional_id is not None
-    codes = await broker.verifier.verify(
-        request.transactional_id,
-        producers.pop(),
-        epoch,
-        [(entry.topic, entry.index) for entry in asked],
-        api_version=ctx.api_version,
-    )
-    for entry in asked:
-        code = codes.get((entry.topic, entry.index), ErrorCode.NONE)
-        if code != ErrorCode.NONE:
-            entry.error = ApiError(
-                code,
-                f"the transaction coordinator refused {entry.topic}-{entry.index} for {request.transactional_id}:"
-                f" {code.name}",
-            )
+    producer_id = next(iter(producers))
+    if asked:
+        codes = await broker.verifier.verify(
+            request.transactional_id,
+            producer_id,
+            epoch,
+            [(entry.topic, entry.index) for entry in asked],
+            api_version=ctx.api_version,
+        )
+        for entry in asked:
+            code = codes.get((entry.topic, entry.index), ErrorCode.NONE)
+            if code == ErrorCode.NONE:
+                continue
+            subject = f"{entry.topic}-{entry.index} for {request.transactional_id}"
+            error = ApiError(code, f"the transaction coordinator refused {subject}: {code.name}")
+            if code == ErrorCode.INVALID_PRODUCER_EPOCH and timed_out is not None:
+                stale.append((entry, error))
+            else:
+                _refuse(entry, error)
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
+    if stale and timed_out is not None:
+        ended = await has_timed_out(broker, request.transactional_id, producer_id, epoch)
+        for entry, error in stale:
+            told = ApiError(ErrorCode(timed_out), f"the transaction has timed out: {error.message}")
+            _refuse(entry, told if ended else error)
 
 
 def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
 from minibroker.cluster.transport import call
+from minibroker.coordinators.transactions.states import COMPLETE_ABORT, PREPARE_ABORT
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     DescribeTransactionStateRequest,
     DescribeTransactionStateResponse,
 )
+
+_ABORTED = (PREPARE_ABORT.label, COMPLETE_ABORT.label)
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
@@ -28,15 +31,9 @@ async def refusal_of_unknown(
     INVALID_PRODUCER_EPOCH: another producer id or epoch holds the transactional id. INVALID_PRODUCER_ID_MAPPING: none
     does. NOT_ENOUGH_REPLICAS: the coordinator cannot tell now, and clients try again on it.
     """
-    node_id = broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
-    if node_id is None:
-        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{transactional_id} has no transaction coordinator now")
-    request = DescribeTransactionStateRequest(transactional_ids=[transactional_id])
-    try:
-        response = await call(broker.transport, node_id, request, 0, DescribeTransactionStateResponse)
-    except ApiError as error:
-        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction coordinator did not answer: {error}")
-    (known,) = response.transaction_states
+    known = await _described(broker, transactional_id)
+    if isinstance(known, ApiError):
+        return known
     if known.error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         return ApiError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the coordinator does not know transactional id {transactional_id}"
@@ -52,3 +49,30 @@ async def refusal_of_unknown(
         f"producer id {producer_id} epoch {producer_epoch} is not known here and does not hold {transactional_id}:"
         f" expected producer id {known.producer_id} epoch {known.epoch}",
     )
+
+
+async def has_timed_out(broker: Broker, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
+    """Whether the epoch's transaction was aborted by the coordinator, and nobody has claimed the next epoch yet."""
+    known = await _described(broker, transactional_id)
+    return (
+        not isinstance(known, ApiError)
+        and known.error == ErrorCode.NONE
+        and (known.producer_id, known.epoch) == (producer_id, producer_epoch + 1)
+        and known.state in _ABORTED
+    )
+
+
+async def _described(
+    broker: Broker, transactional_id: str
+) -> DescribeTransactionStateResponse.TransactionState | ApiError:
+    """The coordinator's answer, or a refusal on which clients try again."""
+    node_id = broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
+    if node_id is None:
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{transactional_id} has no transaction coordinator now")
+    request = DescribeTransactionStateRequest(transactional_ids=[transactional_id])
+    try:
+        response = await call(broker.transport, node_id, request, 0, DescribeTransactionStateResponse)
+    except ApiError as error:
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction coordinator did not answer: {error}")
+    (known,) = response.transaction_states
+    return known

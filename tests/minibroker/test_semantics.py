@@ -74,7 +74,7 @@ def test_a_table_of_timed_out_codes() -> None:
     assert mixture.timed_out_code(24, 3) is None
 
 
-@pytest.mark.parametrize("text", ["Produce:0=49", "EndTxn=49", "EndTxn:1:never=49", "EndTxn:x=1", "sometimes"])
+@pytest.mark.parametrize("text", ["Fetch:0=49", "EndTxn=49", "EndTxn:1:never=49", "EndTxn:x=1", "sometimes"])
 def test_a_table_that_is_none(text: str) -> None:
     with pytest.raises(ConfigError, match=r"minibroker\.semantics\.timed_out_codes: .* is neither none, recoverable"):
         _service(timed_out_codes=text)
@@ -122,3 +122,9 @@ async def test_the_layout_is_fixed_with_the_directory(tmp_path: Path) -> None:
     again = service("kip-360")
     await again.start()
     await again.stop()
+
+
+def test_produce_can_only_answer_with_codes_of_kafka() -> None:
+    with pytest.raises(ConfigError, match="999 is none of Kafka's error codes"):
+        _service("kip", timed_out_codes="Produce:0=999")
+    assert _service("kip", timed_out_codes="EndTxn:0=999").semantics.timed_out_code(26, 0) == 999
