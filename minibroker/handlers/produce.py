@@ -219,17 +219,17 @@ async def _verify(
             if code == ErrorCode.NONE:
                 continue
             subject = f"{entry.topic}-{entry.index} for {request.transactional_id}"
-            error = ApiError(code, f"the transaction coordinator refused {subject}: {code.name}")
+            refusal = ApiError(code, f"the transaction coordinator refused {subject}: {code.name}")
             if code == ErrorCode.INVALID_PRODUCER_EPOCH and timed_out is not None:
-                stale.append((entry, error))
+                stale.append((entry, refusal))
             else:
-                _refuse(entry, error)
+                _refuse(entry, refusal)
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
     if stale and timed_out is not None:
         ended = await has_timed_out(broker, request.transactional_id, producer_id, epoch)
-        for entry, error in stale:
-            told = ApiError(ErrorCode(timed_out), f"the transaction has timed out: {error.message}")
-            _refuse(entry, told if ended else error)
+        for entry, refusal in stale:
+            told = ApiError(ErrorCode(timed_out), f"the transaction has timed out: {refusal.message}")
+            _refuse(entry, told if ended else refusal)
 
 
 def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:

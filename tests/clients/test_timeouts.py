@@ -179,7 +179,7 @@ def test_confluent_is_fenced_by_a_later_instance() -> None:
             assert committed(broker) == INPUT[:2]
 
 
-# -- confluent-kafka and producers that the broker forgot ----------------------------------------------------------------
+# -- confluent-kafka and producers that the broker forgot --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cause", ["expiration", "retention", "delete-records", "lost-tail"])
