@@ -255,3 +255,17 @@ def _append_unreplicated(brokers: ManyBrokers, value: bytes, **fields: int) -> N
     brokers.send(1, brokers.produce_request("t", batch, acks=1), 9)
     assert brokers.partition(1, "t").log_end_offset == before + 1
     assert brokers.partition(2, "t").log_end_offset == before
+
+
+def test_a_leader_deposed_before_its_first_append_follows_again(brokers: ManyBrokers) -> None:
+    """Its epoch at the end of its log is known to nobody else, and must not keep it from finding common ground."""
+    brokers.create("t", [[1, 2]])
+    brokers.produce("t", b"a")
+    brokers.settle(600)
+    brokers.cluster.move_leader("t", 0, 2)
+    brokers.cluster.move_leader("t", 0, 1)
+    brokers.cluster.move_leader("t", 0, 2)
+    brokers.cluster.move_leader("t", 0, 1)
+    assert brokers.partition(2, "t").latest_epoch == 3
+    assert brokers.produce("t", b"b").error_code == 0
+    assert brokers.log_bytes(2, "t") == brokers.log_bytes(1, "t")
