@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
 HANGING_SECONDS = 120  # a test that takes longer shows where it is
+MAX_SECOND_TRIES = 10  # with more failures than this something is broken, not moody
 PACKAGES = ("minibroker", "minibroker_protocol", "minibroker_storage")
 
 
@@ -202,38 +203,80 @@ def tier(marker: str) -> Callable[[Workplace], None]:
 
 
 def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool = False) -> None:
-    """Run pytest with a file of results, and count them; a tier that skipped every test is skipped itself."""
-    results = place.directory / f"results-{time.monotonic_ns()}.xml"
+    """Run pytest with a file of results, and count them; a tier that skipped every test is skipped itself.
+
+    What failed is run once more: a test that passes then is counted as passed and named in the last lines, so that a
+    test which depends on the machine's mood shows without turning everything red.
+    """
+    options = f"-o faulthandler_timeout={HANGING_SECONDS}"
+    first = place.directory / f"results-{time.monotonic_ns()}.xml"
     try:
-        run(f"--junitxml={results} -o faulthandler_timeout={HANGING_SECONDS}")
-    finally:
-        cases = list(ElementTree.parse(results).iter("testcase")) if results.exists() else []
-        place.counts = count(cases)
-    reasons = [skip.get("message", "") for case in cases for skip in case.iter("skipped")]
-    if may_skip and reasons and len(reasons) == len(cases):
+        run(f"--junitxml={first} {options}")
+    except Failed:
+        failed = failures(cases_of(first))
+        if not failed or len(failed) > MAX_SECOND_TRIES or time.monotonic() > place.deadline:
+            place.counts = count(cases_of(first))
+            raise
+        second = place.directory / f"results-{time.monotonic_ns()}.xml"
+        place.counts = count(cases_of(first))
+        run(f"--last-failed --junitxml={second} {options}")
+        place.counts.passed += len(failed)
+        place.counts.failed -= len(failed)
+        place.notes += [f"passed on the second try only: {name}" for name in failed]
+    else:
+        place.counts = count(cases_of(first))
+    reasons = [skip.get("message", "") for case in cases_of(first) for skip in case.iter("skipped")]
+    if may_skip and reasons and len(reasons) == len(cases_of(first)):
         raise Skipped(reasons[0])
     place.notes += sorted({f"{reasons.count(reason)} tests skipped: {reason}" for reason in reasons})
 
 
+def cases_of(results: Path) -> list[ElementTree.Element]:
+    return list(ElementTree.parse(results).iter("testcase")) if results.exists() else []
+
+
+def failures(cases: list[ElementTree.Element]) -> list[str]:
+    """Names of the tests that failed."""
+    return [
+        f"{case.get('classname')}.{case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+
+
 def count(cases: list[ElementTree.Element]) -> Counts:
-    failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
+    failed = len(failures(cases))
     skipped = sum(case.find("skipped") is not None for case in cases)
     return Counts(len(cases) - failed - skipped, failed, skipped)
 
 
+def spark(place: Workplace) -> None:
+    """The tests that start Spark, after installing it."""
+    python = scripts(place.clone / ".venv") / "python"
+    try:
+        place.run(
+            python, "-m", "pip", "install", "-q", "-e", f"{place.clone}[test,spark]", HOME=os.environ.get("HOME", "")
+        )
+    except Failed as wrong:
+        raise Skipped(f"the extra `spark` could not be installed: {wrong}") from None
+    tier("spark")(place)
+
+
 # Name, budget in seconds, what runs. Together the budgets stay under an hour.
 PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
-    ("readme-demo", 240, readme_demo),
-    ("readme-tests", 720, readme_tests),
-    ("style", 60, check("ruff", "check", ".")),
-    ("types", 180, check("mypy")),
+    ("readme-demo", 180, readme_demo),
+    ("readme-tests", 600, readme_tests),
+    ("style", 30, check("ruff", "check", ".")),
+    ("format", 30, check("ruff", "format", "--check", ".")),
+    ("types", 150, check("mypy")),
     ("imports", 60, check("lint-imports")),
-    ("wheel", 300, wheel),
-    *((f"python{version}", 180, other_python(version)) for version in OTHER_PYTHONS),
-    ("clients", 300, tier("clients")),
-    ("jvm", 600, tier("jvm")),
-    ("go", 360, tier("go")),
-    ("node", 180, tier("node")),
+    ("wheel", 180, wheel),
+    *((f"python{version}", 120, other_python(version)) for version in OTHER_PYTHONS),
+    ("clients", 420, tier("clients")),
+    ("jvm", 660, tier("jvm")),
+    ("go", 180, tier("go")),
+    ("node", 150, tier("node")),
+    ("spark", 420, spark),
 ]
 
 

@@ -24,7 +24,9 @@ COMMANDS = {
     "conformance": Command("minibroker.conformance.cli", "check any broker against recorded answers of Apache Kafka"),
     "dump": Command("minibroker.inspection.dump", "print the files of a data directory"),
     "check": Command("minibroker.inspection.check", "verify a data directory, also a real Kafka's, and change nothing"),
-    "audit": Command("minibroker.audit.command", "look for broken exactly-once promises in data directories and topics"),
+    "audit": Command(
+        "minibroker.audit.command", "look for broken exactly-once promises in data directories and topics"
+    ),
 }
 
 

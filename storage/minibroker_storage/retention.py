@@ -70,9 +70,7 @@ def expired_segments(log: LogState, now_ms: int) -> list[Segment]:
     return gone
 
 
-def _oldest(
-    log: LogState, segments: list[Segment], lets_go: Callable[[Segment, int | None], bool]
-) -> list[Segment]:
+def _oldest(log: LogState, segments: list[Segment], lets_go: Callable[[Segment, int | None], bool]) -> list[Segment]:
     """The segments from the start on for which ``lets_go(segment, base offset of the next)`` holds without a break."""
     found: list[Segment] = []
     for i, segment in enumerate(segments):

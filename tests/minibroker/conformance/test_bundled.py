@@ -16,7 +16,6 @@ SHORT_EXPIRY = {
 }
 
 
-@pytest.mark.slow
 def test_minibroker_answers_as_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     configs = [argument for key, value in SHORT_EXPIRY.items() for argument in ("-c", f"{key}={value}")]
     with running_broker(tmp_path / "broker.log", "--ephemeral", *configs) as bootstrap:
