@@ -19,7 +19,7 @@ from minibroker.controller.features import TRANSACTION_VERSION, default_features
 from minibroker.controller.journal import MetadataJournal
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
-from minibroker.handlers.dispatch import Dispatcher
+from minibroker.handlers.dispatch import Dispatcher, Tap
 from minibroker.handlers.table import make_dispatcher
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import BrokerClock, Timers
@@ -81,6 +81,7 @@ class Cluster(Operations):
         self.network: Network = network or InProcessNetwork(timers)
         self.brokers: dict[int, Broker] = {}
         self.hooks: BrokerHooks | None = None
+        self._tap: Tap | None = None
         self._nodes = {node.node_id: node for node in nodes}
         self._make_node = make_node
         self._journal_disk = journal_disk
@@ -182,6 +183,7 @@ class Cluster(Operations):
         )
         self.brokers[node.node_id] = broker
         dispatcher = make_dispatcher(broker)
+        dispatcher.tap = self._tap
         self._dispatchers[node.node_id] = dispatcher
         self.network.attach(node.node_id, dispatcher.handle)
         return broker
@@ -189,6 +191,12 @@ class Cluster(Operations):
     def dispatcher(self, node_id: int) -> Dispatcher:
         """What serves the connections of broker `node_id`."""
         return self._dispatchers[node_id]
+
+    def set_tap(self, tap: Tap | None) -> None:
+        """Have every request of a client, to any broker of now or later, go through `tap`."""
+        self._tap = tap
+        for dispatcher in self._dispatchers.values():
+            dispatcher.tap = tap
 
     @property
     def nodes(self) -> tuple[Node, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from minibroker.cluster.log_cleaner import LogCleaner
 from minibroker.logs import get_logger
-from minibroker.runtime.clock import TimerHandle
+from minibroker.runtime.clock import BrokerClock, TimerHandle, Timers
 from minibroker_protocol.errors import ApiError
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ log = get_logger(__name__)
 
 
 class LogMaintenance:
-    """Sweeps of one broker, on the broker clock."""
+    """Sweeps of one broker: what decides about records on the broker clock, checkpoints on real time, because a clock
+    that is moved makes no crash more likely."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -25,13 +26,18 @@ class LogMaintenance:
         self.cleaner = LogCleaner(broker)
 
     def start(self) -> None:
-        settings = self._broker.settings
+        settings, timers = self._broker.settings, self._broker.timers
         self._repeat("retention", settings.int("log.retention.check.interval.ms"), self.apply_retention)
         self._repeat("producers", settings.int("producer.id.expiration.check.interval.ms"), self.expire_producers)
         self._repeat("compaction", settings.int("log.cleaner.backoff.ms"), self.cleaner.clean)
-        self._repeat("checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints)
         self._repeat(
-            "watermarks", settings.int("replica.high.watermark.checkpoint.interval.ms"), self.write_high_watermarks
+            "checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints, timers
+        )
+        self._repeat(
+            "watermarks",
+            settings.int("replica.high.watermark.checkpoint.interval.ms"),
+            self.write_high_watermarks,
+            timers,
         )
 
     def stop(self) -> None:
@@ -40,16 +46,20 @@ class LogMaintenance:
             timer.cancel()
         self._timers.clear()
 
-    def _repeat(self, name: str, interval_ms: int, sweep: Callable[[], None]) -> None:
+    def _repeat(
+        self, name: str, interval_ms: int, sweep: Callable[[], None], timers: Timers | BrokerClock | None = None
+    ) -> None:
+        timers = timers or self._broker.clock
+
         def run() -> None:
             # Armed first: a sweep that fails must not be the last one.
-            self._timers[name] = self._broker.clock.call_later(interval_ms, run)
+            self._timers[name] = timers.call_later(interval_ms, run)
             try:
                 sweep()
             except Exception:
                 log.exception("%s sweep failed", name)
 
-        self._timers[name] = self._broker.clock.call_later(interval_ms, run)
+        self._timers[name] = timers.call_later(interval_ms, run)
 
     def apply_retention(self) -> None:
         """Delete old segments of every log that was ever written, opening those that are closed."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.runtime.deferred import Deferred
-from minibroker_protocol.dsl import Request, Response, registry
+from minibroker_protocol.dsl import Buffer, Request, Response, registry
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -18,9 +18,24 @@ if TYPE_CHECKING:
 _KNOWN_CODES = frozenset(map(int, ErrorCode))
 
 
+class Link(Protocol):
+    """The connection itself, for what goes past the usual one answer a request."""
+
+    def push(self, buffers: list[Buffer]) -> None:
+        """Write now, whatever is being served."""
+        ...
+
+    def reset(self) -> None:
+        """Cut the connection; the client sees a reset instead of an orderly end."""
+        ...
+
+
 @dataclass(slots=True)
 class ConnectionInfo:
-    """Who is at the other end of a connection, and which of our addresses it reached."""
+    """Who is at the other end of a connection, and which of our addresses it reached.
+
+    link: None when there is no socket behind it.
+    """
 
     client_host: str = ""
     client_port: int = 0
@@ -30,6 +45,7 @@ class ConnectionInfo:
     principal: str = "User:ANONYMOUS"
     software_name: str = "unknown"
     software_version: str = "unknown"
+    link: Link | None = None
 
 
 @dataclass(slots=True)

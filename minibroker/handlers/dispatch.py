@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
 from minibroker.runtime.deferred import Deferred, resolved, spawn
@@ -28,8 +28,71 @@ class CloseConnection(Exception):
 Answered = list[Buffer] | None
 
 
+class Exchange:
+    """One decoded request of a client whose answer somebody wants to look at or to change."""
+
+    __slots__ = ("_dispatcher", "_frame", "_position", "api", "context", "correlation_id", "request", "version")
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        frame: Buffer,
+        position: int,
+        api: Api,
+        correlation_id: int,
+        context: RequestContext,
+        request: Request,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._frame = frame
+        self._position = position
+        self.api = api
+        self.version = context.api_version
+        self.correlation_id = correlation_id
+        self.context = context
+        self.request = request
+
+    @property
+    def size(self) -> int:
+        """Bytes of the request, without their count."""
+        return len(self._frame)
+
+    @property
+    def frame(self) -> Buffer:
+        """The request's bytes; a handler may change those of record batches."""
+        return self._frame
+
+    def copy(self) -> Exchange:
+        """The same request once more. To be made before `apply`, which may write into the frame."""
+        frame = bytearray(self._frame)
+        request = self.api.request.decode(frame, self.version, self._position)
+        return Exchange(self._dispatcher, frame, self._position, self.api, self.correlation_id, self.context, request)
+
+    def apply(self) -> Deferred[Any]:
+        """Have the handler serve it: the response, None when there is none (Produce with acks=0).
+
+        Raises, or fails with, CloseConnection.
+        """
+        answer = self.api.handler(self.context, self.request)
+        if answer is None or isinstance(answer, Response):
+            return resolved(answer)
+        return answer if isinstance(answer, Deferred) else spawn(answer)
+
+    def encode(self, response: Response | None) -> Answered:
+        """The buffers of a response to this request."""
+        if response is None:
+            return None
+        return self._dispatcher.encode(self.api, self.version, self.correlation_id, response)
+
+
+class Tap(Protocol):
+    """Stands between the decoded request and its handler."""
+
+    def serve(self, exchange: Exchange) -> Answered | Deferred[Answered]: ...
+
+
 class Dispatcher:
-    """Serves frames for one broker from the handler table."""
+    """Serves frames for one broker from the handler table. tap: None, or what every request goes through first."""
 
     def __init__(
         self,
@@ -44,6 +107,7 @@ class Dispatcher:
         self._between_brokers = between_brokers or apis
         self._unsupported_api_versions = unsupported_api_versions
         self._unstable = broker.settings.bool("unstable.api.versions.enable")
+        self.tap: Tap | None = None
 
     def dispatch(self, frame: Buffer, connection: ConnectionInfo) -> Answered | Deferred[Answered]:
         """Buffers of the whole response frame, size prefix included; None when the request has no response.
@@ -60,16 +124,18 @@ class Dispatcher:
             raise CloseConnection(f"API key {api_key} is not served")
         if not self._serves(api, version):
             if api_key == API_VERSIONS_KEY:
-                return self._encode(api, 0, correlation_id, self._unsupported_api_versions())
+                return self.encode(api, 0, correlation_id, self._unsupported_api_versions())
             raise CloseConnection(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
         try:
             request = api.request.decode(frame, version, position)
         except Malformed as error:
             raise CloseConnection(str(error)) from None
         context = RequestContext(self._broker, api_key, version, client_id, connection)
+        if self.tap is not None:
+            return self.tap.serve(Exchange(self, frame, position, api, correlation_id, context, request))
         answer = api.handler(context, request)
         if isinstance(answer, Response):
-            return self._encode(api, version, correlation_id, answer)
+            return self.encode(api, version, correlation_id, answer)
         if answer is None:
             return None
         pending: Deferred[Any] = answer if isinstance(answer, Deferred) else spawn(answer)
@@ -93,10 +159,11 @@ class Dispatcher:
 
     def _finish(self, api: Api, version: int, correlation_id: int, pending: Deferred[Any]) -> Answered:
         response = pending.result()
-        return None if response is None else self._encode(api, version, correlation_id, response)
+        return None if response is None else self.encode(api, version, correlation_id, response)
 
     @staticmethod
-    def _encode(api: Api, version: int, correlation_id: int, response: Response) -> Answered:
+    def encode(api: Api, version: int, correlation_id: int, response: Response) -> Answered:
+        """A response frame, size prefix included."""
         buffers = response.encode_buffers(version, encode_response_header(api.key, version, correlation_id))
         if len(buffers) == 1:
             only = buffers[0]

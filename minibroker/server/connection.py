@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.logs import get_logger
@@ -111,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
-        self.info = ConnectionInfo(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]))
+        self.info = ConnectionInfo(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]), link=self)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         if not self._edge.opened(self):
             self._blocked |= CLOSED
@@ -169,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._blocked & PARKED:  # else the handler still holds the frame
             self._release_memory()
         self._transport = None
+        self.info.link = None
 
     # -- frames --------------------------------------------------------------------------------------------------------
 
@@ -362,6 +363,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def push(self, buffers: list[Buffer]) -> None:
+        """Write bytes that are no answer to the request being served (`Link`)."""
+        self._respond(buffers)
+        self._flush()
+
+    def reset(self) -> None:
+        """Close so that the client sees a reset instead of an end (`Link`)."""
+        if self._transport is not None:
+            send_reset_on_close(self._transport.get_extra_info("socket"))
+        self.abort()
+
     def abort(self, reason: str = "") -> None:
         """Close now, and say why when there is something to say."""
         if reason:
@@ -393,6 +405,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def __str__(self) -> str:
         return f"{self.info.client_host}:{self.info.client_port}"
+
+
+def send_reset_on_close(connected: Any) -> None:
+    """Throw away what is unsent and end with RST (SO_LINGER with a time of zero)."""
+    import os
+    import socket
+
+    linger = Struct("hh" if os.name == "nt" else "ii").pack(1, 0)
+    if hasattr(connected, "setsockopt"):
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        return
+    # uvloop shows only the descriptor; a duplicate of it is the same socket.
+    with socket.socket(fileno=os.dup(connected.fileno())) as twin:
+        twin.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
 
 def _join_small(buffers: list[Buffer]) -> list[Buffer]:

@@ -27,6 +27,7 @@ from minibroker.settings import Settings
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.node import Node
+    from minibroker.control.commands import Commands
     from minibroker.semantics import Semantics
 
 log = get_logger(__name__)
@@ -59,6 +60,18 @@ class Service:
         self._timers: LoopTimers | None = None
         self._exhaustion: Exhaustion | None = None
         self._watchdog: LoopWatchdog | None = None
+        self._commands: Commands | None = None
+
+    @property
+    def commands(self) -> Commands:
+        """Faults, clock, state and exchanges of the running cluster. RuntimeError when it does not run."""
+        if self._commands is None:
+            from minibroker.control.commands import Commands
+
+            if self.cluster is None or self._timers is None:
+                raise RuntimeError("the broker is not running")
+            self._commands = Commands(self.cluster, self._timers)
+        return self._commands
 
     async def start(self) -> None:
         """Bind every port, take up the data, serve. Raises StartError or ConfigError and leaves nothing behind."""
@@ -179,6 +192,9 @@ class Service:
             self._watchdog.stop()
         if self._exhaustion is not None:
             self._exhaustion.close()
+        if self._commands is not None:
+            self._commands.close()
+            self._commands = None
         if self._edge is not None:
             await self._edge.stop_accepting()
             await self._edge.drain(self.settings.int("minibroker.shutdown.timeout.ms") / 1000)

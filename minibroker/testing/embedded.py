@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
 
 if TYPE_CHECKING:
+    from minibroker.control.client import Caller, Clock, Control, Faults, State
     from minibroker.refusals import Refusal
     from minibroker.testing.running_cluster import RunningCluster
 
@@ -28,6 +29,10 @@ class Runner(Protocol):
         ...
 
     def join(self) -> None: ...
+
+    def caller(self) -> Caller:
+        """How the running broker is asked to do something."""
+        ...
 
 
 class Minibroker:
@@ -76,6 +81,7 @@ class Minibroker:
         self._defects = _known(_defects, process)
         self._runner: Runner | None = None
         self._bootstrap_servers = ""
+        self._control: Control | None = None
         # Says at once what the settings have wrong, not only when started.
         _check(self._options)
 
@@ -101,6 +107,33 @@ class Minibroker:
     def refusals(self) -> list[Refusal]:
         """The last refused requests of all brokers, oldest first, each with its reason; raises as `cluster`."""
         return self.cluster.refusals()
+
+    @property
+    def control(self) -> Control:
+        """Faults, clock, state and exchanges. RuntimeError when the broker does not run."""
+        runner = self._runner
+        if not self._bootstrap_servers or runner is None:
+            raise RuntimeError("the broker is not running: use it in a with block, or call start()")
+        if self._control is None:
+            from minibroker.control.client import Control
+
+            self._control = Control(runner.caller())
+        return self._control
+
+    @property
+    def faults(self) -> Faults:
+        """Rules that make the broker answer late, wrongly, twice or not at all."""
+        return self.control.faults
+
+    @property
+    def clock(self) -> Clock:
+        """The broker clock, to freeze and to advance."""
+        return self.control.clock
+
+    @property
+    def state(self) -> State:
+        """Operations on what the broker knows: producer state, logs, epochs, markers, brokers."""
+        return self.control.state
 
     # -- from ordinary code --------------------------------------------------------------------------------------------
 
@@ -174,6 +207,7 @@ class Minibroker:
     def _release(self) -> Runner | None:
         runner, self._runner = self._runner, None
         self._bootstrap_servers = ""
+        self._control = None
         atexit.unregister(self.stop)
         return runner
 

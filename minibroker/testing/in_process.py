@@ -8,11 +8,14 @@ import sys
 import threading
 from collections import deque
 from concurrent.futures import Future
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from minibroker.logs import get_logger
 from minibroker.server.options import Options
 from minibroker.server.service import StartError
+
+if TYPE_CHECKING:
+    from minibroker.control.client import Caller
 
 log = get_logger("minibroker.process")
 
@@ -49,6 +52,9 @@ class ChildRunner:
             helper.join()
         if self._pump.is_alive():
             self._pump.join()
+
+    def caller(self) -> Caller:
+        raise RuntimeError("faults, clock and state can be reached only while the broker runs in this process")
 
     @property
     def pid(self) -> int | None:

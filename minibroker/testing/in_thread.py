@@ -7,11 +7,15 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 from minibroker.logs import get_logger
 from minibroker.runtime.asyncio_runtime import new_event_loop
 from minibroker.server.options import Options
 from minibroker.server.service import Service
+
+if TYPE_CHECKING:
+    from minibroker.control.client import Caller
 
 log = get_logger(__name__)
 
@@ -42,6 +46,11 @@ class ThreadRunner:
 
     def join(self) -> None:
         self._thread.join()
+
+    def caller(self) -> Caller:
+        from minibroker.testing.running_cluster import LocalCaller
+
+        return LocalCaller(self.loop, self.service)
 
     def _run(self) -> None:
         error: BaseException | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,9 @@ class RunningCluster:
     end within `timeout` seconds (it goes on by itself).
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, service: Service, *, timeout: float = DEFAULT_TIMEOUT) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, service: Service, *, timeout: float | None = DEFAULT_TIMEOUT
+    ) -> None:
         self._loop = loop
         self._service = service
         self._timeout = timeout
@@ -145,3 +147,16 @@ class RunningCluster:
     def elect(self, topic: str, partition: int, *, unclean: bool = False) -> None:
         """Elect the preferred leader, or with `unclean` any live replica of a partition without leader."""
         self.run(lambda cluster: cluster.elect(topic, partition, unclean=unclean))
+
+
+class LocalCaller:
+    """Commands of a broker in this process; may be used from any thread but the broker's own."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, service: Service) -> None:
+        # Without an end of its own: a command that waits has one.
+        self._running = RunningCluster(loop, service, timeout=None)
+        self._service = service
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """The result of one command. Raises FaultError, ApiError, RuntimeError when the broker does not run."""
+        return self._running.run(lambda _: self._service.commands.call(name, arguments))

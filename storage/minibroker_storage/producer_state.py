@@ -244,6 +244,24 @@ class ProducerStateManager:
             del self._producers[producer_id]
         return idle
 
+    def forget(self, producer_id: int | None = None) -> list[int]:
+        """Lose what is known of one producer id, or of all, open transactions included; the ids that were known."""
+        gone = [p for p in self._producers if producer_id is None or p == producer_id]
+        for known in gone:
+            first = self._producers.pop(known).current_txn_first_offset
+            self._open.pop(first, None)
+        return gone
+
+    def renumber(self, producer_id: int, last_sequence: int) -> None:
+        """Have the next batch of a producer that is known begin after `last_sequence`. KeyError when it is not known
+        or nothing of it is remembered."""
+        entry = self._producers[producer_id]
+        if not entry.batches:
+            raise KeyError(producer_id)
+        last = entry.batches.pop()
+        entry.batches.clear()
+        entry.batches.append(BatchMetadata(last_sequence, last.last_offset, last.offset_delta, last.timestamp))
+
     def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
         if entry.current_txn_first_offset != NO_OFFSET:
             return False

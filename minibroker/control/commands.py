@@ -1,0 +1,202 @@
+"""What can be asked of a running cluster: faults, clock, state, exchanges. One table for every way to ask.
+
+A command takes and gives what JSON can hold. All run on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from minibroker.faults.engine import FaultEngine, SetRule
+from minibroker.faults.errors import FaultError
+from minibroker.faults.operations import OPERATIONS, check_call, run_operation
+from minibroker.faults.rules import rule_from, rule_to
+from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.trace.recorder import Recorder
+from minibroker.trace.tap import ExchangeTap
+
+if TYPE_CHECKING:
+    from minibroker.cluster.cluster import Cluster
+    from minibroker.runtime.clock import Timers
+
+Command = Callable[..., Any]
+
+_MAX_WAIT_MS = 3_600_000
+_MAX_KEPT = 10_000
+
+
+class Commands:
+    """The commands of one cluster; costs its requests nothing until a rule is set or exchanges are recorded."""
+
+    def __init__(self, cluster: Cluster, timers: Timers) -> None:
+        self._cluster = cluster
+        self.engine = FaultEngine(cluster, timers, self._changed)
+        self.tap = ExchangeTap(
+            self.engine, wall_ms=lambda: time.time_ns() // 1_000_000, monotonic_ms=lambda: time.perf_counter() * 1000
+        )
+        self.table: dict[str, Command] = {
+            "fault.add": self._add,
+            "fault.list": self._list,
+            "fault.get": self._get,
+            "fault.wait": self._wait,
+            "fault.release": self._release,
+            "fault.remove": self._remove,
+            "fault.clear": self._clear,
+            "clock.get": self._clock,
+            "clock.freeze": self._freeze,
+            "clock.unfreeze": self._unfreeze,
+            "clock.advance": self._advance,
+            "clock.sweep": self._sweep,
+            "trace.record": self._record,
+            "trace.last": self._last,
+            "refusal.last": self._refusals,
+            "cluster.describe": self._describe,
+        }
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """The result of a command, or a Deferred of it. Raises FaultError, ApiError."""
+        if name.startswith("state.") and name[6:] in OPERATIONS:
+            return spawn(run_operation(self._cluster, name[6:], arguments))
+        command = self.table.get(name)
+        if command is None:
+            raise FaultError(f"there is no command {name!r}")
+        if command != self._add:
+            check_call(command, arguments)
+        return command(**arguments)
+
+    def close(self) -> None:
+        """Take every rule away, so that no request is held any longer."""
+        self.engine.clear()
+
+    def set_recorder(self, recorder: Recorder | None) -> None:
+        """Record every exchange from now on, or none."""
+        self.tap.recorder = recorder
+        self._changed()
+
+    def _changed(self) -> None:
+        self._cluster.set_tap(self.tap if self.engine.busy or self.tap.recorder is not None else None)
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    def _add(self, **rule: Any) -> dict[str, Any]:
+        """Set a rule."""
+        return _rule(self.engine.add(rule_from(rule)))
+
+    def _list(self) -> list[dict[str, Any]]:
+        """The rules that are set."""
+        return [_rule(rule) for rule in self.engine.rules.values()]
+
+    def _get(self, *, id: int) -> dict[str, Any]:
+        """One rule, and what became of it."""
+        return _rule(self.engine.get(id))
+
+    def _wait(self, *, id: int, times: int = 1, timeout_ms: int = 10_000) -> Deferred[dict[str, Any]]:
+        """One rule, once it has acted `times` times or the time, of the real clock, is up."""
+        rule = self.engine.get(id)
+
+        async def waited() -> dict[str, Any]:
+            await self.engine.wait(id, times, min(timeout_ms, _MAX_WAIT_MS))
+            return _rule(rule)
+
+        return spawn(waited())
+
+    def _release(self, *, id: int, count: int | None = None) -> dict[str, Any]:
+        """Let requests that a rule holds go on, the oldest first."""
+        rule = self.engine.get(id)
+        released = rule.release(count)
+        return {**_rule(rule), "released": released}
+
+    def _remove(self, *, id: int) -> dict[str, Any]:
+        """Take a rule away; connections whose requests it holds are closed."""
+        return _rule(self.engine.remove(id))
+
+    def _clear(self) -> list[dict[str, Any]]:
+        """Take all rules away; what became of them."""
+        rules = [_rule(rule) for rule in self.engine.rules.values()]
+        self.engine.clear()
+        return rules
+
+    # -- clock -------------------------------------------------------------------------------------------------------
+
+    def _clock(self) -> dict[str, Any]:
+        """The broker clock."""
+        clock = self._cluster.clock
+        return {"now_ms": clock.now_ms(), "frozen": clock.frozen}
+
+    def _freeze(self) -> dict[str, Any]:
+        """Stop the broker clock."""
+        self._cluster.clock.freeze()
+        return self._clock()
+
+    def _unfreeze(self) -> dict[str, Any]:
+        """Let the broker clock run on from where it stands."""
+        self._cluster.clock.unfreeze()
+        return self._clock()
+
+    def _advance(self, *, ms: int) -> dict[str, Any]:
+        """Move the broker clock forward; every timeout and sweep that falls due runs before this returns."""
+        if ms < 0:
+            raise FaultError("the broker clock never goes back")
+        self._cluster.clock.advance(ms)
+        return self._clock()
+
+    def _sweep(self) -> dict[str, Any]:
+        """Run every periodic sweep now: transaction timeouts, expirations, retention, compaction."""
+        for broker in list(self._cluster.brokers.values()):
+            broker.transactions.abort_timed_out()
+            broker.transactions.forget_expired()
+            broker.maintenance.expire_producers()
+            broker.maintenance.apply_retention()
+            broker.maintenance.cleaner.clean()
+        return self._clock()
+
+    # -- exchanges and the cluster -----------------------------------------------------------------------------------
+
+    def _record(self, *, kept: int = 100) -> None:
+        """Keep the last `kept` exchanges from now on; 0 ends it."""
+        if not 0 <= kept <= _MAX_KEPT:
+            raise FaultError(f"kept is between 0 and {_MAX_KEPT}, not {kept}")
+        self.set_recorder(Recorder(kept) if kept else None)
+
+    def _last(self, *, count: int = 100) -> list[dict[str, Any]]:
+        """The last exchanges that were recorded, the oldest first."""
+        recorder = self.tap.recorder
+        if recorder is None:
+            return []
+        return [recorded.to_json() for recorded in list(recorder.last)[-max(count, 0) :]]
+
+    def _refusals(self, *, count: int = 100) -> list[dict[str, Any]]:
+        """The last refused requests with the reasons, the oldest first."""
+        found = [asdict(refusal) for broker in self._cluster.brokers.values() for refusal in broker.refusals]
+        return sorted(found, key=lambda refusal: refusal["time_ms"])[-max(count, 0) :]
+
+    def _describe(self) -> dict[str, Any]:
+        """Brokers that run and all there are, topics with their leaders, and whose transaction markers are held."""
+        image = self._cluster.image
+        return {
+            "brokers": sorted(self._cluster.brokers),
+            "all_brokers": sorted(node.node_id for node in self._cluster.nodes),
+            "topics": {
+                topic.name: {str(p.index): {"leader": p.leader, "isr": list(p.isr)} for p in topic.partitions}
+                for topic in image.topics.values()
+            },
+            "held_markers": OPERATIONS["held_markers"](self._cluster),
+        }
+
+
+def _rule(rule: SetRule) -> dict[str, Any]:
+    hits = [
+        {name: getattr(hit, name) for name in ("api", "version", "client_id", "correlation_id", "broker")}
+        for hit in rule.hits
+    ]
+    return {
+        "id": rule.number,
+        "rule": rule_to(rule.rule),
+        "matched": rule.matched,
+        "fired": rule.fired,
+        "held": rule.held,
+        "hits": hits,
+    }

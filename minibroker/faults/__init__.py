@@ -1,0 +1,39 @@
+"""Rules on decoded requests that make a broker answer late, wrongly, twice or not at all."""
+
+from minibroker.faults.actions import (
+    Action,
+    ApplyThenError,
+    BlackHole,
+    Close,
+    Corrupt,
+    Delay,
+    Do,
+    DropReply,
+    Duplicate,
+    Error,
+    Hold,
+    Reorder,
+    Reset,
+    Throttle,
+    Truncate,
+)
+from minibroker.faults.errors import FaultError
+
+__all__ = [
+    "Action",
+    "ApplyThenError",
+    "BlackHole",
+    "Close",
+    "Corrupt",
+    "Delay",
+    "Do",
+    "DropReply",
+    "Duplicate",
+    "Error",
+    "FaultError",
+    "Hold",
+    "Reorder",
+    "Reset",
+    "Throttle",
+    "Truncate",
+]

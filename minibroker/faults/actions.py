@@ -1,0 +1,364 @@
+"""What a rule does to a request: one class an action, all in one table.
+
+Each says in `problem` which requests it cannot be done to, and in `run` what it does to one that can.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
+
+from minibroker.faults.error_responses import can_fail, error_response
+from minibroker.faults.errors import FaultError
+from minibroker.faults.operations import check_arguments, run_operation
+from minibroker.handlers.dispatch import CloseConnection
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.dsl import Buffer
+from minibroker_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from minibroker.cluster.cluster import Cluster
+    from minibroker.handlers.context import Api
+    from minibroker.handlers.dispatch import Answered, Exchange
+
+When = Literal["before", "after"]
+"""Relative to what the request changes: ``before`` it is applied, ``after`` between that and the reply."""
+
+
+class Stage(Protocol):
+    """What an action may use beside the exchange."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    def sleep(self, ms: float) -> Deferred[None]:
+        """Real time."""
+        ...
+
+    def hold(self) -> Deferred[None]:
+        """Resolved by a release of the rule; fails with CloseConnection when the rule or the broker goes."""
+        ...
+
+    def silence(self, exchange: Exchange) -> Deferred[None]:
+        """Never resolved, for this request and all later ones of its client, until the rule goes."""
+        ...
+
+    def postpone(self, exchange: Exchange, within_ms: float) -> None:
+        """Serve it after the next request of its connection, or alone once the time is up."""
+        ...
+
+    def later(self, ms: float, exchange: Exchange) -> None:
+        """Apply it by itself; nobody gets the answer."""
+        ...
+
+
+class Action:
+    """What happens to a request that a rule fits."""
+
+    name: ClassVar[str]
+
+    def problem(self, api: Api) -> str | None:
+        """Why this cannot be done to requests of `api`, or None."""
+        return None
+
+    @abstractmethod
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        """Serve the exchange this way. Raises CloseConnection for a connection that ends here."""
+
+
+def _code(code: ErrorCode | str | int) -> ErrorCode:
+    try:
+        return ErrorCode[code.upper()] if isinstance(code, str) else ErrorCode(code)
+    except (KeyError, ValueError):
+        near = difflib.get_close_matches(str(code).upper(), ErrorCode.__members__, 1, 0.6)
+        raise FaultError(f"Kafka has no error {code!r}" + (f", did you mean {near[0]}?" if near else "")) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Error(Action):
+    """Answer an error, and change nothing."""
+
+    name = "error"
+    code: ErrorCode | str | int
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", _code(self.code))
+
+    def problem(self, api: Api) -> str | None:
+        return None if can_fail(api.request) else f"an answer of {api.name} has no place for an error"
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        return _fail(exchange, self.code, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyThenError(Action):
+    """Do what was asked, and answer an error as though it had not been done."""
+
+    name = "apply_then_error"
+    code: ErrorCode | str | int
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", _code(self.code))
+
+    def problem(self, api: Api) -> str | None:
+        return None if can_fail(api.request) else f"an answer of {api.name} has no place for an error"
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        await exchange.apply()
+        return _fail(exchange, self.code, self.message)
+
+
+def _fail(exchange: Exchange, code: ErrorCode | str | int, message: str | None) -> Answered:
+    assert isinstance(code, ErrorCode)
+    if getattr(exchange.request, "acks", -1) == 0:
+        raise CloseConnection(f"fault: {code.name} for a Produce that wants no answer")
+    return exchange.encode(error_response(exchange, code, message))
+
+
+@dataclass(frozen=True, slots=True)
+class DropReply(Action):
+    """Do what was asked and lose the answer: with the connection, or (`close` False) only the answer, so that the
+    client waits for its own timeout."""
+
+    name = "drop_reply"
+    close: bool = True
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        await exchange.apply()
+        if not self.close:
+            await stage.hold()
+        raise CloseConnection(f"fault: the reply to {exchange.api.name} is dropped")
+
+
+@dataclass(frozen=True, slots=True)
+class Delay(Action):
+    """Wait `ms` of real time, before the request is applied or before its answer leaves."""
+
+    name = "delay"
+    ms: int
+    when: When = "before"
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        if self.when == "before":
+            await stage.sleep(self.ms)
+            return exchange.encode(await exchange.apply())
+        response = await exchange.apply()
+        await stage.sleep(self.ms)
+        return exchange.encode(response)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold(Action):
+    """Keep the request, or its answer, until the rule is released. What a client sends again is another request."""
+
+    name = "hold"
+    when: When = "before"
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        if self.when == "before":
+            await stage.hold()
+            return exchange.encode(await exchange.apply())
+        response = await exchange.apply()
+        await stage.hold()
+        return exchange.encode(response)
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder(Action):
+    """Apply the request after the next one of its connection; alone when none comes within `within_ms`."""
+
+    name = "reorder"
+    within_ms: int = 500
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        if exchange.context.connection.link is None:
+            return exchange.encode(await exchange.apply())
+        stage.postpone(exchange, self.within_ms)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate(Action):
+    """Apply the request again, `copies` times, as a network that repeats would: at once, or `after_ms` later.
+    The client gets the first answer only."""
+
+    name = "duplicate"
+    copies: int = 1
+    after_ms: int = 0
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        copies = [exchange.copy() for _ in range(self.copies)]
+        response = await exchange.apply()
+        for copy in copies:
+            if self.after_ms:
+                stage.later(self.after_ms, copy)
+            else:
+                await copy.apply()
+        return exchange.encode(response)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate(Action):
+    """Do what was asked, send the first `keep` bytes of the answer, its size among them, and close the connection."""
+
+    name = "truncate"
+    keep: int = 6
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        buffers = exchange.encode(await exchange.apply()) or []
+        link = exchange.context.connection.link
+        if link is not None:
+            link.push([b"".join(buffers)[: self.keep]])
+        raise CloseConnection(f"fault: the reply to {exchange.api.name} is cut off")
+
+
+@dataclass(frozen=True, slots=True)
+class Corrupt(Action):
+    """Do what was asked and flip the bits of one byte of the answer: the last of its record batches, or of itself."""
+
+    name = "corrupt"
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        buffers: list[Buffer] = list(exchange.encode(await exchange.apply()) or [])
+        if buffers:
+            largest = max(range(len(buffers)), key=lambda i: len(buffers[i]))
+            damaged = bytearray(buffers[largest])
+            damaged[-1] ^= 0xFF
+            buffers[largest] = damaged
+        return buffers or None
+
+
+@dataclass(frozen=True, slots=True)
+class Close(Action):
+    """Close the connection without applying the request."""
+
+    name = "close"
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        raise CloseConnection(f"fault: closed at {exchange.api.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reset(Action):
+    """Reset the connection (TCP RST) without applying the request."""
+
+    name = "reset"
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        link = exchange.context.connection.link
+        if link is None:
+            raise CloseConnection(f"fault: reset at {exchange.api.name}")
+        link.reset()
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BlackHole(Action):
+    """Never serve the request nor anything its client (by client id) sends from then on, until the rule is removed."""
+
+    name = "black_hole"
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        await stage.silence(exchange)
+        raise CloseConnection("fault: the black hole is gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle(Action):
+    """Answer with this throttle time; clients wait that long before they send more."""
+
+    name = "throttle"
+    ms: int
+
+    def problem(self, api: Api) -> str | None:
+        names = {f.name for f in api.response.__fields__}
+        return None if "throttle_time_ms" in names else f"an answer of {api.name} has no throttle time"
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        response = await exchange.apply()
+        if response is not None:
+            response.throttle_time_ms = self.ms
+        return exchange.encode(response)
+
+
+@dataclass(frozen=True, slots=True)
+class Do(Action):
+    """Change the state of the cluster, by an operation of `minibroker.faults.operations`, before the request is
+    applied or between that and its answer."""
+
+    name = "do"
+    operation: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    when: When = "before"
+
+    def __post_init__(self) -> None:
+        check_arguments(self.operation, self.arguments)
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        if self.when == "before":
+            await run_operation(stage.cluster, self.operation, self.arguments)
+            return exchange.encode(await exchange.apply())
+        response = await exchange.apply()
+        await run_operation(stage.cluster, self.operation, self.arguments)
+        return exchange.encode(response)
+
+
+_CLASSES: tuple[type[Action], ...] = (
+    Error, ApplyThenError, DropReply, Delay, Hold, Reorder, Duplicate, Truncate, Corrupt, Close, Reset, BlackHole,
+    Throttle, Do,
+)  # fmt: skip
+ACTIONS: dict[str, type[Action]] = {kind.name: kind for kind in _CLASSES}
+
+
+def action_from(given: Any) -> Action:
+    """The action that ``{"name": …, …}``, or a name alone, describes. Raises FaultError."""
+    if isinstance(given, Action):
+        return given
+    if isinstance(given, str):
+        given = {"name": given}
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        raise FaultError("a rule needs an action: a name, or an object with a name")
+    kind = ACTIONS.get(given["name"])
+    if kind is None:
+        near = difflib.get_close_matches(given["name"], ACTIONS, 1, 0.4)
+        raise FaultError(f"there is no action {given['name']!r}" + (f", did you mean {near[0]}?" if near else ""))
+    values = {name: value for name, value in given.items() if name != "name"}
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    for name, value in values.items():
+        if name not in known:
+            raise FaultError(f"{kind.name} has no {name!r}; it has {', '.join(known) or 'nothing to set'}")
+        _check_value(kind, name, str(known[name].type), value)
+    for name, known_field in known.items():
+        if known_field.default is MISSING and known_field.default_factory is MISSING and name not in values:
+            raise FaultError(f"{kind.name} needs {name}")
+    return kind(**values)
+
+
+def _check_value(kind: type[Action], name: str, annotation: str, value: Any) -> None:
+    if annotation == "When":
+        if value not in get_args(When):
+            raise FaultError(f"{kind.name}: {name} is before or after, not {value!r}")
+    elif annotation == "int" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise FaultError(f"{kind.name}: {name} is a number of 0 or more, not {value!r}")
+    elif annotation == "bool" and not isinstance(value, bool):
+        raise FaultError(f"{kind.name}: {name} is true or false, not {value!r}")
+
+
+def action_to(action: Action) -> dict[str, Any]:
+    """An action as a JSON object."""
+    given: dict[str, Any] = {"name": action.name}
+    for known in fields(action):  # type: ignore[arg-type]
+        value = getattr(action, known.name)
+        if isinstance(value, ErrorCode):
+            value = value.name
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        if value is not None:
+            given[known.name] = value
+    return given

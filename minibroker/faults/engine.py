@@ -1,0 +1,252 @@
+"""The rules that are set, and the tap that puts them between requests and handlers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from minibroker.faults.errors import FaultError
+from minibroker.faults.facts import Facts, facts_of
+from minibroker.faults.rules import Rule
+from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange
+from minibroker.handlers.table import apis
+from minibroker.logs import get_logger
+from minibroker.runtime.deferred import Deferred, resolved, spawn
+from minibroker.runtime.waiting import sleep, with_timeout
+
+if TYPE_CHECKING:
+    from minibroker.cluster.cluster import Cluster
+    from minibroker.runtime.clock import TimerHandle, Timers
+
+log = get_logger(__name__)
+
+_HITS_KEPT = 100
+
+Served = Answered | Deferred[Answered]
+Serve = Callable[[Exchange], Served]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One request that a rule acted on."""
+
+    api: str
+    version: int
+    client_id: str | None
+    correlation_id: int
+    broker: int
+
+
+class SetRule:
+    """A rule that is set, and what became of it. matched: requests that fit; fired: those acted on."""
+
+    def __init__(self, number: int, rule: Rule, engine: FaultEngine) -> None:
+        self.number = number
+        self.rule = rule
+        self.matched = 0
+        self.fired = 0
+        self.hits: deque[Hit] = deque(maxlen=_HITS_KEPT)
+        self.silenced: set[str | None] = set()
+        self._engine = engine
+        self._random = rule.random()
+        self._held: deque[Deferred[None]] = deque()
+        self._waiting: list[tuple[int, Deferred[None]]] = []
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def fires(self, exchange: Exchange, facts: Callable[[], Facts]) -> bool:
+        """Whether the rule acts on this request, which is counted."""
+        if self.silenced and exchange.context.client_id in self.silenced:
+            return True
+        rule = self.rule
+        if rule.times is not None and self.fired >= rule.times:
+            return False
+        match = rule.match
+        if not match.fits_header(exchange) or (match.needs_facts and not match.fits(facts())):
+            return False
+        self.matched += 1
+        if self.matched < rule.nth or (rule.probability < 1 and self._random.random() >= rule.probability):
+            return False
+        self.fired += 1
+        context = exchange.context
+        self.hits.append(
+            Hit(exchange.api.name, exchange.version, context.client_id, exchange.correlation_id, context.broker.node_id)
+        )
+        due = [w for w in self._waiting if w[0] <= self.fired]
+        self._waiting = [w for w in self._waiting if w[0] > self.fired]
+        for _, waiter in due:
+            waiter.resolve(None)
+        return True
+
+    def when_fired(self, times: int) -> Deferred[None]:
+        """Resolved once the rule has acted `times` times."""
+        if self.fired >= times:
+            return resolved(None)
+        waiter: Deferred[None] = Deferred()
+        self._waiting.append((times, waiter))
+        return waiter
+
+    # -- what actions use (`actions.Stage`) --------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._engine.cluster
+
+    def sleep(self, ms: float) -> Deferred[None]:
+        return sleep(self._engine.timers, ms)
+
+    def hold(self) -> Deferred[None]:
+        held: Deferred[None] = Deferred()
+        self._held.append(held)
+        return held
+
+    def silence(self, exchange: Exchange) -> Deferred[None]:
+        self.silenced.add(exchange.context.client_id)
+        return self.hold()
+
+    def postpone(self, exchange: Exchange, within_ms: float) -> None:
+        self._engine.postpone(exchange, within_ms)
+
+    def later(self, ms: float, exchange: Exchange) -> None:
+        def apply() -> None:
+            _log_failure(spawn(_applied(exchange)))
+
+        self._engine.timers.call_later(ms, apply)
+
+    # -- the end of holding ------------------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        """Requests or answers that are kept."""
+        return len(self._held)
+
+    def release(self, count: int | None = None) -> int:
+        """Let the oldest `count` go on, or all; how many there were."""
+        released = 0
+        while self._held and (count is None or released < count):
+            self._held.popleft().resolve(None)
+            released += 1
+        return released
+
+    def end(self) -> None:
+        """The rule goes: whoever is kept loses the connection, as nothing else can be said about the answer."""
+        self.silenced.clear()
+        while self._held:
+            self._held.popleft().fail(CloseConnection("fault: the rule that held this request is gone"))
+        for _, waiter in self._waiting:
+            waiter.fail(FaultError(f"rule {self.number} was removed"))
+        self._waiting.clear()
+
+
+class FaultEngine:
+    """The rules of one cluster; the first one that fits a request acts on it.
+
+    on_change: called when the first rule is set and when the last one went.
+    """
+
+    def __init__(self, cluster: Cluster, timers: Timers, on_change: Callable[[], None] = lambda: None) -> None:
+        self.cluster = cluster
+        self.timers = timers
+        self.rules: dict[int, SetRule] = {}
+        self._count = 0
+        self._on_change = on_change
+        self._apis = apis()
+        self._postponed: dict[int, tuple[Exchange, TimerHandle]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests have to go through `serve`."""
+        return bool(self.rules or self._postponed)
+
+    def add(self, rule: Rule) -> SetRule:
+        """Set a rule. Raises FaultError for one that can never act, or not on its requests."""
+        self._count += 1
+        added = SetRule(self._count, rule.checked(self._apis), self)
+        self.rules[added.number] = added
+        self._on_change()
+        return added
+
+    def get(self, number: int) -> SetRule:
+        found = self.rules.get(number)
+        if found is None:
+            raise FaultError(f"there is no rule {number}")
+        return found
+
+    def remove(self, number: int) -> SetRule:
+        """Take a rule away; connections it holds are closed."""
+        removed = self.get(number)
+        del self.rules[number]
+        removed.end()
+        self._on_change()
+        return removed
+
+    def clear(self) -> None:
+        """Take all rules away."""
+        for number in list(self.rules):
+            self.remove(number)
+
+    def wait(self, number: int, times: int, timeout_ms: float) -> Deferred[bool]:
+        """Whether a rule has acted `times` times before the time, of the real clock, was up."""
+        return with_timeout(self.timers, self.get(number).when_fired(times), timeout_ms)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def serve(self, exchange: Exchange, otherwise: Serve) -> tuple[Served, SetRule | None]:
+        """Serve by the rule that fits, or by `otherwise`; the answer, and the rule."""
+        connection = id(exchange.context.connection)
+        if self._postponed and connection in self._postponed:
+            first, timer = self._postponed.pop(connection)
+            timer.cancel()
+            return spawn(_swapped(first, exchange)), None
+        known: list[Facts] = []
+
+        def facts() -> Facts:
+            if not known:
+                known.append(facts_of(exchange.request, exchange.context.broker.image.topic_names.get))
+            return known[0]
+
+        for rule in self.rules.values():
+            if rule.fires(exchange, facts):
+                log.info("fault %d: %s on %s", rule.number, rule.rule.action.name, exchange.api.name)
+                return spawn(rule.rule.action.run(exchange, rule)), rule
+        return otherwise(exchange), None
+
+    def postpone(self, exchange: Exchange, within_ms: float) -> None:
+        connection = id(exchange.context.connection)  # unique as long as the exchange is kept
+
+        def alone() -> None:
+            if self._postponed.pop(connection, None) is not None:
+                _log_failure(spawn(_pushed(exchange)))
+                self._on_change()
+
+        self._postponed[connection] = (exchange, self.timers.call_later(within_ms, alone))
+
+
+async def _applied(exchange: Exchange) -> None:
+    await exchange.apply()
+
+
+async def _pushed(exchange: Exchange) -> None:
+    buffers = exchange.encode(await exchange.apply())
+    link = exchange.context.connection.link
+    if buffers is not None and link is not None:
+        link.push(buffers)
+
+
+async def _swapped(first: Exchange, second: Exchange) -> Answered:
+    """Apply the later request first; the answers leave in the order of the requests."""
+    later = second.encode(await second.apply())
+    earlier = first.encode(await first.apply())
+    return [*(earlier or []), *(later or [])] or None
+
+
+def _log_failure(done: Deferred[Any]) -> None:
+    def look(finished: Deferred[Any]) -> None:
+        try:
+            finished.result()
+        except Exception as error:
+            log.warning("fault: %s", error)
+
+    done.then(look)

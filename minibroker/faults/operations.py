@@ -1,0 +1,286 @@
+"""What can be done to the state of a running cluster from outside, in one table.
+
+Every operation is a function of the cluster and keyword arguments of simple types, so that Python, HTTP, the command
+line and the rules' action `do` share it. Raises FaultError for arguments that make no sense and ApiError for what the
+cluster refuses.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any
+
+from minibroker.faults.errors import FaultError
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+
+if TYPE_CHECKING:
+    from minibroker.cluster.broker import Broker
+    from minibroker.cluster.cluster import Cluster
+    from minibroker.cluster.partition import Partition
+    from minibroker.runtime.transaction_service import TransactionService
+
+Operation = Callable[..., Any]
+
+_CREATE_TOPICS_VERSION = 7
+_CREATE_TIMEOUT_MS = 30_000
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+async def create_topic(cluster: Cluster, *, topic: str, partitions: int = 1, replication_factor: int = -1) -> None:
+    """Create a topic (-1: the broker's default number of replicas); returns once its leaders are known."""
+    response = await cluster.controller.handle(
+        CreateTopicsRequest(
+            topics=[
+                CreateTopicsRequest.CreatableTopic(
+                    name=topic,
+                    num_partitions=partitions,
+                    replication_factor=replication_factor,
+                    assignments=[],
+                    configs=[],
+                )
+            ],
+            timeout_ms=_CREATE_TIMEOUT_MS,
+            validate_only=False,
+        ),
+        _CREATE_TOPICS_VERSION,
+    )
+    assert isinstance(response, CreateTopicsResponse)
+    for result in response.topics:
+        if result.error_code != ErrorCode.NONE:
+            raise ApiError(ErrorCode(result.error_code), result.error_message or "")
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+
+
+def lose_producer_state(cluster: Cluster, *, topic: str, partition: int, producer_id: int | None = None) -> list[int]:
+    """Have the leader forget one producer id, or all it knows, as when its state was lost; the ids it knew."""
+    led = _leader(cluster, topic, partition)
+    gone = led.log.producers.forget(producer_id)
+    led.notify()
+    return gone
+
+
+def lose_producers(cluster: Cluster, *, topic: str, partition: int, cause: str, offset: int | None = None) -> list[int]:
+    """Have the leader lose producers the way `cause` does: expiration, retention, delete-records or lost-tail (from
+    `offset` on); their ids."""
+    from minibroker.cluster import producer_loss
+
+    led = _leader(cluster, topic, partition)
+    try:
+        return producer_loss.lose_producers(led, cause, now_ms=cluster.clock.now_ms(), offset=offset)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise FaultError(str(error)) from None
+
+
+def set_sequence(cluster: Cluster, *, topic: str, partition: int, producer_id: int, last_sequence: int) -> None:
+    """Have the leader remember `last_sequence` as a producer's last one, such as one before 2147483647."""
+    if not 0 <= last_sequence <= 2**31 - 1:
+        raise FaultError(f"a sequence is between 0 and 2147483647, not {last_sequence}")
+    try:
+        _leader(cluster, topic, partition).log.producers.renumber(producer_id, last_sequence)
+    except KeyError:
+        raise FaultError(f"{topic}-{partition} remembers no batch of producer {producer_id}") from None
+
+
+def truncate_tail(cluster: Cluster, *, topic: str, partition: int, offset: int) -> int:
+    """Cut the leader's log at `offset`, as an unclean election would; the new end. Acknowledged records are gone."""
+    led = _leader(cluster, topic, partition)
+    if offset < led.log.log_start_offset:
+        raise FaultError(f"{topic}-{partition} starts at {led.log.log_start_offset}, above {offset}")
+    led.log.truncate_to(offset, now_ms=cluster.clock.now_ms())
+    led.notify()
+    return led.log.log_end_offset
+
+
+def delete_records(cluster: Cluster, *, topic: str, partition: int, offset: int = -1) -> int:
+    """Move the log's start up to `offset` (-1: the high watermark), as DeleteRecords does; the new start."""
+    led = _leader(cluster, topic, partition)
+    start = led.log.delete_records(offset)
+    led.notify()
+    return start
+
+
+def fail_disk(cluster: Cluster, *, topic: str, partition: int) -> None:
+    """Have the leader's log of a partition refuse every write (KAFKA_STORAGE_ERROR) until `heal_disk`."""
+    _leader(cluster, topic, partition).log.offline = ApiError(
+        ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails"
+    )
+
+
+def heal_disk(cluster: Cluster, *, topic: str, partition: int) -> None:
+    """Undo `fail_disk`."""
+    _leader(cluster, topic, partition).log.offline = None
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+def expire_transactional_id(cluster: Cluster, *, transactional_id: str) -> None:
+    """Have the coordinator forget an id, as after transactional.id.expiration.ms. Its transaction must have ended."""
+    from minibroker.coordinators.transactions import expiry
+    from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY
+
+    service = _coordinator(cluster, transactional_id)
+    index, shard = service.host.shard_for(transactional_id)
+    entry = shard.entry(transactional_id)
+    if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
+        raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
+    service.host.execute(index, expiry.forget(shard, [transactional_id]))
+
+
+def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: int) -> Deferred[Any]:
+    """Write down another producer epoch of a transactional id, such as 32766, the last one a client can have. The
+    next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have ended."""
+    from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY
+
+    if not 0 <= epoch <= 32767:
+        raise FaultError(f"an epoch is between 0 and 32767, not {epoch}")
+    service = _coordinator(cluster, transactional_id)
+    index, shard = service.host.shard_for(transactional_id)
+    entry = shard.entry(transactional_id)
+    if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
+        raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
+    changed = replace(entry.metadata, producer_epoch=epoch, last_producer_epoch=-1)
+    return service.host.execute(index, shard.write(entry, changed, None))
+
+
+def hold_markers(cluster: Cluster, *, transactional_id: str | None = None) -> None:
+    """Keep back the markers of one transactional id, or of all: its transaction stays in PrepareCommit or
+    PrepareAbort."""
+    for service in _services(cluster):
+        service.markers.hold(lambda name: transactional_id is None or name == transactional_id)
+
+
+def release_markers(cluster: Cluster, *, transactional_id: str | None = None) -> list[str]:
+    """Send the markers that are kept back, of one transactional id or of all (and then keep back no more); which."""
+    released = []
+    for service in _services(cluster):
+        released += [name for name in service.markers.held if transactional_id in (None, name)]
+        service.markers.release(transactional_id)
+    return released
+
+
+def held_markers(cluster: Cluster) -> list[str]:
+    """Transactional ids whose markers are kept back."""
+    return sorted(name for service in _services(cluster) for name in service.markers.held)
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+
+def stop_broker(cluster: Cluster, *, broker: int) -> None:
+    """As SIGTERM."""
+    cluster.stop_broker(broker)
+
+
+def kill_broker(cluster: Cluster, *, broker: int) -> None:
+    """As SIGKILL: nothing is flushed or closed."""
+    cluster.kill_broker(broker)
+
+
+def start_broker(cluster: Cluster, *, broker: int) -> None:
+    """Bring a stopped or killed broker back."""
+    cluster.start_broker(broker)
+
+
+def restart_broker(cluster: Cluster, *, broker: int, clean: bool = True) -> None:
+    """Stop, or without `clean` kill, a broker and bring it back at once, with what its disk holds."""
+    (cluster.stop_broker if clean else cluster.kill_broker)(broker)
+    cluster.start_broker(broker)
+
+
+def move_leader(cluster: Cluster, *, topic: str, partition: int, to: int) -> Deferred[None]:
+    """Have broker `to` lead a partition."""
+    return cluster.move_leader(topic, partition, to)
+
+
+def move_coordinator(
+    cluster: Cluster, *, to: int, transactional_id: str | None = None, group: str | None = None
+) -> Deferred[None]:
+    """Have broker `to` coordinate a transactional id or a group."""
+    if (transactional_id is None) == (group is None):
+        raise FaultError("move_coordinator needs a transactional_id or a group")
+    if transactional_id is not None:
+        return cluster.move_coordinator("transaction", transactional_id, to)
+    assert group is not None
+    return cluster.move_coordinator("group", group, to)
+
+
+OPERATIONS: dict[str, Operation] = {
+    function.__name__: function
+    for function in (
+        create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records, fail_disk, heal_disk,
+        expire_transactional_id, set_producer_epoch, hold_markers, release_markers, held_markers,
+        stop_broker, kill_broker, start_broker, restart_broker, move_leader, move_coordinator,
+    )
+}  # fmt: skip
+
+_KINDS = {"str": str, "int": int, "bool": bool}
+
+
+def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raises FaultError unless `arguments` fit the operation."""
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        near = difflib.get_close_matches(name, OPERATIONS, 1, 0.4)
+        raise FaultError(f"there is no operation {name!r}" + (f", did you mean {near[0]}?" if near else ""))
+    check_call(operation, arguments)
+
+
+def check_call(function: Operation, arguments: Mapping[str, Any]) -> None:
+    """Raises FaultError unless `arguments` fit the keyword parameters of `function`."""
+    known = parameters(function)
+    for given, value in arguments.items():
+        if given not in known:
+            raise FaultError(f"{function.__name__} has no {given!r}; it has {', '.join(known) or 'no arguments'}")
+        kind, _, optional = str(known[given].annotation).partition(" | ")
+        wanted = _KINDS.get(kind)
+        if value is None and optional:
+            continue
+        if wanted is not None and (not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))):
+            raise FaultError(f"{function.__name__}: {given} is of type {kind}, not {value!r}")
+    for needed, parameter in known.items():
+        if parameter.default is parameter.empty and needed not in arguments:
+            raise FaultError(f"{function.__name__} needs {needed}")
+
+
+def parameters(function: Operation) -> dict[str, inspect.Parameter]:
+    """The keyword parameters of an operation."""
+    found = inspect.signature(function).parameters
+    return {name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY}
+
+
+async def run_operation(cluster: Cluster, name: str, arguments: Mapping[str, Any]) -> Any:
+    """Do it; returns what it found, once it is done."""
+    check_arguments(name, arguments)
+    done = OPERATIONS[name](cluster, **arguments)
+    return await done if isinstance(done, Deferred) or iscoroutine(done) else done
+
+
+def _leader(cluster: Cluster, topic: str, partition: int) -> Partition:
+    leader = cluster.image.leader_of(topic, partition)
+    broker = cluster.brokers.get(leader) if leader is not None else None
+    if broker is None:
+        raise FaultError(f"{topic}-{partition} does not exist, or nobody leads it")
+    return broker.partition(topic, partition)
+
+
+def _services(cluster: Cluster) -> list[TransactionService]:
+    return [broker.transactions for broker in cluster.brokers.values()]
+
+
+def _coordinator(cluster: Cluster, transactional_id: str) -> TransactionService:
+    node = cluster.coordinator("transaction", transactional_id)
+    broker: Broker | None = cluster.brokers.get(node) if node is not None else None
+    if broker is None:
+        raise FaultError(f"{transactional_id} has no coordinator")
+    return broker.transactions

@@ -1,0 +1,289 @@
+"""The pytest plugin: brokers, names nobody else uses, clients, faults that must happen, and a report when a test fails.
+
+Loaded by pytest through the entry point ``minibroker``; imports nothing of a broker or client until a fixture is used.
+One broker a set of options and a process serves all tests (so every worker of pytest-xdist has its own); names keep the
+tests apart, and faults, frozen clocks and held markers end with the test that made them.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from minibroker.testing.embedded import Minibroker
+
+MARKER = "minibroker"
+_CLUSTER_BROKERS = 3
+_EXCHANGES_SHOWN = 20
+_BROKER = pytest.StashKey["Minibroker"]()
+_BEGAN = pytest.StashKey[int]()
+
+Factory = Callable[..., Any]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("minibroker", "a Kafka broker for the tests")
+    group.addoption("--minibroker-brokers", type=int, metavar="N", help="brokers of `minibroker` (default: 1)")
+    group.addoption("--minibroker-semantics", metavar="NAME", help="kafka (default) or kip")
+    group.addoption("--minibroker-transaction-version", type=int, metavar="V", help="0, 1 or 2")
+    group.addoption(
+        "--minibroker-config", action="append", default=[], metavar="KEY=VALUE", help="a setting under Kafka's name"
+    )
+    group.addoption(
+        "--minibroker-exchanges",
+        type=int,
+        default=_EXCHANGES_SHOWN,
+        metavar="N",
+        help="exchanges that the report of a failed test shows (default: %(default)s)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "minibroker(brokers=1, semantics='kafka', transaction_version=2, config={}, faults=[]): the broker that this "
+        "test's fixtures give, and rules that are set for it",
+    )
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def minibroker_pool(request: pytest.FixtureRequest) -> Iterator[Callable[..., Minibroker]]:
+    """``pool(brokers=…, semantics=…, …)``: a running broker with these options of `Minibroker`, started once."""
+    from minibroker import Minibroker
+
+    running: dict[str, Minibroker] = {}
+
+    def pool(**options: Any) -> Minibroker:
+        key = repr(sorted(options.items()))
+        if key not in running:
+            broker = Minibroker(**options).start()
+            broker.control.record(request.config.getoption("--minibroker-exchanges") or 1)
+            running[key] = broker
+        return running[key]
+
+    yield pool
+    for broker in running.values():
+        broker.stop()
+
+
+@pytest.fixture
+def minibroker(request: pytest.FixtureRequest, minibroker_pool: Factory) -> Iterator[Minibroker]:
+    """A running broker, as the marker and the command line want it."""
+    yield from _lent(request, minibroker_pool(**_options(request)))
+
+
+@pytest.fixture
+def minibroker_cluster(request: pytest.FixtureRequest, minibroker_pool: Factory) -> Iterator[Minibroker]:
+    """A running cluster, of three brokers unless the marker says another number."""
+    yield from _lent(request, minibroker_pool(**{"brokers": _CLUSTER_BROKERS, **_options(request)}))
+
+
+@pytest.fixture
+def bootstrap_servers(request: pytest.FixtureRequest) -> str:
+    """``HOST:PORT`` of `minibroker`, or of `minibroker_cluster` in a test that asks for that."""
+    wanted = "minibroker_cluster" if "minibroker_cluster" in request.fixturenames else "minibroker"
+    servers: str = request.getfixturevalue(wanted).bootstrap_servers
+    return servers
+
+
+def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    config = request.config
+    options: dict[str, Any] = {}
+    for name in ("brokers", "semantics", "transaction_version"):
+        value = config.getoption(f"--minibroker-{name.replace('_', '-')}")
+        if value is not None:
+            options[name] = value
+    settings = dict(text.partition("=")[::2] for text in config.getoption("--minibroker-config"))
+    # The nearest marker comes first, so the farthest is applied first.
+    for marker in reversed(list(request.node.iter_markers(MARKER))):
+        if marker.args:
+            raise pytest.UsageError(f"the marker {MARKER} takes keyword arguments only")
+        given = dict(marker.kwargs)
+        given.pop("faults", None)
+        settings.update(given.pop("config", {}))
+        unknown = given.keys() - {"brokers", "semantics", "transaction_version"}
+        if unknown:
+            raise pytest.UsageError(f"the marker {MARKER} has no {sorted(unknown)[0]!r}")
+        options.update(given)
+    if settings:
+        options["config"] = settings
+    return options
+
+
+def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibroker]:
+    """The broker for one test, with nothing left of what that test did to it but its records."""
+    request.node.stash[_BROKER] = broker
+    request.node.stash[_BEGAN] = broker.clock.now_ms
+    broker.control.record(request.config.getoption("--minibroker-exchanges") or 1)
+    for marker in request.node.iter_markers(MARKER):
+        for fault in marker.kwargs.get("faults", []):
+            broker.faults.inject(**fault)
+    yield broker
+    broker.faults.clear()
+    broker.state.release_markers()
+    if broker.clock.frozen:
+        broker.clock.unfreeze()
+    known = broker.control.describe()
+    for stopped in sorted(set(known["all_brokers"]) - set(known["brokers"])):
+        broker.state.start_broker(broker=stopped)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A rule that no request met fails the test that set it: the test has shown nothing about it."""
+    yield
+    broker = item.stash.get(_BROKER, None)
+    if broker is not None:
+        broker.faults.verify()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Add the last exchanges, with the reasons of refusals, to the report of a failed test."""
+    report = yield
+    broker = item.stash.get(_BROKER, None)
+    if broker is not None and report.failed:
+        with suppress(Exception):  # a report without this is better than none
+            report.sections.append(("minibroker: last exchanges", _exchanges(item, broker)))
+            refused = broker.control.refusals(item.config.getoption("--minibroker-exchanges"))
+            told = [
+                f"{r['api']} v{r['api_version']} of {r['subject']}: {r['error']} ({r['code']}): {r['reason']}"
+                for r in refused
+                if r["time_ms"] >= item.stash[_BEGAN]
+            ]
+            report.sections.append(("minibroker: refusals", "\n".join(told) or "none"))
+    return report
+
+
+def _exchanges(item: pytest.Item, broker: Minibroker) -> str:
+    from minibroker.trace.recorder import told
+
+    found = broker.control.exchanges(item.config.getoption("--minibroker-exchanges"))
+    return "\n".join(told(exchange) for exchange in found) or "none"
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unique_name(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """``unique_name("orders")``: a name that begins so and that no other test has."""
+    test = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:60].strip("-")
+
+    def name(prefix: str) -> str:
+        return f"{prefix}-{test}-{uuid.uuid4().hex[:8]}"
+
+    return name
+
+
+@pytest.fixture
+def unique_topic(unique_name: Callable[[str], str], bootstrap_servers: str, request: pytest.FixtureRequest) -> str:
+    """The name of a topic that exists, has one partition and is empty. For more partitions give a `unique_name` to
+    ``minibroker.state.create_topic(topic=…, partitions=…)``."""
+    name = unique_name("topic")
+    request.node.stash[_BROKER].state.create_topic(topic=name)
+    return name
+
+
+@pytest.fixture
+def unique_group(unique_name: Callable[[str], str]) -> str:
+    """The name of a consumer group that nobody has used."""
+    return unique_name("group")
+
+
+@pytest.fixture
+def unique_transactional_id(unique_name: Callable[[str], str]) -> str:
+    """A transactional id that nobody has used."""
+    return unique_name("txn")
+
+
+# -- clients -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def confluent_producer(bootstrap_servers: str) -> Iterator[Factory]:
+    """``confluent_producer({"transactional.id": …})``: a `confluent_kafka.Producer`, without linger unless told."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    made: list[Any] = []
+
+    def producer(config: Mapping[str, Any] | None = None) -> Any:
+        made.append(
+            confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0, **(config or {})})
+        )
+        return made[-1]
+
+    yield producer
+    for client in made:
+        client.purge()
+        client.flush(0)
+
+
+@pytest.fixture
+def confluent_consumer(bootstrap_servers: str, unique_group: str) -> Iterator[Factory]:
+    """``confluent_consumer({…})``: a `confluent_kafka.Consumer` of this test's group, from the earliest offset on,
+    reading what is committed."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    made: list[Any] = []
+
+    def consumer(config: Mapping[str, Any] | None = None) -> Any:
+        defaults = {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": unique_group,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 100,
+        }
+        made.append(confluent_kafka.Consumer({**defaults, **(config or {})}))
+        return made[-1]
+
+    yield consumer
+    for client in made:
+        with suppress(RuntimeError):  # closed by the test
+            client.close()
+
+
+@pytest.fixture
+def confluent_admin(bootstrap_servers: str) -> Any:
+    """A `confluent_kafka.admin.AdminClient`."""
+    pytest.importorskip("confluent_kafka")
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": bootstrap_servers})
+
+
+@pytest.fixture
+def aiokafka_producer(bootstrap_servers: str) -> Factory:
+    """``async with aiokafka_producer(transactional_id=…) as producer``, under any plugin that runs coroutines."""
+    aiokafka = pytest.importorskip("aiokafka")
+
+    def producer(**config: Any) -> Any:
+        return aiokafka.AIOKafkaProducer(**{"bootstrap_servers": bootstrap_servers, **config})
+
+    return producer
+
+
+@pytest.fixture
+def aiokafka_consumer(bootstrap_servers: str, unique_group: str) -> Factory:
+    """``async with aiokafka_consumer(topic) as consumer``: of this test's group, from the earliest offset on, reading
+    what is committed."""
+    aiokafka = pytest.importorskip("aiokafka")
+
+    def consumer(*topics: str, **config: Any) -> Any:
+        defaults = {
+            "bootstrap_servers": bootstrap_servers,
+            "group_id": unique_group,
+            "auto_offset_reset": "earliest",
+            "isolation_level": "read_committed",
+        }
+        return aiokafka.AIOKafkaConsumer(*topics, **{**defaults, **config})
+
+    return consumer

@@ -1,0 +1,116 @@
+"""Messages as plain values that JSON can hold, without what must not be told."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from minibroker_protocol.dsl import NO_ID, Message, Struct
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
+
+HIDDEN = "[hidden]"
+_SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "token_id", "salted_passwords"})
+_SECRET_CONFIGS = ("password", "secret", "token", "jaas", "keystore.key", "credential")
+_BYTES_SHOWN = 64
+_ITEMS_SHOWN = 200
+
+
+def plain(message: Struct, version: int) -> dict[str, Any]:
+    """The fields that `version` carries. Record batches are told by their headers, not by what is in them."""
+    values: dict[str, Any] = {}
+    hidden = _names_secret(message)
+    for field in message.__fields__:
+        low, high = field.versions
+        if not low <= version <= high:
+            continue
+        value = getattr(message, field.name)
+        if field.name in _SECRET_FIELDS or (hidden and field.name in ("value", "config_value")):
+            values[field.name] = None if value is None else HIDDEN
+        elif field.annotation.startswith("Record") and value is not None:
+            values[field.name] = batches(value)
+        else:
+            values[field.name] = _plain(value, version)
+    return values
+
+
+def _names_secret(struct: Struct) -> bool:
+    name = getattr(struct, "name", None) or getattr(struct, "config_name", None)
+    return isinstance(name, str) and any(word in name.lower() for word in _SECRET_CONFIGS)
+
+
+def _plain(value: Any, version: int) -> Any:
+    if isinstance(value, Struct):
+        return plain(value, version)
+    if isinstance(value, list):
+        shown = [_plain(item, version) for item in value[:_ITEMS_SHOWN]]
+        return shown if len(value) <= _ITEMS_SHOWN else [*shown, f"… {len(value) - _ITEMS_SHOWN} more"]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        data = bytes(value)
+        if len(data) == len(NO_ID):
+            return str(uuid.UUID(bytes=data))
+        return data.hex() if len(data) <= _BYTES_SHOWN else f"{data[:_BYTES_SHOWN].hex()}… ({len(data)} bytes)"
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def batches(records: Any) -> list[dict[str, int]]:
+    """The headers of record batches."""
+    buffers = records if isinstance(records, list) else [records]
+    data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+    found = []
+    try:
+        for _, b in iter_batches(data):
+            found.append(
+                {
+                    "base_offset": b.base_offset,
+                    "records": b.last_offset_delta + 1,
+                    "bytes": b.size,
+                    "attributes": b.attributes,
+                    "producer_id": b.producer_id,
+                    "producer_epoch": b.producer_epoch,
+                    "base_sequence": b.base_sequence,
+                }
+            )
+    except (CorruptBatch, UnsupportedMagic):
+        found.append({"unreadable_bytes": len(data)})
+    return found
+
+
+def refusals(response: Message | None) -> list[str]:
+    """Every error in an answer, with the place it stands at and the reason where the answer has one."""
+    found: list[str] = []
+    if response is not None:
+        _refusals(response, "", found)
+    return found
+
+
+def _refusals(struct: Struct, where: str, found: list[str]) -> None:
+    names = {field.name for field in struct.__fields__}
+    for name in ("name", "topic", "group_id", "transactional_id", "key"):
+        value = getattr(struct, name, None)
+        if isinstance(value, str) and value:
+            where = f"{where} {value}"
+            break
+    for name in ("partition_index", "index", "partition"):
+        value = getattr(struct, name, None)
+        if isinstance(value, int):
+            where = f"{where}-{value}"
+            break
+    for name in ("error_code", "partition_error_code", "error"):
+        code = getattr(struct, name, 0) if name in names else 0
+        if code:
+            reason = getattr(struct, "error_message", None)
+            found.append(f"{error_name(code)}{f' at{where}' if where else ''}{f': {reason}' if reason else ''}")
+    for field in struct.__fields__:
+        value = getattr(struct, field.name)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Struct):
+                _refusals(item, where, found)
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code."""
+    try:
+        return f"{ErrorCode(code).name} ({int(code)})"
+    except ValueError:
+        return f"error {code}"

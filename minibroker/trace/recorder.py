@@ -1,0 +1,160 @@
+"""The exchanges of a broker: the last ones in memory, all of them for whoever listens."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minibroker.trace.plain import plain, refusals
+from minibroker_protocol.dsl import Request, Response
+
+if TYPE_CHECKING:
+    from minibroker.handlers.dispatch import Answered, Exchange
+
+# What is larger is told at once instead of being kept until somebody asks.
+_KEPT_BYTES = 64 * 1024
+
+Listener = Callable[["Recorded"], None]
+
+
+class Recorded:
+    """One exchange. time_ms: wall clock at the request's arrival; took_ms: until the answer was ready. outcome:
+    ``answered``, ``no answer``, or why the connection was closed. fault: number of the rule that acted, 0 for none.
+
+    request_bytes, response_bytes: the frames as on the wire (the response with its size), when bytes are kept.
+    """
+
+    __slots__ = ("_errors", "_request", "_response", "api", "broker", "client", "client_id", "correlation_id", "fault",
+                 "local", "outcome", "request_bytes", "request_size", "response_bytes", "response_size", "time_ms",
+                 "took_ms", "version")  # fmt: skip
+
+    def __init__(self, exchange: Exchange, time_ms: int) -> None:
+        context = exchange.context
+        info = context.connection
+        self.time_ms = time_ms
+        self.took_ms = 0.0
+        self.broker = context.broker.node_id
+        self.client = (info.client_host, info.client_port)
+        self.local = (info.local_host, info.local_port)
+        self.client_id = context.client_id
+        self.api = exchange.api.name
+        self.version = exchange.version
+        self.correlation_id = exchange.correlation_id
+        self.request_size = exchange.size
+        self.response_size = 0
+        self.outcome = "no answer"
+        self.fault = 0
+        self.request_bytes: bytes | None = None
+        self.response_bytes: bytes | None = None
+        # A handler may write into the batches of a request, but not into what is told of them here.
+        self._request: Request | dict[str, Any] = exchange.request
+        if exchange.size > _KEPT_BYTES:
+            self._request = plain(exchange.request, exchange.version)
+        self._response: Response | dict[str, Any] | None = None
+        self._errors: list[str] | None = None
+
+    def answered(self, response: Response | None, size: int) -> None:
+        """The answer that leaves, before faults changed its bytes."""
+        self.outcome = "no answer" if response is None else "answered"
+        self.response_size = size
+        self._errors = refusals(response) if response is not None else []
+        self._response = plain(response, self.version) if response is not None and size > _KEPT_BYTES else response
+
+    @property
+    def request(self) -> dict[str, Any]:
+        if isinstance(self._request, Request):
+            return plain(self._request, self.version)
+        return self._request
+
+    @property
+    def response(self) -> dict[str, Any] | None:
+        if isinstance(self._response, Response):
+            return plain(self._response, self.version)
+        return self._response
+
+    @property
+    def errors(self) -> list[str]:
+        """Kafka's names of the errors in the answer, with place and reason."""
+        return self._errors or []
+
+    def to_json(self) -> dict[str, Any]:
+        """The exchange as one JSON object."""
+        return {
+            "time_ms": self.time_ms,
+            "took_ms": round(self.took_ms, 3),
+            "broker": self.broker,
+            "client": f"{self.client[0]}:{self.client[1]}",
+            "client_id": self.client_id,
+            "api": self.api,
+            "version": self.version,
+            "correlation_id": self.correlation_id,
+            "outcome": self.outcome,
+            "errors": self.errors,
+            "fault": self.fault,
+            "request_bytes": self.request_size,
+            "response_bytes": self.response_size,
+            "request": self.request,
+            "response": self.response,
+        }
+
+    def line(self) -> str:
+        """One line for a person."""
+        return told(self.to_json())
+
+
+def told(exchange: dict[str, Any]) -> str:
+    """One line for a person, of an exchange as JSON has it."""
+    seconds, ms = divmod(exchange["time_ms"], 1000)
+    clock = f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"
+    head = f"{clock} {exchange['client_id'] or '-'}@{exchange['client'].rpartition(':')[2]} → {exchange['broker']}"
+    parts = [f"{head} {exchange['api']} v{exchange['version']}", _brief(exchange["request"])]
+    parts.append(f"= {'; '.join(exchange['errors'])}" if exchange["errors"] else "")
+    if exchange["outcome"] != "answered":
+        parts.append(f"[{exchange['outcome']}]")
+    if exchange["fault"]:
+        parts.append(f"[fault {exchange['fault']}]")
+    parts.append(f"{exchange['took_ms']:.1f} ms")
+    return " ".join(part for part in parts if part)
+
+
+_BRIEF_CHARACTERS = 240
+_DULL = (
+    "max_wait_ms",
+    "min_bytes",
+    "max_bytes",
+    "rack_id",
+    "cluster_id",
+    "replica_id",
+    "timeout_ms",
+    "throttle_time_ms",
+)
+
+
+def _brief(request: dict[str, Any]) -> str:
+    kept = {name: value for name, value in request.items() if name not in _DULL and value not in (None, [], "")}
+    text = json.dumps(kept, separators=(",", ":"), ensure_ascii=False).replace('"', "")
+    return text if len(text) <= _BRIEF_CHARACTERS else text[: _BRIEF_CHARACTERS - 1] + "…"
+
+
+class Recorder:
+    """Keeps the last exchanges, and hands every one to the listeners once it is over. keep_bytes: frames too."""
+
+    def __init__(self, kept: int = 100) -> None:
+        self.last: deque[Recorded] = deque(maxlen=kept)
+        self.listeners: list[Listener] = []
+        self.keep_bytes = False
+
+    def begin(self, exchange: Exchange, time_ms: int) -> Recorded:
+        recorded = Recorded(exchange, time_ms)
+        if self.keep_bytes:
+            recorded.request_bytes = bytes(exchange.frame)
+        self.last.append(recorded)
+        return recorded
+
+    def end(self, recorded: Recorded, buffers: Answered) -> None:
+        if self.keep_bytes and buffers is not None:
+            recorded.response_bytes = b"".join(buffers)
+        for listener in tuple(self.listeners):
+            listener(recorded)

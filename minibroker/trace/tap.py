@@ -1,0 +1,113 @@
+"""The one place between requests and handlers: faults act there, and what happened is recorded there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from minibroker.handlers.dispatch import Answered, Exchange
+from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.trace.recorder import Recorded, Recorder
+
+if TYPE_CHECKING:
+    from minibroker.faults.engine import FaultEngine, Served, SetRule
+    from minibroker_protocol.dsl import Response
+
+
+class ExchangeTap:
+    """`Tap` of a cluster whose faults or exchanges somebody asked for. recorder: None to keep nothing.
+
+    wall_ms: wall clock; monotonic_ms: for durations.
+    """
+
+    def __init__(
+        self,
+        engine: FaultEngine,
+        *,
+        wall_ms: Callable[[], int],
+        monotonic_ms: Callable[[], float],
+    ) -> None:
+        self.engine = engine
+        self.recorder: Recorder | None = None
+        self._wall_ms = wall_ms
+        self._monotonic_ms = monotonic_ms
+
+    def serve(self, exchange: Exchange) -> Served:
+        if self.recorder is None:
+            return self.engine.serve(exchange, _plainly)[0]
+        return self._recorded(self.recorder, exchange)
+
+    def _recorded(self, recorder: Recorder, exchange: Exchange) -> Served:
+        recorded = recorder.begin(exchange, self._wall_ms())
+        started = self._monotonic_ms()
+        watched = _Watched(exchange, recorded)
+        try:
+            answer, rule = self.engine.serve(watched, _plainly)
+        except Exception as error:
+            self._closed(recorder, recorded, started, None, error)
+            raise
+        if not isinstance(answer, Deferred) or answer.done:
+            try:
+                buffers = answer.result() if isinstance(answer, Deferred) else answer
+            except Exception as error:
+                self._closed(recorder, recorded, started, rule, error)
+                raise
+            self._over(recorder, recorded, started, rule, buffers)
+            return buffers
+
+        def later(done: Deferred[Answered]) -> None:
+            try:
+                buffers = done.result()
+            except Exception as error:
+                self._closed(recorder, recorded, started, rule, error)
+            else:
+                self._over(recorder, recorded, started, rule, buffers)
+
+        recorded.outcome = "waiting"
+        recorded.fault = rule.number if rule is not None else 0
+        answer.then(later)
+        return answer
+
+    def _over(
+        self, recorder: Recorder, recorded: Recorded, started: float, rule: SetRule | None, buffers: Answered
+    ) -> None:
+        recorded.took_ms = self._monotonic_ms() - started
+        recorded.fault = rule.number if rule is not None else 0
+        if buffers is None and recorded.outcome in ("answered", "waiting"):
+            recorded.outcome = "no answer"
+        recorder.end(recorded, buffers)
+
+    def _closed(
+        self, recorder: Recorder, recorded: Recorded, started: float, rule: SetRule | None, error: Exception
+    ) -> None:
+        recorded.took_ms = self._monotonic_ms() - started
+        recorded.fault = rule.number if rule is not None else 0
+        recorded.outcome = f"closed: {error}"
+        recorder.end(recorded, None)
+
+
+class _Watched(Exchange):
+    """An exchange that notes the answer when it is encoded."""
+
+    __slots__ = ("_recorded",)
+
+    def __init__(self, exchange: Exchange, recorded: Recorded) -> None:
+        for name in Exchange.__slots__:
+            object.__setattr__(self, name, getattr(exchange, name))
+        self._recorded = recorded
+
+    def encode(self, response: Response | None) -> Answered:
+        buffers = super().encode(response)
+        self._recorded.answered(response, sum(map(len, buffers)) if buffers is not None else 0)
+        return buffers
+
+
+def _plainly(exchange: Exchange) -> Served:
+    answer = exchange.apply()
+    if answer.done:
+        return exchange.encode(answer.result())
+    return spawn(_when_answered(exchange, answer))
+
+
+async def _when_answered(exchange: Exchange, answer: Deferred[Response | None]) -> Answered:
+    return exchange.encode(await answer)

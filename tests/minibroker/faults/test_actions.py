@@ -1,0 +1,256 @@
+"""What each action does to a request, on a whole broker in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from faulty import FaultyCluster, produce_request
+
+from minibroker.faults import FaultError
+from minibroker.handlers.context import ConnectionInfo
+from minibroker.handlers.dispatch import CloseConnection
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.dsl import Buffer
+from minibroker_protocol.messages.groups import HeartbeatRequest
+
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+DUPLICATE_OR_NONE = 0
+
+
+@pytest.fixture
+def broker() -> Iterator[FaultyCluster]:
+    cluster = FaultyCluster(topics={"t": 1})
+    yield cluster
+    cluster.commands.close()
+    cluster.stop()
+
+
+def produce(broker: FaultyCluster, sequence: int, *, producer_id: int = 5) -> Deferred[Any]:
+    return broker.send(produce_request("t", 0, producer_id=producer_id, epoch=0, sequence=sequence), 9)
+
+
+def code(answer: Deferred[Any]) -> int:
+    found: int = answer.result().responses[0].partition_responses[0].error_code
+    return found
+
+
+def end(broker: FaultyCluster) -> int:
+    return broker.broker.partition("t", 0).log.log_end_offset
+
+
+def test_error_changes_nothing(broker: FaultyCluster) -> None:
+    broker.inject("Produce", {"name": "error", "code": "NOT_ENOUGH_REPLICAS"})
+    assert (code(produce(broker, 0)), end(broker)) == (19, 0)
+    assert (code(produce(broker, 0)), end(broker)) == (0, 1)
+
+
+def test_apply_then_error_has_applied(broker: FaultyCluster) -> None:
+    broker.inject("Produce", {"name": "apply_then_error", "code": "REQUEST_TIMED_OUT"})
+    assert (code(produce(broker, 0)), end(broker)) == (7, 1)
+    answer = produce(broker, 0).result().responses[0].partition_responses[0]
+    assert (answer.error_code, answer.base_offset, end(broker)) == (0, 0, 1)  # the retry is a duplicate
+
+
+def test_drop_reply_has_applied(broker: FaultyCluster) -> None:
+    broker.inject("Produce", "drop_reply")
+    with pytest.raises(CloseConnection, match="dropped"):
+        produce(broker, 0).result()
+    assert end(broker) == 1
+
+
+def test_drop_reply_can_leave_the_client_waiting(broker: FaultyCluster) -> None:
+    rule = broker.inject("Produce", {"name": "drop_reply", "close": False})
+    answer = produce(broker, 0)
+    assert (answer.done, end(broker)) == (False, 1)
+    broker.commands.engine.remove(rule.number)
+    with pytest.raises(CloseConnection):
+        answer.result()
+
+
+@pytest.mark.parametrize(("when", "at_once"), [("before", 0), ("after", 1)])
+def test_delay(broker: FaultyCluster, when: str, at_once: int) -> None:
+    broker.inject("Produce", {"name": "delay", "ms": 300, "when": when})
+    answer = produce(broker, 0)
+    broker.timers.advance(299)
+    assert (answer.done, end(broker)) == (False, at_once)
+    broker.timers.advance(1)
+    assert (code(answer), end(broker)) == (0, 1)
+
+
+@pytest.mark.parametrize(("when", "at_once"), [("before", 0), ("after", 1)])
+def test_hold_until_released(broker: FaultyCluster, when: str, at_once: int) -> None:
+    rule = broker.inject("Produce", {"name": "hold", "when": when}, times=2)
+    first, second = produce(broker, 0), produce(broker, 0, producer_id=6)
+    assert (first.done, second.done, end(broker), rule.held) == (False, False, 2 * at_once, 2)
+    assert rule.release(1) == 1
+    assert (first.done, second.done) == (True, False)
+    rule.release()
+    assert (code(second), end(broker)) == (0, 2)
+
+
+def test_duplicate_applies_again_and_answers_once(broker: FaultyCluster) -> None:
+    broker.inject("Produce", {"name": "duplicate", "copies": 2})
+    without_producer = produce_request("t", 0, producer_id=-1, epoch=-1, sequence=-1)
+    assert broker.send(without_producer, 9).result().responses[0].partition_responses[0].base_offset == 0
+    assert end(broker) == 3
+    broker.inject("Produce", "duplicate")
+    assert (code(produce(broker, 0)), end(broker)) == (0, 4)  # the second copy of an idempotent batch is none
+
+
+def test_duplicate_later(broker: FaultyCluster) -> None:
+    broker.inject("Produce", {"name": "duplicate", "after_ms": 50})
+    broker.send(produce_request("t", 0, producer_id=-1, epoch=-1, sequence=-1), 9).result()
+    assert end(broker) == 1
+    broker.timers.advance(50)
+    assert end(broker) == 2
+
+
+def test_throttle_tells_the_client(broker: FaultyCluster) -> None:
+    broker.inject("Produce", {"name": "throttle", "ms": 250})
+    assert produce(broker, 0).result().throttle_time_ms == 250
+    assert produce(broker, 1).result().throttle_time_ms == 0
+
+
+def test_close_and_reset_change_nothing(broker: FaultyCluster) -> None:
+    for name in ("close", "reset"):
+        broker.inject("Produce", name)
+        with pytest.raises(CloseConnection):
+            produce(broker, 0).result()
+    assert end(broker) == 0
+
+
+def test_a_black_hole_takes_everything_of_its_client_and_ends_with_the_rule(broker: FaultyCluster) -> None:
+    rule = broker.inject("Produce", "black_hole", client_id="test")
+    lost = [produce(broker, 0), broker.send(HEARTBEAT, 4)]
+    assert [answer.done for answer in lost] == [False, False]
+    assert broker.send(HEARTBEAT, 4, client_id="other").done
+    broker.commands.engine.remove(rule.number)
+    for answer in lost:
+        with pytest.raises(CloseConnection):
+            answer.result()
+    assert end(broker) == 0
+
+
+def test_corrupt_flips_one_byte(broker: FaultyCluster) -> None:
+    plain = raw(broker, 0)
+    broker.inject("Produce", "corrupt")
+    damaged = raw(broker, 1)
+    assert len(plain) == len(damaged)
+    assert damaged[:4] == plain[:4]
+    assert damaged[-1] == plain[-1] ^ 0xFF
+
+
+def raw(broker: FaultyCluster, sequence: int) -> bytes:
+    frame = broker.frame(produce_request("t", 0, producer_id=5, epoch=0, sequence=sequence), 9)
+    answer = broker.dispatcher.dispatch(frame, ConnectionInfo())
+    buffers = answer.result() if isinstance(answer, Deferred) else answer
+    assert buffers is not None
+    return b"".join(buffers)
+
+
+class Wire:
+    """The end of a connection that keeps what is pushed."""
+
+    def __init__(self) -> None:
+        self.pushed: list[bytes] = []
+        self.was_reset = False
+
+    def push(self, buffers: list[Buffer]) -> None:
+        self.pushed.append(b"".join(buffers))
+
+    def reset(self) -> None:
+        self.was_reset = True
+
+
+def on(broker: FaultyCluster, info: ConnectionInfo, sequence: int) -> Deferred[Any]:
+    frame = broker.frame(
+        produce_request("t", 0, producer_id=5, epoch=0, sequence=sequence), 9, correlation_id=100 + sequence
+    )
+    answer = broker.dispatcher.dispatch(frame, info)
+    assert isinstance(answer, Deferred)
+    return answer
+
+
+def test_truncate_sends_the_beginning_and_closes(broker: FaultyCluster) -> None:
+    wire = Wire()
+    broker.inject("Produce", {"name": "truncate", "keep": 9})
+    with pytest.raises(CloseConnection):
+        on(broker, ConnectionInfo(link=wire), 0).result()
+    assert [len(data) for data in wire.pushed] == [9]
+    assert end(broker) == 1
+
+
+def test_reset_cuts_the_connection(broker: FaultyCluster) -> None:
+    wire = Wire()
+    broker.inject("Produce", "reset")
+    assert on(broker, ConnectionInfo(link=wire), 0).result() is None
+    assert wire.was_reset
+    assert end(broker) == 0
+
+
+def test_reorder_applies_the_next_request_first_and_answers_in_order(broker: FaultyCluster) -> None:
+    info = ConnectionInfo(link=Wire())
+    broker.inject("Produce", "reorder")
+    assert on(broker, info, 0).result() is None
+    answers = b"".join(on(broker, info, 1).result())
+    sizes = int.from_bytes(answers[:4], "big")
+    first, second = answers[4 : 4 + sizes], answers[8 + sizes :]
+    assert (int.from_bytes(first[:4], "big"), int.from_bytes(second[:4], "big")) == (100, 101)
+    # Sequence 1 came first, to a producer nobody knew; 0 then was out of order.
+    log = broker.broker.partition("t", 0).log.producers.entry(5)
+    assert log is not None
+    assert (log.last_sequence, end(broker)) == (1, 1)
+
+
+def test_reorder_gives_up_when_nothing_follows(broker: FaultyCluster) -> None:
+    wire = Wire()
+    broker.inject("Produce", {"name": "reorder", "within_ms": 80})
+    on(broker, ConnectionInfo(link=wire), 0).result()
+    broker.timers.advance(79)
+    assert end(broker) == 0
+    broker.timers.advance(1)
+    assert end(broker) == 1
+    assert int.from_bytes(wire.pushed[0][4:8], "big") == 100
+
+
+@pytest.mark.parametrize(("when", "expected"), [("before", 0), ("after", 0)])
+def test_do_between_append_and_reply(broker: FaultyCluster, when: str, expected: int) -> None:
+    code(produce(broker, 0))
+    operation = {"operation": "lose_producer_state", "arguments": {"topic": "t", "partition": 0}, "when": when}
+    broker.inject("Produce", {"name": "do", **operation})
+    assert code(produce(broker, 1)) == expected
+    known = broker.broker.partition("t", 0).log.producers.entry(5)
+    assert (known is None) == (when == "after")
+
+
+def test_waiting_for_a_rule(broker: FaultyCluster) -> None:
+    rule = broker.inject("Heartbeat", {"name": "error", "code": "NOT_COORDINATOR"}, times=3)
+    waited = broker.commands.call("fault.wait", {"id": rule.number, "times": 2, "timeout_ms": 1000})
+    broker.send(HEARTBEAT, 4)
+    assert not waited.done
+    broker.send(HEARTBEAT, 4)
+    assert waited.result()["fired"] == 2
+    assert [hit["api"] for hit in waited.result()["hits"]] == ["Heartbeat"] * 2
+
+
+def test_waiting_ends_when_the_time_is_up_or_the_rule_goes(broker: FaultyCluster) -> None:
+    rule = broker.inject("Heartbeat", "close")
+    waited = broker.commands.call("fault.wait", {"id": rule.number, "timeout_ms": 1000})
+    broker.timers.advance(1000)
+    assert waited.result()["fired"] == 0
+    waited = broker.commands.call("fault.wait", {"id": rule.number, "timeout_ms": 1000})
+    broker.commands.call("fault.remove", {"id": rule.number})
+    assert waited.result()["fired"] == 0
+    with pytest.raises(FaultError, match="no rule"):
+        broker.commands.call("fault.get", {"id": rule.number})
+
+
+def test_stopping_answers_nobody_and_holds_nobody(broker: FaultyCluster) -> None:
+    broker.inject("Produce", "hold")
+    answer = produce(broker, 0)
+    broker.commands.close()
+    with pytest.raises(CloseConnection, match="gone"):
+        answer.result()
+    assert broker.dispatcher.tap is None

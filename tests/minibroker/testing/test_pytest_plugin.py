@@ -1,0 +1,214 @@
+"""The plugin in pytest runs of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PLUGIN = "minibroker.testing.pytest_plugin"
+ARGUMENTS = ("-p", PLUGIN, "-p", "no:cacheprovider", "-q")
+
+
+@pytest.fixture(autouse=True)
+def _plain_runs(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+
+
+def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+    pytester.makepyfile(source)
+    return pytester.runpytest_subprocess(*ARGUMENTS, *arguments, timeout=60)
+
+
+def test_a_broker_a_topic_and_names_without_configuration(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        names = []
+
+        def test_one(minibroker, bootstrap_servers, unique_topic, unique_group, unique_transactional_id):
+            assert bootstrap_servers == minibroker.bootstrap_servers
+            assert unique_topic in minibroker.control.describe()["topics"]
+            names.extend([minibroker.bootstrap_servers, unique_topic, unique_group, unique_transactional_id])
+
+        def test_two(minibroker, unique_topic, unique_group, unique_transactional_id):
+            again = [minibroker.bootstrap_servers, unique_topic, unique_group, unique_transactional_id]
+            assert again[0] == names[0]
+            assert not set(again[1:]) & set(names[1:])
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.minibroker(brokers=2, config={"transaction.max.timeout.ms": "5000"})
+        def test_two_brokers(minibroker):
+            assert minibroker.control.describe()["brokers"] == [1, 2]
+            setting = minibroker.cluster.run(lambda c: c.settings.int("transaction.max.timeout.ms"))
+            assert setting == 5000
+
+        def test_of_the_command_line(minibroker):
+            assert minibroker.cluster.run(lambda c: c.semantics.name) == "kip"
+            assert minibroker.control.describe()["brokers"] == [1]
+
+        def test_cluster(minibroker_cluster, bootstrap_servers, unique_topic):
+            assert minibroker_cluster.control.describe()["brokers"] == [1, 2, 3]
+            assert bootstrap_servers == minibroker_cluster.bootstrap_servers
+
+        @pytest.mark.minibroker(broker=2)
+        def test_typing_error(minibroker):
+            pass
+        """,
+        "--minibroker-semantics=kip",
+    )
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*the marker minibroker has no 'broker'*"])
+
+
+def test_a_fault_that_never_acts_fails_its_test_and_no_other(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        def test_unfired(minibroker):
+            minibroker.faults.inject("EndTxn", "drop_reply")
+
+        @pytest.mark.minibroker(faults=[{"api": "EndTxn", "action": "close"}])
+        def test_unfired_of_the_marker(minibroker):
+            pass
+
+        def test_other(minibroker):
+            assert minibroker.faults.list() == []
+        """,
+    )
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["*NeverFired: fault 1 (drop_reply on *EndTxn*never acted: 0 requests fitted*"])
+
+
+def test_what_a_test_did_to_the_clock_and_brokers_ends_with_it(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        def test_one(minibroker_cluster):
+            minibroker_cluster.clock.freeze()
+            minibroker_cluster.state.hold_markers()
+            minibroker_cluster.state.kill_broker(broker=2)
+
+        def test_two(minibroker_cluster):
+            assert not minibroker_cluster.clock.frozen
+            assert minibroker_cluster.control.describe()["brokers"] == [1, 2, 3]
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_a_failure_shows_the_last_exchanges_and_reasons(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("confluent_kafka")
+    result = run(
+        pytester,
+        """
+        def test_fails(minibroker, confluent_producer, unique_topic):
+            producer = confluent_producer({"enable.idempotence": True})
+            minibroker.faults.inject("Produce", {"name": "error", "code": "INVALID_RECORD", "message": "too blue"})
+            producer.produce(unique_topic, b"x")
+            producer.flush(10)
+            assert False
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*minibroker: last exchanges*", "*rdkafka@* Produce v*INVALID_RECORD (87) at topic-*-0: too blue*fault 1*"]
+    )
+
+
+def test_a_failure_shows_the_reasons_of_refusals(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("confluent_kafka")
+    result = run(
+        pytester,
+        """
+        import pytest
+        from confluent_kafka import KafkaException
+
+        def test_fails(confluent_producer, unique_transactional_id):
+            first, second = (confluent_producer({"transactional.id": unique_transactional_id}) for _ in range(2))
+            first.init_transactions(10)
+            second.init_transactions(10)
+            first.begin_transaction()
+            first.produce("t", b"x")
+            first.commit_transaction(10)
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*minibroker: refusals*", "AddPartitionsToTxn v* of txn-*"])
+
+
+def test_clients_send_and_read(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("confluent_kafka")
+    pytest.importorskip("aiokafka")
+    result = run(
+        pytester,
+        """
+        import asyncio
+
+        def test_confluent(
+            confluent_producer, confluent_consumer, confluent_admin, unique_topic, unique_transactional_id
+        ):
+            producer = confluent_producer({"transactional.id": unique_transactional_id})
+            producer.init_transactions(10)
+            producer.begin_transaction()
+            producer.produce(unique_topic, b"one")
+            producer.commit_transaction(10)
+            consumer = confluent_consumer()
+            consumer.subscribe([unique_topic])
+            assert consumer.poll(20).value() == b"one"
+            assert unique_topic in confluent_admin.list_topics(timeout=10).topics
+
+        def test_aiokafka(aiokafka_producer, aiokafka_consumer, unique_topic):
+            async def story():
+                async with aiokafka_producer() as producer:
+                    await producer.send_and_wait(unique_topic, b"two")
+                async with aiokafka_consumer(unique_topic) as consumer:
+                    return (await consumer.getone()).value
+
+            assert asyncio.run(asyncio.wait_for(story(), 30)) == b"two"
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_every_xdist_worker_has_its_own_broker(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_many(minibroker, unique_topic, number):
+            assert unique_topic in minibroker.control.describe()["topics"]
+        """,
+        "-p",
+        "xdist",
+        "-n2",
+    )
+    result.assert_outcomes(passed=4)
+
+
+def test_loading_the_plugin_imports_no_broker_and_no_client() -> None:
+    program = (
+        f"import sys, {PLUGIN}; print([m for m in sys.modules if 'kafka' in m or 'cluster' in m or 'asyncio' in m])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
