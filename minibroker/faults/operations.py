@@ -218,7 +218,8 @@ def move_coordinator(
 OPERATIONS: dict[str, Operation] = {
     function.__name__: function
     for function in (
-        create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records, fail_disk, heal_disk,
+        create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records,
+        fail_disk, heal_disk,
         expire_transactional_id, set_producer_epoch, hold_markers, release_markers, held_markers,
         stop_broker, kill_broker, start_broker, restart_broker, move_leader, move_coordinator,
     )
