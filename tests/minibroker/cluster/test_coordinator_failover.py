@@ -250,6 +250,18 @@ def test_a_long_log_is_loaded_over_several_turns_and_answers_that_it_is(monkeypa
     brokers.stop()
 
 
+def test_a_coordinator_that_was_deposed_says_so() -> None:
+    brokers = ManyBrokers(3)
+    producer = Producer(brokers)
+    assert producer.init() == 0
+    before = brokers.cluster.coordinator("transaction", TX)
+    assert before is not None
+    brokers.cluster.move_coordinator("transaction", TX, before % 3 + 1)
+    request = InitProducerIdRequest(transactional_id=TX, transaction_timeout_ms=60_000)
+    assert brokers.send(before, request, 4).result().error_code == ErrorCode.NOT_COORDINATOR
+    brokers.stop()
+
+
 @pytest.mark.parametrize("semantics", [KAFKA, KIP], ids=["kafka", "kip"])
 def test_replicas_that_disagree(semantics: Any) -> None:
     """KIP-360: a replica made by a reassignment knows only producers whose records are still there."""

@@ -269,3 +269,31 @@ def test_a_leader_deposed_before_its_first_append_follows_again(brokers: ManyBro
     assert brokers.partition(2, "t").latest_epoch == 3
     assert brokers.produce("t", b"b").error_code == 0
     assert brokers.log_bytes(2, "t") == brokers.log_bytes(1, "t")
+
+
+def test_who_was_in_sync_when_too_few_were_left_may_lead_after_a_clean_stop(brokers: ManyBrokers) -> None:
+    """KIP-966: below the minimum nothing is acknowledged, so whoever was in the set until then has everything."""
+    brokers.create("t", [[1, 2]], {"min.insync.replicas": "2"})
+    brokers.produce("t", b"a")
+    brokers.cluster.stop_broker(2)
+    assert brokers.cluster.image.partition("t", 0).elr == (2,)
+    brokers.cluster.kill_broker(1)
+    brokers.cluster.start_broker(2)
+    brokers.settle()
+    image = brokers.cluster.image.partition("t", 0)
+    assert (image.leader, image.isr) == (2, (2,))
+
+
+def test_who_was_killed_is_not_eligible_but_the_last_leader_may_come_back(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2]], {"min.insync.replicas": "2"})
+    brokers.produce("t", b"a")
+    brokers.cluster.kill_broker(2)
+    brokers.cluster.kill_broker(1)
+    brokers.cluster.start_broker(2)
+    brokers.settle()
+    assert brokers.cluster.image.partition("t", 0).leader == NO_LEADER
+    brokers.cluster.start_broker(1)
+    brokers.settle(2000)
+    image = brokers.cluster.image.partition("t", 0)
+    assert (image.leader, sorted(image.isr)) == (1, [1, 2])
+    assert brokers.values("t") == [b"a"]

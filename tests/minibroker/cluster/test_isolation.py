@@ -31,6 +31,7 @@ def reachable(root: object, boundary: set[int]) -> Iterator[object]:
         yield found
         if isinstance(found, types.FunctionType):
             waiting += [cell.cell_contents for cell in found.__closure__ or () if _filled(cell)]
+            waiting += [*(found.__defaults__ or ()), *(found.__kwdefaults__ or {}).values()]
             continue
         if isinstance(found, (*_NEVER_CHANGES, *_SHARED)):
             continue

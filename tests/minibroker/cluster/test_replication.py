@@ -8,6 +8,7 @@ import pytest
 from many_brokers import ManyBrokers
 
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.inter_broker import AlterPartitionRequest, AlterPartitionResponse
 
 
 @pytest.fixture
@@ -146,3 +147,24 @@ def test_a_refused_change_of_the_set_is_asked_for_again(brokers: ManyBrokers) ->
     controller.replication.alter_partition = served  # type: ignore[method-assign]
     brokers.settle(40_000)
     assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
+
+
+def test_a_restarted_follower_is_proposed_under_its_new_epoch_only(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2, 3]])
+    brokers.produce("t", b"a")
+    brokers.settle(600)
+    controller = brokers.cluster.controller
+    served = controller.replication.alter_partition
+    codes = []
+
+    def noted(request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        answer = served(request, version)
+        codes.append(answer.topics[0].partitions[0].error_code)
+        return answer
+
+    controller.replication.alter_partition = noted  # type: ignore[method-assign]
+    brokers.cluster.stop_broker(3)
+    brokers.cluster.start_broker(3)
+    brokers.settle(2000)
+    assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
+    assert codes == [0]
