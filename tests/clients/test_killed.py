@@ -1,0 +1,237 @@
+"""A broker that is killed again and again under the load of clients that know nothing of it.
+
+What was acknowledged is there when it comes back, once, in order; transactions are whole or absent, and the offsets
+committed in them go with them. `MINIBROKER_KILLS=200` is the long run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker import BrokerProcess, start_minibroker
+from durability import read_all
+
+from minibroker_storage.check import ERROR, check_directory
+from minibroker_storage.os_disk import OsDisk
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+KILLS = int(os.environ.get("MINIBROKER_KILLS", "20"))
+RECORDS = 4  # of each transaction in each of its two topics
+PARTITIONS = 2
+SECONDS = 60.0
+
+
+class Load(threading.Thread):
+    """A client that works until `ending` is set; whatever it did not expect is in `failure`."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self.bootstrap = bootstrap
+        self.ending = threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:
+            self.failure = error
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Idempotent(Load):
+    """Counts upwards in each partition."""
+
+    def work(self) -> None:
+        self.acknowledged: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+        self.sent: Counter[int] = Counter()
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "message.timeout.ms": 120_000,
+                "reconnect.backoff.max.ms": 200,
+            }
+        )
+        errors: list[Any] = []
+
+        def told(error: Any, message: Any) -> None:
+            if error is None:
+                self.acknowledged[message.partition()].append(int(message.value()))
+            else:
+                errors.append(error)
+
+        while not self.ending.is_set():
+            for index in range(PARTITIONS):
+                producer.produce("counted", str(self.sent[index]), partition=index, on_delivery=told)
+                self.sent[index] += 1
+            producer.poll(0.002)
+            while len(producer) > 500 and not self.ending.is_set():
+                producer.poll(0.01)
+        assert producer.flush(SECONDS) == 0
+        assert not errors, errors[0]
+
+
+class Transactional(Load):
+    """Transactions over two topics and a group's offsets; every fifth is aborted."""
+
+    def work(self) -> None:
+        self.committed: list[int] = []
+        self.aborted: list[int] = []
+        self.unknown: list[int] = []
+        self.number = 0
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": "offsets"})
+        self.group = consumer.consumer_group_metadata()
+        producer = self._producer()
+        while not self.ending.is_set():
+            self.number += 1
+            try:
+                self._transaction(producer, self.number)
+            except confluent_kafka.KafkaException as error:
+                producer = self._recover(producer, error)
+        consumer.close()
+
+    def _producer(self) -> Any:
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "transactional.id": "killed",
+                "transaction.timeout.ms": 20_000,
+                "linger.ms": 1,
+                "reconnect.backoff.max.ms": 200,
+            }
+        )
+        self._until_done(lambda: producer.init_transactions(5))
+        return producer
+
+    def _until_done(self, call: Any) -> None:
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                call()
+                return
+            except confluent_kafka.KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+
+    def _transaction(self, producer: Any, number: int) -> None:
+        producer.begin_transaction()
+        for record in range(RECORDS):
+            for topic in ("left", "right"):
+                producer.produce(topic, f"{number}-{record}", partition=record % PARTITIONS)
+        place = confluent_kafka.TopicPartition("in", 0, number)
+        self._until_done(lambda: producer.send_offsets_to_transaction([place], self.group, 5))
+        if number % 5 == 0:
+            self._until_done(lambda: producer.abort_transaction(5))
+            self.aborted.append(number)
+            return
+        try:
+            self._until_done(lambda: producer.commit_transaction(5))
+        except confluent_kafka.KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                self.unknown.append(number)
+            raise
+        self.committed.append(number)
+
+    def _recover(self, producer: Any, error: Any) -> Any:
+        number = self.number
+        if error.args[0].txn_requires_abort():
+            try:
+                self._until_done(lambda: producer.abort_transaction(5))
+            except confluent_kafka.KafkaException:
+                self.unknown.append(number)
+                return self._producer()
+            self.aborted.append(number)
+            return producer
+        if number not in self.unknown:
+            self.unknown.append(number)
+        return self._producer()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def kill(broker: BrokerProcess) -> None:
+    broker.process.kill()
+    broker.process.wait()
+    assert broker.process.stdout
+    broker.process.stdout.close()
+
+
+def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(tmp_path: Path) -> None:
+    seed = int(os.environ.get("MINIBROKER_SEED", "0")) or random.randrange(1 << 30)
+    print(f"MINIBROKER_SEED={seed}")
+    choices = random.Random(seed)
+    arguments = ("--port", str(free_port()), "--data-dir", str(tmp_path / "data"), "-c", "log.segment.bytes=1048576")
+    topics = [f"--topic={name}:{PARTITIONS}" for name in ("counted", "left", "right", "in")]
+    broker = start_minibroker(tmp_path / "broker-0.log", *arguments, *topics)
+    loads: tuple[Idempotent, Transactional] = Idempotent(broker.bootstrap), Transactional(broker.bootstrap)
+    try:
+        for load in loads:
+            load.start()
+        for number in range(1, KILLS + 1):
+            time.sleep(choices.uniform(0.05, 1.0))
+            kill(broker)
+            log = tmp_path / f"broker-{number % 5}.log"
+            broker = start_minibroker(log, *arguments)
+        for load in loads:
+            load.ending.set()
+        for load in loads:
+            load.join(3 * SECONDS)
+            assert not load.is_alive()
+            if load.failure is not None:
+                raise load.failure
+        check_counted(broker.bootstrap, loads[0])
+        check_transactions(broker.bootstrap, loads[1])
+        assert broker.stop() == 0
+    finally:
+        if broker.process.poll() is None:
+            broker.process.send_signal(getattr(subprocess, "CTRL_BREAK_EVENT", 9))
+            broker.process.wait()
+    disk = OsDisk(str(tmp_path / "data"), read_only=True)
+    assert [str(finding) for finding in check_directory(disk) if finding.severity == ERROR] == []
+
+
+def check_counted(bootstrap: str, load: Idempotent) -> None:
+    values = [int(value) for value in read_all(bootstrap, "counted", PARTITIONS)]
+    assert sum(load.sent.values()) > 100 * KILLS / 20
+    expected = [number for index in range(PARTITIONS) for number in range(load.sent[index])]
+    assert values == expected  # all were acknowledged in the end: each is there once and in order
+    for index in range(PARTITIONS):
+        assert load.acknowledged[index] == list(range(load.sent[index]))
+
+
+def check_transactions(bootstrap: str, load: Transactional) -> None:
+    assert len(load.committed) > KILLS
+    left, right = (read_all(bootstrap, topic, PARTITIONS) for topic in ("left", "right"))
+    found: dict[int, Counter[tuple[str, int]]] = {}
+    for topic, values in (("left", left), ("right", right)):
+        for value in values:
+            number, record = map(int, value.decode().split("-"))
+            found.setdefault(number, Counter())[topic, record] += 1
+    whole = Counter({(topic, record): 1 for topic in ("left", "right") for record in range(RECORDS)})
+    halves = {number: counted for number, counted in found.items() if counted != whole}
+    assert halves == {}, "transactions that are half there or there twice"
+    assert set(load.committed) - found.keys() == set()
+    assert set(load.aborted) & found.keys() == set()
+    assert found.keys() <= set(load.committed) | set(load.unknown)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "offsets"})
+    (place,) = consumer.committed([confluent_kafka.TopicPartition("in", 0)], SECONDS)
+    consumer.close()
+    assert place.offset == max(found)  # the offsets of the last transaction that is there
