@@ -81,7 +81,7 @@ class Broker:
         self.node_id = node_id
         self.epoch = epoch
         self._base_settings = settings
-        self.settings = settings
+        self.settings = self._altered_settings(image) if image.broker_configs else settings
         self.semantics = semantics
         self.image = image
         self.directory = directory
@@ -178,10 +178,13 @@ class Broker:
             if new is not None:
                 self._take_topic(old, new)
 
-    def _reconfigure(self, image: MetadataImage) -> None:
-        self.settings = self._base_settings.altered(
+    def _altered_settings(self, image: MetadataImage) -> Settings:
+        return self._base_settings.altered(
             cluster=dict(image.broker_configs.get("", {})), broker=dict(image.broker_configs.get(str(self.node_id), {}))
         )
+
+    def _reconfigure(self, image: MetadataImage) -> None:
+        self.settings = self._altered_settings(image)
         self.transactions.reconfigure()
         rules = self.producer_rules()
         for partition in self._partitions.values():
@@ -309,6 +312,11 @@ class Broker:
 
     def leader_of(self, topic: str, index: int) -> int | None:
         return self.image.leader_of(topic, index)
+
+    def partition_count(self, internal_topic: str, config: str) -> int:
+        """Partitions of an internal topic, or what `config` says it will have while it does not exist."""
+        topic = self.image.topics.get(internal_topic)
+        return self.settings.int(config) if topic is None else len(topic.partitions)
 
     def coordinator_of(self, internal_topic: str, key: str) -> int | None:
         """Node that coordinates a group or transactional id; None while the topic or its leader is missing."""

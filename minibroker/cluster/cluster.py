@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from minibroker.cluster.adoption import adopt
 from minibroker.cluster.broker import Broker
 from minibroker.cluster.internal_topics import replicated_internals
 from minibroker.cluster.metadata import BrokerImage, MetadataImage
@@ -30,7 +31,7 @@ from minibroker.version import __version__
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest
 from minibroker_storage.directory import DataDirectory
-from minibroker_storage.disk import Disk, join
+from minibroker_storage.disk import Disk
 
 __all__ = ["BrokerHooks", "Cluster", "Node"]
 
@@ -124,7 +125,7 @@ class Cluster(Operations):
         )
         self._state = state
         level = self._transaction_version
-        state.load(default_features(self.semantics.transaction_version if level is None else level))
+        new = state.load(default_features(self.semantics.transaction_version if level is None else level))
         if level is not None and state.image.feature(TRANSACTION_VERSION) != level:
             state.set_feature(TRANSACTION_VERSION, level)
         self._controller = Controller(state, self._executor)
@@ -132,7 +133,7 @@ class Cluster(Operations):
         for node in self._nodes.values():
             epochs[node.node_id] = state.image.offset
             state.register_broker(BrokerImage(node.node_id, node.host, node.port, node.rack, epoch=state.image.offset))
-        self._adopt_topics(state)
+        adopt(state, self._directories, new=new, transaction_version=level)
         # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.
         self._controller.replication.elect_missing()
         self.network.attach(CONTROLLER, self._controller.handle)
@@ -236,33 +237,3 @@ class Cluster(Operations):
         for result in TopicControl(state).create_topics(request).topics:
             if result.error_code != ErrorCode.NONE:
                 raise ApiError(ErrorCode(result.error_code), f"topic {result.name}: {result.error_message}")
-
-    def _adopt_topics(self, state: ControllerState) -> None:
-        """Topics that lie in the data directories but not in the journal, such as those a Kafka left there."""
-        found: dict[str, dict[int, list[int]]] = {}
-        ids: dict[str, bytes] = {}
-        epochs: dict[str, int] = {}
-        for directory in self._directories:
-            for topic, index in directory.partitions():
-                if topic in state.image.topics:
-                    continue
-                found.setdefault(topic, {}).setdefault(index, []).append(directory.node_id)
-                known = directory.topic_id(topic, index)
-                if known is not None:
-                    ids[topic] = known
-                epochs[topic] = max(epochs.get(topic, 0), _latest_epoch(directory, topic, index))
-        for topic, partitions in sorted(found.items()):
-            everywhere = tuple(d.node_id for d in self._directories)
-            replicas = [tuple(partitions.get(i, everywhere[:1])) for i in range(max(partitions) + 1)]
-            log.info("taking over topic %s with %d partition(s) found in the data directory", topic, len(replicas))
-            state.add_topic(topic, replicas, {}, topic_id=ids.get(topic), leader_epoch=epochs[topic] + 2)
-
-
-def _latest_epoch(directory: DataDirectory, topic: str, index: int) -> int:
-    from minibroker_storage.checkpoints import LEADER_EPOCH
-    from minibroker_storage.leader_epochs import LeaderEpochCache
-
-    path = join(directory.partition_path(topic, index), LEADER_EPOCH)
-    if not directory.disk.exists(path):
-        return 0
-    return LeaderEpochCache.decode(directory.disk.read_bytes(path), path).latest_epoch or 0

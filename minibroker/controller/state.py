@@ -65,8 +65,8 @@ class ControllerState:
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
-    def load(self, features: Mapping[str, int]) -> None:
-        """Replay the journal; `features` are finalized when it is new."""
+    def load(self, features: Mapping[str, int]) -> bool:
+        """Replay the journal; `features` are finalized when it is new, and then the answer is True."""
         empty = True
         for entry in self.journal.replay():
             empty = False
@@ -78,6 +78,7 @@ class ControllerState:
             # A node that comes back is fenced and unfenced: two elections, so leader epochs grow by two.
             self._commit({"type": "restart"})
         self.journal.sync()
+        return empty
 
     def close(self) -> None:
         self.journal.close()
@@ -168,6 +169,11 @@ class ControllerState:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "producer ids are used up")
         self._commit({"type": "producer-ids", "next": first + PRODUCER_ID_BLOCK_SIZE})
         return first, PRODUCER_ID_BLOCK_SIZE
+
+    def skip_producer_ids(self, following: int) -> None:
+        """Never give out ids below `following`: somebody else did."""
+        if following > self.next_producer_id:
+            self._commit({"type": "producer-ids", "next": following})
 
     # -- application -------------------------------------------------------------------------------------------------
 

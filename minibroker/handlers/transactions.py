@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC
-from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.handlers.context import Answer, RequestContext
@@ -189,7 +188,7 @@ def _same(topics: Sequence[_Topic], code: int) -> list[_TopicResult]:
 
 async def handle_add_offsets(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """The group's partition of ``__consumer_offsets`` joins the transaction."""
-    partition = (CONSUMER_OFFSETS_TOPIC, partition_for(request.group_id, _offsets_partition_count(ctx)))
+    partition = (CONSUMER_OFFSETS_TOPIC, ctx.broker.groups.partition_for(request.group_id))
     try:
         await ctx.broker.transactions.add_partitions(
             request.transactional_id,
@@ -201,11 +200,6 @@ async def handle_add_offsets(ctx: RequestContext, request: AddOffsetsToTxnReques
         code = _refusal(ctx, ADD_OFFSETS_TO_TXN, request.transactional_id, error)
         return AddOffsetsToTxnResponse(error_code=code)
     return AddOffsetsToTxnResponse()
-
-
-def _offsets_partition_count(ctx: RequestContext) -> int:
-    image = ctx.broker.image.topics.get(CONSUMER_OFFSETS_TOPIC)
-    return ctx.broker.settings.int("offsets.topic.num.partitions") if image is None else len(image.partitions)
 
 
 # -- EndTxn ------------------------------------------------------------------------------------------------------------

@@ -93,6 +93,7 @@ class _Hosted(Generic[S]):
 class CoordinatorHost(Generic[S]):
     """All shards of one coordinator on one broker.
 
+    partition_count: of the topic as it is, or as it will be made; a key's partition depends on it.
     make_shard(partition index, leader epoch) builds an empty one. replay_on_append: apply records when they are written
     and hold only the answer (the group coordinator), else apply them once they are below the high watermark (the
     transaction coordinator). map_error: what a client is told when the log refuses an append.
@@ -101,7 +102,7 @@ class CoordinatorHost(Generic[S]):
     def __init__(
         self,
         topic: str,
-        partition_count: int,
+        partition_count: Callable[[], int],
         make_shard: Callable[[int, int], S],
         clock: Clock,
         timers: Timers,
@@ -110,7 +111,7 @@ class CoordinatorHost(Generic[S]):
         map_error: Callable[[ErrorCode], ErrorCode] = append_error,
     ) -> None:
         self.topic = topic
-        self.partition_count = partition_count
+        self._partition_count = partition_count
         self._make_shard = make_shard
         self._clock = clock
         self._timers = timers
@@ -121,14 +122,14 @@ class CoordinatorHost(Generic[S]):
     # -- which shard -----------------------------------------------------------------------------------------------
 
     def partition_for(self, key: str) -> int:
-        return partition_for(key, self.partition_count)
+        return partition_for(key, self._partition_count())
 
     def shard_for(self, key: str) -> tuple[int, S]:
         """(partition index, shard) that owns `key`.
 
         Raises ApiError: NOT_COORDINATOR when another broker leads it, COORDINATOR_LOAD_IN_PROGRESS while it is read.
         """
-        index = partition_for(key, self.partition_count)
+        index = self.partition_for(key)
         return index, self.shard(index)
 
     def shard(self, index: int) -> S:

@@ -12,7 +12,6 @@ from minibroker.coordinators.groups.commits import Commit, Committed, all_partit
 from minibroker.coordinators.groups.consumer.heartbeat import validate
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, GroupConfig, TimerKey
 from minibroker.coordinators.groups.shard import GroupShard
-from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.outcome import Outcome
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import TimerHandle, Timers
@@ -108,7 +107,7 @@ class GroupService:
         self._config = GroupConfig()
         self.host: CoordinatorHost[GroupShard] = CoordinatorHost(
             CONSUMER_OFFSETS_TOPIC,
-            broker.settings.int("offsets.topic.num.partitions"),
+            lambda: broker.partition_count(CONSUMER_OFFSETS_TOPIC, "offsets.topic.num.partitions"),
             self._make_shard,
             broker.clock,
             broker.timers,
@@ -184,8 +183,7 @@ class GroupService:
 
     def partition_for(self, group_id: str) -> int:
         """Partition of ``__consumer_offsets`` that holds a group."""
-        topic = self._broker.image.topics.get(CONSUMER_OFFSETS_TOPIC)
-        return partition_for(group_id, self.host.partition_count if topic is None else len(topic.partitions))
+        return self.host.partition_for(group_id)
 
     def shard_for(self, group_id: str) -> tuple[int, GroupShard]:
         index = self.partition_for(group_id)

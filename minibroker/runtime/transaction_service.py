@@ -46,7 +46,7 @@ class TransactionService:
         self.markers = MarkerSender(broker.transport, broker.timers, broker.leader_of, self._partition_exists)
         self.host: CoordinatorHost[TransactionShard] = CoordinatorHost(
             TRANSACTION_STATE_TOPIC,
-            broker.settings.int("transaction.state.log.num.partitions"),
+            lambda: broker.partition_count(TRANSACTION_STATE_TOPIC, "transaction.state.log.num.partitions"),
             self._make_shard,
             broker.clock,
             broker.timers,

@@ -1,0 +1,135 @@
+"""What a KRaft controller writes into `__cluster_metadata`, as far as it says what topics, configs, features and
+producer ids there are (KIP-500, KIP-631).
+
+A record's value is framed: unsigned varints for the frame version, the record's type and its version, then the message
+(Kafka's AbstractApiMessageSerde). Field names and versions: Kafka 4.3.1's message definitions.
+"""
+
+from __future__ import annotations
+
+from minibroker_protocol.codegen_read import varint
+from minibroker_protocol.dsl import Data, Message, f, int8, int16, int32, int64, string, uuid
+from minibroker_protocol.errors import Malformed
+
+_FRAME_VERSIONS = (0, 1)
+
+
+class TopicRecord(Data, record_type=2, versions="0", flexible="0+"):
+    """A topic begins to exist."""
+
+    name: string
+    topic_id: uuid
+
+
+class PartitionRecord(Data, record_type=3, versions="0-2", flexible="0+"):
+    """A partition as it is from now on."""
+
+    partition_id: int32 = f(default=-1)
+    topic_id: uuid
+    replicas: list[int32]
+    isr: list[int32]
+    removing_replicas: list[int32]
+    adding_replicas: list[int32]
+    leader: int32 = f(default=-1)
+    leader_recovery_state: int8 = f(tag=0, default=0)
+    leader_epoch: int32 = f(default=-1)
+    partition_epoch: int32 = f(default=-1)
+    directories: list[uuid] = f("1+")
+    eligible_leader_replicas: list[int32] | None = f("2+", nullable="2+", tag=1, default=None)
+    last_known_elr: list[int32] | None = f("2+", nullable="2+", tag=2, default=None)
+
+
+class ConfigRecord(Data, record_type=4, versions="0", flexible="0+"):
+    """A config gets a value, or loses it (null)."""
+
+    resource_type: int8
+    resource_name: string
+    name: string
+    value: string | None = f(nullable="0+")
+
+
+class PartitionChangeRecord(Data, record_type=5, versions="0-2", flexible="0+"):
+    """A partition changes; a leader of -2 and nulls stand for what stays."""
+
+    partition_id: int32 = f(default=-1)
+    topic_id: uuid
+    isr: list[int32] | None = f(nullable="0+", tag=0, default=None)
+    leader: int32 = f(tag=1, default=-2)
+    replicas: list[int32] | None = f(nullable="0+", tag=2, default=None)
+    removing_replicas: list[int32] | None = f(nullable="0+", tag=3, default=None)
+    adding_replicas: list[int32] | None = f(nullable="0+", tag=4, default=None)
+    leader_recovery_state: int8 = f(tag=5, default=-1)
+    eligible_leader_replicas: list[int32] | None = f("2+", nullable="2+", tag=6, default=None)
+    last_known_elr: list[int32] | None = f("2+", nullable="2+", tag=7, default=None)
+    directories: list[uuid] | None = f("1+", nullable="1+", tag=8, default=None)
+
+
+class RemoveTopicRecord(Data, record_type=9, versions="0", flexible="0+"):
+    """A topic is gone, and its partitions with it."""
+
+    topic_id: uuid
+
+
+class FeatureLevelRecord(Data, record_type=12, versions="0", flexible="0+"):
+    """A feature is finalized at a level."""
+
+    name: string
+    feature_level: int16
+
+
+class ProducerIdsRecord(Data, record_type=15, versions="0", flexible="0+"):
+    """A broker got a block of producer ids."""
+
+    broker_id: int32
+    broker_epoch: int64 = f(default=-1)
+    next_producer_id: int64
+
+
+class BeginTransactionRecord(Data, record_type=23, versions="0", flexible="0+"):
+    """Records that hold together follow (KIP-868)."""
+
+    name: string | None = f(nullable="0+", tag=0, default=None)
+
+
+class EndTransactionRecord(Data, record_type=24, versions="0", flexible="0+"):
+    """The records since the begin hold."""
+
+
+class AbortTransactionRecord(Data, record_type=25, versions="0", flexible="0+"):
+    """The records since the begin never happened."""
+
+    reason: string | None = f(nullable="0+", tag=0, default=None)
+
+
+_TYPES: dict[int, type[Data]] = {
+    kind.__record_type__: kind
+    for kind in (
+        TopicRecord,
+        PartitionRecord,
+        ConfigRecord,
+        PartitionChangeRecord,
+        RemoveTopicRecord,
+        FeatureLevelRecord,
+        ProducerIdsRecord,
+        BeginTransactionRecord,
+        EndTransactionRecord,
+        AbortTransactionRecord,
+    )
+    if kind.__record_type__ is not None
+}
+
+
+def decode_metadata_record(value: bytes) -> Message | None:
+    """The record, None for a type that is not in this module. Raises Malformed."""
+    try:
+        frame, position = varint(value, 0)
+        kind, position = varint(value, position)
+        version, position = varint(value, position)
+    except IndexError:
+        raise Malformed(f"a metadata record of {len(value)} bytes ends within its frame") from None
+    if frame not in _FRAME_VERSIONS:
+        raise Malformed(f"a metadata record with frame version {frame}, expected 1")
+    found = _TYPES.get(kind)
+    if found is None:
+        return None
+    return found.decode(value, version, position)
