@@ -121,6 +121,10 @@ class CoordinatorHost(Generic[S]):
 
     # -- which shard -----------------------------------------------------------------------------------------------
 
+    @property
+    def partition_count(self) -> int:
+        return self._partition_count()
+
     def partition_for(self, key: str) -> int:
         return partition_for(key, self._partition_count())
 

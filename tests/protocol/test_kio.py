@@ -16,8 +16,8 @@ from samples import message_versions, sample
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.shapes import Shapes
 
-# kio knows no coordinator's records, and no API that is not Kafka's.
-UNKNOWN_TO_KIO = re.compile(r"(TransactionLog|OffsetCommit|GroupMetadata|ConsumerGroup\w*)(Key|Value)$")
+# kio knows neither coordinators' nor the controller's records, and no API that is not Kafka's.
+UNKNOWN_TO_KIO = re.compile(r"(TransactionLog|OffsetCommit|GroupMetadata|ConsumerGroup\w*)(Key|Value)$|[a-z]Record$")
 
 
 def cases() -> list[Any]:
