@@ -16,7 +16,7 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
 public final class CodecEcho {
     private static final List<String> PACKAGES = List.of(
             "org.apache.kafka.common.message.", "org.apache.kafka.coordinator.transaction.generated.",
-            "org.apache.kafka.coordinator.group.generated.");
+            "org.apache.kafka.coordinator.group.generated.", "org.apache.kafka.common.metadata.");
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
