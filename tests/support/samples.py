@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from minibroker_protocol import dsl
+from minibroker_protocol import dsl, metadata_records
 from minibroker_protocol.dsl import Field, Message, Struct
 from minibroker_protocol.shapes import Kind, Shapes
 
@@ -16,6 +16,7 @@ ALPHABET = "abcXYZ019-_. äß→漢字🜁"
 
 def message_versions() -> Iterator[tuple[type[Message], int]]:
     """Every version of every declared message."""
+    assert metadata_records  # the only ones that nothing but taking over a Kafka's directory loads
     for message in dsl.all_messages():
         if message.__module__.startswith("minibroker_protocol."):
             for version in range(message.__versions__[0], message.__versions__[1] + 1):
