@@ -13,6 +13,7 @@ from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    DescribeTransactionsRequest,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
@@ -259,6 +260,8 @@ def test_a_coordinator_that_was_deposed_says_so() -> None:
     brokers.cluster.move_coordinator("transaction", TX, before % 3 + 1)
     request = InitProducerIdRequest(transactional_id=TX, transaction_timeout_ms=60_000)
     assert brokers.send(before, request, 4).result().error_code == ErrorCode.NOT_COORDINATOR
+    described = brokers.send(before, DescribeTransactionsRequest(transactional_ids=[TX]), 0).result()
+    assert described.transaction_states[0].error_code == ErrorCode.NOT_COORDINATOR
     brokers.stop()
 
 
