@@ -68,6 +68,13 @@ class MinibrokerTarget(Target):
             self._broker.stop()
             self._broker = None
 
+    def kill(self) -> None:
+        """End it at once."""
+        if self._broker:
+            self._broker.process.kill()
+            self._broker.process.wait()
+            self._broker = None
+
     def close(self) -> None:
         self.stop()
         self._directory.cleanup()

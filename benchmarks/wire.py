@@ -99,9 +99,9 @@ def serves_metadata(bootstrap: str) -> bool:
         connection.close()
 
 
-def create_topic(connection: Connection, name: str) -> None:
+def create_topic(connection: Connection, name: str, partitions: int = 1) -> None:
     topic = CreateTopicsRequest.CreatableTopic(
-        name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
     )
     answer = connection.call(CreateTopicsRequest(topics=[topic], timeout_ms=30000), 7)
     if answer.topics[0].error_code:
