@@ -428,15 +428,21 @@ def _assign_trusted(
     for pos, header in iter_batches(records):
         _check_size(header, config)
         header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
+        end = pos + header.batch_length + LOG_OVERHEAD
         if append_time:
             header.attributes |= TIMESTAMP_TYPE_MASK
             header.max_timestamp = now_ms
-        buffers += _Batch(records, pos, header).with_header(new_crc=append_time)
+        if pos == 0 and end == len(records) and not append_time and type(records) is bytearray:
+            # What coordinators write: one batch in a buffer of its own, which needs no views.
+            patch_offsets(records, 0, base_offset, leader_epoch)
+            buffers.append(records)
+        else:
+            buffers += _Batch(records, pos, header).with_header(new_crc=append_time)
         headers.append(header)
+        last_offset = base_offset + header.last_offset_delta
         if header.max_timestamp > max_timestamp:
-            max_timestamp, offset_of_max = header.max_timestamp, header.last_offset
-        base_offset = header.next_offset
-        end = pos + header.size
+            max_timestamp, offset_of_max = header.max_timestamp, last_offset
+        base_offset = last_offset + 1
     if not headers or end != len(records):
         raise ApiError(ErrorCode.INVALID_RECORD, f"{len(records) - end} bytes are not a whole batch")
     return ValidatedBatches(

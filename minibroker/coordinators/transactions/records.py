@@ -183,6 +183,9 @@ def _grouped(partitions: frozenset[TopicPartition]) -> list[TransactionLogValue.
 
 
 def _by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
+    if len(partitions) == 1:
+        ((topic, index),) = partitions
+        return {topic: [index]}
     by_topic: dict[str, list[int]] = defaultdict(list)
     for topic, index in sorted(partitions):
         by_topic[topic].append(index)
