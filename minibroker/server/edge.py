@@ -56,6 +56,7 @@ class Edge:
         self.connections: set[Connection] = set()
         self._opened = 0
         self._servers: list[tuple[asyncio.Server, Dispatch]] = []
+        self._served: list[Dispatch] = []
         self._awaited: set[Connection] = set()
         self._all_drained: asyncio.Event | None = None
         self._none_left: asyncio.Event | None = None
@@ -70,6 +71,7 @@ class Edge:
 
     async def listen(self, listener: socket.socket, dispatch: Dispatch) -> None:
         """Serve the bound and listening socket; it belongs to this object from now on."""
+        self._served.append(dispatch)  # before the first connection can come
         server = await self.loop.create_server(
             lambda: Connection(self, dispatch), sock=listener, backlog=self.limits.backlog
         )
@@ -78,6 +80,7 @@ class Edge:
 
     def unlisten(self, dispatch: Dispatch) -> None:
         """Close what listens for `dispatch`, and its connections without another word."""
+        self._served.remove(dispatch)
         for entry in [entry for entry in self._servers if entry[1] == dispatch]:
             entry[0].close()
             self._servers.remove(entry)
@@ -98,6 +101,8 @@ class Edge:
         """Count a new connection; False when it is one too many."""
         if self._all_drained is not None:
             return False
+        if connection.dispatch not in self._served:
+            return False  # its broker ended between the system's accept and this call
         if len(self.connections) >= self.limits.max_connections:
             log.warning("closing the newest connection, of %s: %d are open", connection, len(self.connections))
             return False
