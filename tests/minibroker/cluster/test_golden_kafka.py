@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,24 +10,16 @@ from typing import Any
 import pytest
 from golden import GOLDEN, unpack
 from memory_cluster import MemoryCluster
+from served import group_offsets, partition_state, split
 
 from minibroker.controller.kraft import read_kraft_metadata
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
-from minibroker_protocol.messages.offsets import (
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
 from minibroker_protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from minibroker_protocol.records import ControlType as Control
-from minibroker_protocol.records import decode_records, iter_batches, parse_control
 from minibroker_storage.os_disk import OsDisk
 
 DIRECTORY = GOLDEN / "kafka-4.3.1" / "directory"
@@ -70,80 +61,10 @@ def kafka(directory: Path, request: pytest.FixtureRequest) -> Iterator[MemoryClu
     cluster.stop()
 
 
-def split(name: str) -> tuple[str, int]:
-    topic, _, index = name.rpartition("-")
-    return topic, int(index)
-
-
-def offset(kafka: MemoryCluster, name: str, timestamp: int, isolation: int = 0) -> int:
-    topic, index = split(name)
-    partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])],
-    )
-    found = kafka.call(request, ListOffsetsResponse, 7).topics[0].partitions[0]
-    assert found.error_code == 0
-    return found.offset
-
-
-def fetched(kafka: MemoryCluster, name: str, isolation: int) -> list[tuple[bytes | None, bytes | None]]:
-    """Keys and values as a consumer of this isolation level gets them."""
-    topic, index = split(name)
-    start = position = offset(kafka, name, -2)
-    values: list[tuple[bytes | None, bytes | None]] = []
-    while True:
-        partition = FetchRequest.FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=1 << 20)
-        request = FetchRequest(
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=1 << 20,
-            isolation_level=isolation,
-            topics=[FetchRequest.FetchTopic(topic=topic, partitions=[partition])],
-        )
-        answer = kafka.call(request, FetchResponse, 11).responses[0].partitions[0]
-        assert answer.error_code == 0
-        records = b"".join(bytes(buffer) for buffer in _buffers(answer.records))
-        if not records:
-            return values
-        aborted = sorted((t.first_offset, t.producer_id) for t in answer.aborted_transactions or ())
-        skipped: set[int] = set()
-        for at, header in iter_batches(records):
-            while aborted and aborted[0][0] <= header.last_offset:
-                skipped.add(aborted.pop(0)[1])
-            found = decode_records(records, at, header)
-            if header.is_control:
-                if found and parse_control(found[0]).type is Control.ABORT:
-                    skipped.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in skipped):
-                values += [
-                    (None if r.key is None else bytes(r.key), None if r.value is None else bytes(r.value))
-                    for r in found
-                    if r.offset >= max(start, position)
-                ]
-            position = max(position, header.next_offset)
-
-
-def _buffers(records: Any) -> list[Any]:
-    if records is None:
-        return []
-    return [records] if isinstance(records, (bytes, bytearray, memoryview)) else list(records)
-
-
-def record_hash(records: list[tuple[bytes | None, bytes | None]]) -> str:
-    return hashlib.sha256(b"\n".join((key or b"") + b"\0" + (value or b"") for key, value in records)).hexdigest()
-
-
 @pytest.mark.parametrize("name", sorted(PARTITIONS))
 def test_every_partition_is_served(kafka: MemoryCluster, name: str) -> None:
-    expected = PARTITIONS[name]
-    assert offset(kafka, name, -2) == expected["log_start_offset"]
-    for isolation, end, level in ((0, "high_watermark", "uncommitted"), (1, "last_stable_offset", "committed")):
-        assert offset(kafka, name, -1, isolation) == expected[end]
-        values = fetched(kafka, name, isolation)
-        assert len(values) == expected[f"records_read_{level}"]
-        assert record_hash(values) == expected[f"sha256_read_{level}"]
+    found = partition_state(kafka, name)
+    assert found == {key: PARTITIONS[name][key] for key in found}
 
 
 def test_every_transactional_id_is_known(kafka: MemoryCluster) -> None:
@@ -163,15 +84,7 @@ def test_every_transactional_id_is_known(kafka: MemoryCluster) -> None:
 
 @pytest.mark.parametrize("group", sorted(COORDINATORS["committed_offsets"]))
 def test_every_group_has_its_offsets(kafka: MemoryCluster, group: str) -> None:
-    request = OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None)])
-    (answer,) = kafka.call(request, OffsetFetchResponse, 8).groups
-    assert answer.error_code == 0
-    found = {
-        f"{topic.name}-{partition.partition_index}": [partition.committed_offset, partition.metadata]
-        for topic in answer.topics
-        for partition in topic.partitions
-    }
-    assert found == COORDINATORS["committed_offsets"][group]
+    assert group_offsets(kafka, group) == COORDINATORS["committed_offsets"][group]
 
 
 def test_configs_features_and_epochs_are_those_of_the_metadata_log(kafka: MemoryCluster, directory: Path) -> None:
