@@ -1,0 +1,68 @@
+"""Data directories that released versions wrote (tests/golden/minibroker-*), opened by this one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import GOLDEN, unpack
+from seed_client import OK, SeedClient
+from write_golden import WINDOW, facts
+
+from minibroker.semantics import PRESETS
+from minibroker.version import __version__
+from minibroker_protocol.errors import ErrorCode
+from minibroker_storage.check import ERROR, check_directory
+from minibroker_storage.directory import DataDirectory
+from minibroker_storage.os_disk import OsDisk
+
+NEWEST = (10, 12, 2)  # of the batches of the idempotent producer only this one is known under kafka's semantics
+RELEASES = sorted(path.name for path in GOLDEN.glob("minibroker-*"))
+
+
+def manifest(release: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((GOLDEN / release / "manifest.json").read_text())
+    return found
+
+
+def test_this_release_has_its_golden_directories() -> None:
+    assert f"minibroker-{__version__}" in RELEASES
+    assert all(manifest(release)["minibroker"] == release.removeprefix("minibroker-") for release in RELEASES)
+
+
+@pytest.mark.parametrize("kind", ["clean", "killed", "kip"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_directory_of_a_release_is_served(release: str, kind: str, tmp_path: Path) -> None:
+    unpack(f"{release}/{kind}.tar.gz", tmp_path)
+    before = OsDisk(str(tmp_path), read_only=True)
+    assert [finding for finding in check_directory(before) if finding.severity == ERROR] == []
+    semantics = PRESETS["kip" if kind == "kip" else "kafka"]
+    client = SeedClient(semantics, disk=OsDisk(str(tmp_path)))
+    expected = manifest(release)[kind]
+    assert facts(client) == expected
+    assert client.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS  # the open transaction is aborted first
+    client.cluster.timers.advance(1000)
+    producer_id, epoch = client.new()
+    assert (producer_id, epoch > expected["transaction"][2]) == (expected["transaction"][1], True)
+    known = WINDOW if kind == "kip" else NEWEST
+    idempotent = tuple(manifest(release)["idempotent"][kind])
+    for sequence in range(*known):
+        assert client.produce(idempotent, sequence, count=2, transactional=False).code == OK
+    assert client.cluster.broker.partition("t", 0).log_end_offset == expected["partitions"]["t-0"]["high_watermark"]
+    client.stop()
+    again = SeedClient(semantics, disk=OsDisk(str(tmp_path)))
+    assert facts(again)["configs"] == expected["configs"]
+    again.stop()
+
+
+def test_a_directory_names_the_version_that_wrote_it(tmp_path: Path) -> None:
+    unpack(f"{RELEASES[0]}/clean.tar.gz", tmp_path)
+    (tmp_path / "minibroker.version").write_text("0.0.9\n")
+    directory = DataDirectory.open(OsDisk(str(tmp_path)), node_id=1, make_id=lambda: "A" * 22)
+    assert directory.written_by == "0.0.9"
+    directory.release()
+    directory = DataDirectory.open(OsDisk(str(tmp_path)), node_id=1, make_id=lambda: "A" * 22, version=__version__)
+    assert directory.written_by == __version__
+    directory.release()
