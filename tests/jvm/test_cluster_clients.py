@@ -1,0 +1,88 @@
+"""Kafka's Java clients go on while the brokers of a minibroker come and go."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from jvm import java_command, run_java
+
+from minibroker import Minibroker
+
+pytestmark = pytest.mark.jvm
+
+TOTAL = 600
+CONFIG = {
+    "default.replication.factor": "3",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "replica.fetch.backoff.ms": "100",
+}
+
+
+def restart_in_turn(broker: Minibroker) -> None:
+    for node in broker.cluster.broker_ids:
+        broker.cluster.stop_broker(node)
+        time.sleep(0.2)
+        broker.cluster.start_broker(node)
+        wait_for_isr(broker)
+
+
+def kill_in_turn(broker: Minibroker) -> None:
+    for node in broker.cluster.broker_ids:
+        broker.cluster.kill_broker(node)
+        time.sleep(0.2)
+        broker.cluster.start_broker(node)
+        wait_for_isr(broker)
+
+
+def move_everything(broker: Minibroker) -> None:
+    for _ in range(3):
+        for topic in ("input", "output"):
+            broker.cluster.move_leader(topic, 0, (broker.cluster.leader(topic) or 0) % 3 + 1)
+        transaction = broker.cluster.coordinator("transaction", "copier") or 0
+        broker.cluster.move_coordinator("transaction", "copier", transaction % 3 + 1)
+        group = broker.cluster.coordinator("group", "copiers") or 0
+        broker.cluster.move_coordinator("group", "copiers", group % 3 + 1)
+        time.sleep(0.3)
+    added = broker.cluster.add_broker()
+    broker.cluster.reassign("output", 0, [added])
+    time.sleep(0.3)
+    broker.cluster.reassign("output", 0, [1, 2, 3])
+    broker.cluster.remove_broker(added)
+
+
+def wait_for_isr(broker: Minibroker) -> None:
+    end = time.monotonic() + 20
+    while any(len(broker.cluster.isr(topic)) < 3 for topic in ("input", "output")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("event", [restart_in_turn, kill_in_turn, move_everything])
+def test_a_java_loop_stays_exactly_once(programs: Path, event: Callable[[Minibroker], None]) -> None:
+    topics = {"input": 1, "output": 1}
+    with Minibroker(brokers=3, topics=topics, config=CONFIG, ephemeral=True) as broker:
+        command = java_command("ExactlyOnceLoop", broker.bootstrap_servers, str(TOTAL), extra=(programs,))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as loop:
+            assert loop.stdout is not None
+            try:
+                watchdog = threading.Timer(120, loop.kill)
+                watchdog.start()
+                assert loop.stdout.readline() == "COPYING\n"
+                event(broker)
+                rest, errors = loop.communicate()
+                watchdog.cancel()
+            finally:
+                loop.kill()
+        assert rest == "DONE\n", errors[-4000:]
+        read = run_java(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", broker.bootstrap_servers, "--topic", "output", "--from-beginning"),
+            *("--isolation-level", "read_committed", "--timeout-ms", "8000"),
+        )
+        assert read.stdout.split() == [str(number) for number in range(TOTAL)]
