@@ -23,7 +23,7 @@ from minibroker.controller.topics import TopicControl
 from minibroker.handlers.dispatch import Dispatcher, Tap
 from minibroker.handlers.table import make_dispatcher
 from minibroker.logs import get_logger
-from minibroker.runtime.clock import BrokerClock, Timers
+from minibroker.runtime.clock import BrokerClock, TimerHandle, Timers
 from minibroker.runtime.executor import Executor
 from minibroker.semantics import Semantics
 from minibroker.settings import Settings
@@ -97,6 +97,7 @@ class Cluster(Operations):
         self._controller: Controller | None = None
         self._directories: list[DataDirectory] = []
         self._cluster_id: str | None = None
+        self._balancing: TimerHandle | None = None
 
     def start(self) -> None:
         """Lock and read the data directories, then take up every partition.
@@ -143,6 +144,16 @@ class Cluster(Operations):
             broker.start()
         state.subscribe(self._publish)
         self._create_topics(state)
+        if self.settings.bool("auto.leader.rebalance.enable"):
+            self._schedule_balance()
+
+    def _schedule_balance(self) -> None:
+        interval_ms = self.settings.int("leader.imbalance.check.interval.seconds") * 1000
+        self._balancing = self._timers.call_later(interval_ms, self._balance)
+
+    def _balance(self) -> None:
+        self._schedule_balance()
+        self.controller.replication.balance()
 
     def _open_directory(self, node: Node) -> DataDirectory:
         directory = DataDirectory.open(
@@ -206,6 +217,8 @@ class Cluster(Operations):
 
     def stop(self) -> None:
         """Close every broker cleanly, then the controller."""
+        if self._balancing is not None:
+            self._balancing.cancel()
         brokers, self.brokers = list(self.brokers.values()), {}
         for broker in brokers:
             broker.replication.stop()

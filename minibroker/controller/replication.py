@@ -237,6 +237,13 @@ class ReplicationControl:
             ],
         )
 
+    def balance(self) -> None:
+        """Give leadership back to preferred leaders that are in sync again (auto.leader.rebalance.enable)."""
+        self._change(
+            lambda p: p.leader != p.replicas[0] and p.replicas[0] in p.isr,
+            lambda p, w: replace(w, election=Election.PREFERRED),
+        )
+
     def elect(self, topic_name: str, index: int, election: Election) -> None:
         """Raises ApiError with the code of `elect_leaders`."""
         topic = self._state.image.topics.get(topic_name)

@@ -297,3 +297,16 @@ def test_who_was_killed_is_not_eligible_but_the_last_leader_may_come_back(broker
     image = brokers.cluster.image.partition("t", 0)
     assert (image.leader, sorted(image.isr)) == (1, [1, 2])
     assert brokers.values("t") == [b"a"]
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_preferred_leaders_come_back_by_themselves(enabled: str) -> None:
+    many = ManyBrokers(3, {"auto.leader.rebalance.enable": enabled})
+    many.create("t", [[1, 2, 3]])
+    many.cluster.stop_broker(1)
+    many.cluster.start_broker(1)
+    many.settle(2000)
+    assert many.leader("t") == 2
+    many.settle(300_000)
+    assert many.leader("t") == (1 if enabled == "true" else 2)
+    many.stop()
