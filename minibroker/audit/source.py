@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from minibroker.audit.files import SPLIT_BYTES, Files, Part, list_directory
-from minibroker.audit.reading import PlainRecord, read_part, read_records
+from minibroker.audit.reading import read_part, read_records, record_row
 from minibroker.audit.rows import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
@@ -210,7 +210,7 @@ class SegmentReader(DataSourceReader):
         rows: list[dict[str, Any]] = []
         schema = TABLES["records"]
         for record in read_records(self._files, part, chosen=self._chosen):
-            rows.append(_record_row(record))
+            rows.append(record_row(record))
             if len(rows) == ROWS_AT_ONCE:
                 yield pa.RecordBatch.from_pylist(rows, schema=schema)
                 rows = []
@@ -233,16 +233,6 @@ def _values(condition: Any) -> set[Any]:
 
 def _narrowed(known: set[Any] | None, values: set[Any]) -> set[Any]:
     return values if known is None else known & values
-
-
-def _record_row(record: PlainRecord) -> dict[str, Any]:
-    row = {**record.log._asdict(), **record._asdict()}
-    del row["log"]
-    row["headers"] = [
-        {"name": name if isinstance(name, str) else name.decode(errors="replace"), "value": value}
-        for name, value in record.headers
-    ]
-    return row
 
 
 def register(spark: Any) -> None:

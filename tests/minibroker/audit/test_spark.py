@@ -94,7 +94,7 @@ def test_tables_of_the_source(spark: Any, golden: Path) -> None:
     producers = read(spark, golden, "producers").where("topic = 'open'").collect()
     assert sorted(row.producer_id for row in producers) == [19, 1001]
     markers = read(spark, golden, "markers").where("topic = 'txn-b'").groupBy("outcome").count().collect()
-    assert {row.outcome: row["count"] for row in markers} == {"COMMIT": 12, "ABORT": 7}
+    assert {row.outcome: row["count"] for row in markers} == {"COMMIT": 15, "ABORT": 8}
 
 
 def test_records_of_every_codec(spark: Any, golden: Path) -> None:
@@ -145,6 +145,85 @@ def test_wrong_options(spark: Any, golden: Path) -> None:
     for options in ({"table": "nonsense"}, {"columns": "nonsense"}, {"depth": "nonsense"}):
         with pytest.raises(Exception, match="nonsense"):
             read(spark, golden, **{"table": "batches", **options}).count()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """A topic with three transactions, the second one aborted, and a fourth one left open."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    from minibroker.testing.embedded import Minibroker
+
+    with Minibroker(ephemeral=True, topics={"t": 2, "copy": 2}) as broker:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x", "linger.ms": 0}
+        )
+        producer.init_transactions()
+        for number in range(4):
+            producer.begin_transaction()
+            for key in range(10):
+                producer.produce("t", key=f"{number}-{key}", value=b"v", partition=key % 2)
+            producer.flush()
+            if number < 3:
+                (producer.abort_transaction if number == 1 else producer.commit_transaction)()
+        yield broker.bootstrap_servers
+        producer.abort_transaction()
+
+
+def keys(rows: Any) -> set[str]:
+    return {bytes(row.key).decode() for row in rows.collect()}
+
+
+def test_topics_as_a_table(spark: Any, cluster: str) -> None:
+    from minibroker.audit.topic_source import NAME, register
+
+    register(spark)
+    source = spark.read.format(NAME).options(bootstrap=cluster, topics="t")
+    committed = keys(source.load())
+    assert committed == {f"{number}-{key}" for number in (0, 2) for key in range(10)}
+    assert len(keys(source.option("isolation", "read_uncommitted").load())) == 40
+
+
+def test_topics_as_a_stream_with_a_checkpoint(spark: Any, cluster: str, tmp_path: Path) -> None:
+    from minibroker.audit.topic_source import NAME, register
+
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    register(spark)
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster, "enable.idempotence": True})
+
+    def send(*names: str) -> None:
+        for number, name in enumerate(names):
+            producer.produce("copy", key=name, value=b"v", partition=number % 2)
+        producer.flush()
+
+    def run() -> set[str]:
+        stream = spark.readStream.format(NAME).options(bootstrap=cluster, topics="copy").load()
+        query = (
+            stream.writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        rows = spark.read.parquet(str(tmp_path / "out"))
+        assert rows.count() == len(keys(rows))  # nothing twice
+        return keys(rows)
+
+    send("a", "b", "c")
+    assert run() == {"a", "b", "c"}
+    send("d")
+    assert run() == {"a", "b", "c", "d"}
+
+
+def test_a_cluster_is_audited_on_spark(spark: Any, cluster: str) -> None:
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    live = plan_of(parser.parse_args(["--bootstrap", cluster]))
+    figures, found, _ = SparkAudit(spark, live).run()
+    assert found == []
+    assert figures.outcomes() == {"COMMIT": 4, "ABORT": 2, "OPEN": 2}
 
 
 def test_the_command_with_a_path_without_java(golden: Path, tmp_path: Path) -> None:
