@@ -8,8 +8,10 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import nsmallest
 from typing import Any, TypeAlias
 
+from minibroker.audit.catalogue import ERROR
 from minibroker.audit.content import (
     Outcomes,
     consumed,
@@ -25,6 +27,7 @@ from minibroker.audit.plan import Plan, judge_producer, read_parts, write_table
 from minibroker.audit.report import SHOWN, Audit, worst_first
 from minibroker.audit.rows import (
     CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
     AbortedTxn,
     CommittedOffset,
     Fault,
@@ -39,12 +42,20 @@ from minibroker.audit.rows import (
     TxnState,
 )
 from minibroker.audit.statistics import Statistics
-from minibroker.audit.txn_rules import Coordinators, coordinators_whole, judge_committed_offsets, read_coordinators
+from minibroker.audit.txn_rules import (
+    Coordinators,
+    Decision,
+    coordinators_whole,
+    judge_committed_offsets,
+    read_coordinators,
+)
 
 Progress: TypeAlias = Callable[[int, int], None]
 """(bytes read, bytes in all)."""
 TASK_BYTES = 64 << 20
 """Small files are read together by one task, up to so many bytes."""
+TASKS_TO_A_SHUFFLE = 32
+"""Reading tasks for each partition of what is shuffled."""
 _LOG_ROWS = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
 
 
@@ -68,11 +79,17 @@ class SparkAudit:
         self._context = spark.sparkContext
         self._plan = plan
         self._progress = progress
+        self._width = 1
 
     def run(self) -> tuple[Statistics, list[Finding], int | None]:
-        """(figures, the first findings, as of when it was judged)."""
+        """(figures, the first findings, as of when it was judged).
+
+        Three jobs: read, judge logs, judge what compares logs. Each task costs some milliseconds however little it has
+        to do, so what is shuffled, which is small, goes into few partitions.
+        """
         plan = self._plan
         tasks = bins(plan.parts)
+        self._width = max(self._context.defaultParallelism, len(tasks) // TASKS_TO_A_SHUFFLE)
         done = self._context.accumulator(0)
         read = self._context.parallelize(list(enumerate(tasks)), len(tasks)).flatMap(_Read(plan, done)).persist()
         watch = _Watch(done, plan.bytes, self._progress)
@@ -80,58 +97,62 @@ class SparkAudit:
             figures = read.filter(_is_figures).map(_value).treeReduce(Statistics.merge)
         finally:
             watch.stop()
-        judged, verdicts, as_of = self._judge_logs(read)
-        ends = _ends(judged.map(_end_of).collect())
-        findings = judged.flatMap(_findings_of)
-        transactions = judged.flatMap(_transactions_of)
-        findings = findings.union(self._judge_producers(read, transactions, as_of))
-        findings = findings.union(self._judge_offsets(read, transactions, ends))
-        findings = findings.union(self._judge_content(read, transactions)).persist()
         figures.logs = len(plan.facts)
-        figures.merge(transactions.mapPartitions(_count_transactions).treeReduce(Statistics.merge))
-        figures.merge(findings.mapPartitions(_count_findings).treeReduce(Statistics.merge))
-        shown = findings.takeOrdered(SHOWN, key=_worst)
+        as_of = plan.as_of_ms if plan.as_of_ms is not None else figures.newest_time or None
+        verdicts = self._judge_logs(read, as_of)
+        summed, ends = verdicts.mapPartitions(_sum_up).treeReduce(_added)
+        figures.merge(summed)
+        transactions = verdicts.flatMap(_transactions_of)
+        findings = [verdicts.flatMap(_findings_of), self._judge_producers(read, transactions, as_of)]
+        if any(fact.log.topic == CONSUMER_OFFSETS for fact in plan.facts):
+            findings.append(self._judge_offsets(read, transactions, ends))
+        findings += self._judge_content(read, transactions)
+        found = self._context.union(findings)
         if plan.out is not None:
-            self._tables(read, transactions, findings)
-        for held in (findings, verdicts, read):
+            found = found.persist()
+        counted, shown = found.mapPartitions(_worst_of).treeReduce(_worst_of_both)
+        figures.merge(counted)
+        if plan.out is not None:
+            self._tables(read, transactions, found)
+            found.unpersist()
+        for held in (verdicts, read):
             held.unpersist()
         return figures, worst_first(shown), as_of
 
-    def _judge_logs(self, read: Any) -> tuple[Any, Any, int | None]:
-        as_of = self._plan.as_of_ms
-        if as_of is None:
-            as_of = read.mapPartitions(_times).max() or None
-        facts = self._context.parallelize([(fact.log, fact) for fact in self._plan.facts])
+    def _judge_logs(self, read: Any, as_of: int | None) -> Any:
+        facts = self._context.parallelize([(fact.log, fact) for fact in self._plan.facts], 1)
         rows = read.filter(_is_log_row).map(_by_log)
-        judged = facts.union(rows).groupByKey().map(_JudgeLog(as_of)).persist()
-        return judged, judged, as_of
+        return facts.union(rows).groupByKey(self._width).map(_JudgeLog(as_of)).persist()
 
     def _judge_producers(self, read: Any, transactions: Any, as_of: int | None) -> Any:
         plan = self._plan
         places: dict[tuple[str, int], list[LogFacts]] = defaultdict(list)
         for fact in plan.facts:
             places[fact.log.topic, fact.log.partition].append(fact)
-        states = read.filter(_is_state).map(_by_id).groupByKey().flatMap(_coordinators)
-        commits = read.filter(_is_commit).map(_value).filter(_in_transaction).map(_by_producer)
         judge = _JudgeProducer(
             self._context.broadcast(dict(places)), coordinators_whole(plan.facts), as_of, plan.max_timeout_ms
         )
-        return transactions.map(_by_producer).groupWith(states, commits).flatMap(judge)
+        rows = [transactions.map(_by_producer)]
+        if any(fact.log.topic == TRANSACTION_STATE for fact in plan.facts):
+            rows.append(read.filter(_is_state).map(_by_id).groupByKey(self._width).flatMap(_coordinators))
+        if any(fact.log.topic == CONSUMER_OFFSETS for fact in plan.facts):
+            rows.append(read.filter(_is_commit).map(_value).filter(_in_transaction).map(_by_producer))
+        return self._context.union(rows).groupByKey(self._width).flatMap(judge)
 
     def _judge_offsets(self, read: Any, transactions: Any, ends: dict[tuple[str, int], int]) -> Any:
         known = self._context.broadcast(ends)
         commits = read.filter(_is_commit).map(_value).map(_by_own_log)
         own = transactions.filter(_of_offsets).map(_by_own_log)
-        return commits.cogroup(own).flatMap(_JudgeOffsets(known))
+        return commits.union(own).groupByKey(self._width).flatMap(_JudgeOffsets(known))
 
-    def _judge_content(self, read: Any, transactions: Any) -> Any:
+    def _judge_content(self, read: Any, transactions: Any) -> list[Any]:
         plan = self._plan
-        found = self._context.emptyRDD()
+        found = []
         logs = [part for part in plan.parts if part.is_log]
         if plan.content:
             parts = [[part] for part in logs if not part.facts.log.topic.startswith("__")]
             rows = self._context.parallelize(parts, max(len(parts), 1)).flatMap(_ContentRows(plan))
-            found = found.union(rows.groupByKey().flatMap(_judge_same))
+            found.append(rows.groupByKey(max(self._width, len(parts))).flatMap(_judge_same))
         if plan.lineage is not None:
             wanted = {*plan.lineage.inputs, *plan.lineage.outputs}
             chosen = transactions.filter(lambda txn: txn.log.topic in wanted or txn.log.topic == CONSUMER_OFFSETS)
@@ -140,7 +161,7 @@ class SparkAudit:
             rows = self._context.parallelize(logs, max(len(logs), 1)).flatMap(
                 _LineageRows(plan, outcomes_of(of_interest, wanted), consumed(plan.lineage, commits, of_interest))
             )
-            found = found.union(rows.groupByKey().flatMap(_judge_key))
+            found.append(rows.groupByKey(max(self._width, len(logs))).flatMap(_judge_key))
         return found
 
     def _tables(self, read: Any, transactions: Any, findings: Any) -> None:
@@ -195,6 +216,10 @@ class _Read:
             for row in read.rows:
                 if isinstance(row, Run):
                     figures.add_run(row)
+                elif isinstance(row, Marker):
+                    figures.add_time(row.timestamp)
+                elif isinstance(row, TxnState):
+                    figures.add_time(row.update_timestamp)
                 yield type(row).__name__, row
             self._done.add(part.size)
         yield "figures", figures
@@ -248,16 +273,6 @@ def _of_offsets(txn: Transaction) -> bool:
     return txn.log.topic == CONSUMER_OFFSETS
 
 
-def _times(pairs: Iterable[tuple[str, Any]]) -> Iterator[int]:
-    latest = 0
-    for _, row in pairs:
-        if isinstance(row, Marker):
-            latest = max(latest, row.timestamp)
-        elif isinstance(row, TxnState):
-            latest = max(latest, row.update_timestamp)
-    yield latest
-
-
 class _JudgeLog:
     def __init__(self, as_of_ms: int | None) -> None:
         self._as_of = as_of_ms
@@ -302,15 +317,15 @@ class _JudgeProducer:
         self._as_of = as_of_ms
         self._max_timeout = max_timeout_ms
 
-    def __call__(self, pair: tuple[int, tuple[Iterable[Any], Iterable[Any], Iterable[Any]]]) -> list[Finding]:
-        transactions, known, commits = (list(part) for part in pair[1])
-        latest = {row.producer_id: row for row in known if isinstance(row, TxnState)}
-        decisions = tuple(row for row in known if not isinstance(row, TxnState))
+    def __call__(self, pair: tuple[int, Iterable[Any]]) -> list[Finding]:
+        rows = list(pair[1])
+        latest = {row.producer_id: row for row in rows if isinstance(row, TxnState)}
+        decisions = tuple(row for row in rows if isinstance(row, Decision))
         return judge_producer(
-            transactions,
+            [row for row in rows if isinstance(row, Transaction)],
             Coordinators(decisions, latest, self._whole),
             self._places.value,
-            commits,
+            [row for row in rows if isinstance(row, CommittedOffset)],
             as_of_ms=self._as_of,
             max_timeout_ms=self._max_timeout,
         )
@@ -320,9 +335,10 @@ class _JudgeOffsets:
     def __init__(self, ends: Any) -> None:
         self._ends = ends
 
-    def __call__(self, pair: tuple[Log, tuple[Iterable[Any], Iterable[Any]]]) -> list[Finding]:
-        commits, transactions = pair[1]
-        return judge_committed_offsets(commits, transactions, self._ends.value)
+    def __call__(self, pair: tuple[Log, Iterable[Any]]) -> list[Finding]:
+        rows = list(pair[1])
+        commits = [row for row in rows if isinstance(row, CommittedOffset)]
+        return judge_committed_offsets(commits, [row for row in rows if isinstance(row, Transaction)], self._ends.value)
 
 
 class _ContentRows:
@@ -352,22 +368,45 @@ def _judge_key(pair: tuple[bytes, Iterable[Any]]) -> list[Finding]:
     return judge_key(pair[0], pair[1])
 
 
-def _count_transactions(rows: Iterable[Transaction]) -> Iterator[Statistics]:
-    figures = Statistics()
-    for row in rows:
-        figures.add_transaction(row)
-    yield figures
+Ends: TypeAlias = dict[tuple[str, int], int]
 
 
-def _count_findings(rows: Iterable[Finding]) -> Iterator[Statistics]:
+def _sum_up(verdicts: Iterable[LogVerdict]) -> Iterator[tuple[Statistics, Ends]]:
+    """The figures of the logs' transactions, and where the logs end."""
     figures = Statistics()
-    for row in rows:
-        figures.add_finding(row)
-    yield figures
+    ends = []
+    for verdict in verdicts:
+        ends.append(_end_of(verdict))
+        for txn in verdict.transactions:
+            figures.add_transaction(txn)
+    yield figures, _ends(ends)
+
+
+def _added(one: tuple[Statistics, Ends], other: tuple[Statistics, Ends]) -> tuple[Statistics, Ends]:
+    return one[0].merge(other[0]), _ends([*one[1].items(), *other[1].items()])
+
+
+def _worst_of(rows: Iterable[Finding]) -> Iterator[tuple[Statistics, list[Finding]]]:
+    """How many findings there are, and the first of them."""
+    figures = Statistics()
+
+    def counted() -> Iterator[Finding]:
+        for row in rows:
+            figures.add_finding(row)
+            yield row
+
+    shown = nsmallest(SHOWN, counted(), key=_worst)
+    yield figures, shown
+
+
+def _worst_of_both(
+    one: tuple[Statistics, list[Finding]], other: tuple[Statistics, list[Finding]]
+) -> tuple[Statistics, list[Finding]]:
+    return one[0].merge(other[0]), nsmallest(SHOWN, [*one[1], *other[1]], key=_worst)
 
 
 def _worst(found: Finding) -> tuple[Any, ...]:
-    return found.severity != "error", found.log, found.first_offset, found.rule
+    return found.severity != ERROR, found.log, found.first_offset, found.rule
 
 
 class _Write:

@@ -24,6 +24,7 @@ class Statistics:
     batches: int = 0
     records: int = 0
     runs: int = 0
+    newest_time: int = 0
     bucket_ms: int = 1_000
     transactions: Counter[tuple[int, str]] = field(default_factory=Counter)
     durations: Counter[int] = field(default_factory=Counter)
@@ -36,6 +37,10 @@ class Statistics:
         self.bytes += size
         self.batches += batches
         self.records += records
+
+    def add_time(self, timestamp: int) -> None:
+        """A time that a broker, not a client, wrote down (ms): when the data was alive for sure."""
+        self.newest_time = max(self.newest_time, timestamp)
 
     def add_run(self, run: Run) -> None:
         self.runs += 1
@@ -88,6 +93,7 @@ class Statistics:
         other._rescale(step)
         for name in ("logs", "files", "bytes", "batches", "records", "runs"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.newest_time = max(self.newest_time, other.newest_time)
         self.transactions += other.transactions
         self.durations += other.durations
         self.findings += other.findings

@@ -1,0 +1,151 @@
+"""How the audit grows: makes data directories of several shapes and sizes and times the audit of each on Spark.
+
+    python benchmarks/audit_scale.py make DIR --gb 1 --record-bytes 100 [--producers 200] [--hot]
+    python benchmarks/audit_scale.py run DIR... --master local[2] --depth headers [--rounds 3]
+
+Prints one line of JSON a run: wall seconds, MB/s, and the CPU seconds of the Python workers and driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+SEGMENT_BYTES = 1 << 28
+BATCH_BYTES = 16_384
+PARTITIONS = 8
+TIMESTAMP = 1_795_000_000_000
+
+
+def make(path: Path, gb: float, record_bytes: int, producers: int, hot: bool) -> None:
+    """A directory of idempotent producers' batches without a fault; with `hot` one of them has half of the data."""
+    from minibroker_protocol.records import Record, build_batch
+
+    count = 10 if producers > 10_000 else max(1, BATCH_BYTES // (record_bytes + 12))
+    payload = os.urandom(record_bytes - 10)
+    records = [Record(i, TIMESTAMP, b"k%08d" % i, payload) for i in range(count)]
+    template = bytearray(build_batch(records, producer_id=1, producer_epoch=0, base_sequence=0))
+    path.mkdir(parents=True, exist_ok=True)
+    (path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
+    (path / "cleaner-offset-checkpoint").touch()
+    share = int(gb * (1 << 30)) // PARTITIONS
+    for partition in range(PARTITIONS):
+        _partition(path / f"load-{partition}", template, count, share, producers, hot)
+
+
+def _partition(path: Path, template: bytearray, count: int, share: int, producers: int, hot: bool) -> None:
+    from crc32c import crc32c
+
+    path.mkdir(exist_ok=True)
+    offset = number = written = 0
+    sequences: dict[int, int] = {}
+    while written < share:
+        stem, base, size = path / f"{offset:020d}", offset, 0
+        index: list[bytes] = []
+        since = 0
+        with open(stem.with_suffix(".log"), "wb", buffering=1 << 22) as log:
+            while size + len(template) <= SEGMENT_BYTES and written < share:
+                producer = 7 if hot and number % 2 == 0 else number % producers + 10
+                sequence = sequences.get(producer, 0)
+                sequences[producer] = (sequence + count) & 0x7FFFFFFF
+                struct.pack_into(">q", template, 0, offset)
+                struct.pack_into(">qhi", template, 43, producer, 0, sequence)
+                struct.pack_into(">I", template, 17, crc32c(memoryview(template)[21:]))
+                if since > 4096:
+                    index.append(struct.pack(">ii", offset + count - 1 - base, size))
+                    since = 0
+                log.write(template)
+                offset += count
+                number += 1
+                for_all = len(template)
+                size, written, since = size + for_all, written + for_all, since + for_all
+        stem.with_suffix(".index").write_bytes(b"".join(index))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and all its descendants, Spark's JVM and Python workers included (Linux)."""
+    ticks: dict[int, float] = {}
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+            ticks[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    family = {os.getpid()}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(ticks.get(process, 0.0) for process in family)
+
+
+def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool) -> None:
+    from minibroker.audit.engine import SparkAudit
+    from minibroker.audit.files import Files, list_directory
+    from minibroker.audit.plan import Plan
+    from minibroker.audit.session import open_session
+
+    spark, java = open_session(master, ["spark.driver.memory=2g"])
+    for number in range(rounds):
+        for path in paths:
+            files = Files(str(path))
+            listed = list_directory(files)
+            out = f"{path}-tables" if batches else None
+            plan = Plan(files, tuple(listed.facts), tuple(listed.parts), str(path), depth=depth, out=out)
+            started, used = time.monotonic(), cpu_seconds()
+            figures, found, _ = SparkAudit(spark, plan).run()
+            seconds, cpu = time.monotonic() - started, cpu_seconds() - used
+            row: dict[str, Any] = {
+                "data": path.name,
+                "master": master,
+                "depth": depth,
+                "tables": batches,
+                "round": number,
+                "gb": round(plan.bytes / (1 << 30), 2),
+                "batches": figures.batches,
+                "records": figures.records,
+                "runs": figures.runs,
+                "findings": len(found),
+                "seconds": round(seconds, 2),
+                "cpu_seconds": round(cpu, 2),
+                "mb_per_s": round(plan.bytes / 1e6 / seconds),
+                "mb_per_cpu_s": round(plan.bytes / 1e6 / cpu),
+                "load": round(os.getloadavg()[0], 1),
+                "driver_max_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+                "java": java,
+            }
+            print(json.dumps(row), flush=True)
+    spark.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    making = commands.add_parser("make")
+    making.add_argument("path", type=Path)
+    making.add_argument("--gb", type=float, default=1.0)
+    making.add_argument("--record-bytes", type=int, default=100)
+    making.add_argument("--producers", type=int, default=200)
+    making.add_argument("--hot", action="store_true")
+    running = commands.add_parser("run")
+    running.add_argument("paths", type=Path, nargs="+")
+    running.add_argument("--master", default="local[2]")
+    running.add_argument("--depth", default="headers")
+    running.add_argument("--rounds", type=int, default=3)
+    running.add_argument("--tables", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.command == "make":
+        make(arguments.path, arguments.gb, arguments.record_bytes, arguments.producers, arguments.hot)
+    else:
+        run(arguments.paths, arguments.master, arguments.depth, arguments.rounds, arguments.tables)
+
+
+if __name__ == "__main__":
+    main()
