@@ -80,6 +80,15 @@ def releases_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def audit_rules_table() -> str:
+    """What the audit judges by."""
+    from minibroker.audit.rules import RULES
+
+    lines = ["| rule | what it promises | source |", "|---|---|---|"]
+    lines += [f"| `{rule.id}` | {rule.promise} | {rule.source} |" for rule in RULES.values()]
+    return "\n".join(lines) + "\n"
+
+
 def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     lines = [f"### {title} settings", "", "| name | type | default | dynamic | meaning |", "|---|---|---|---|---|"]
     for key in keys:
@@ -94,6 +103,7 @@ def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "apis": api_table,
     "apis-not-served": not_served_table,
+    "audit-rules": audit_rules_table,
     "deviations": deviations_table,
     "releases": releases_table,
     "semantics": semantics_table,

