@@ -1,8 +1,9 @@
-"""minibroker beside Apache Kafka, measured in turns: ``python benchmarks/run.py [--rounds 3] [--label NAME]``.
+"""minibroker beside Apache Kafka and kfake, in turns: ``python benchmarks/run.py [--rounds 3] [--label NAME]``.
 
-Every round starts each broker afresh, in alternating order, so that both see the same moods of the machine. Printed and
-written to benchmarks/results/LABEL.md are medians over the rounds and the ratio to Kafka's median of the same run.
-Needs confluent-kafka, and for Kafka Java and Maven; without those minibroker is measured alone.
+Every round starts each broker afresh, in alternating order, so that all see the same moods of the machine. Printed and
+written to benchmarks/results/LABEL.md, and as a plot to LABEL.svg, are medians over the rounds, and minibroker's share
+of each peer's median of the same run. Needs confluent-kafka, for Kafka Java and Maven, for kfake Go; what is missing is
+left out.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from math import isnan, nan
+from datetime import UTC, datetime
+from math import nan
 from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / part) for part in ("protocol", "storage", "tests/support")]
 
+from peers import KfakeTarget  # noqa: E402
+from plots import bar_plot  # noqa: E402
 from scenarios import SCENARIOS, Figures, use_as_fixture  # noqa: E402
 from targets import KafkaTarget, MinibrokerTarget, Target, commit, cpu_seconds, end_on_sigterm, machine, memory_mb  # noqa: E402
 from toolchain import Unavailable  # noqa: E402
+
+from minibroker_protocol.errors import Malformed  # noqa: E402
 
 Series = dict[str, dict[str, list[float]]]
 """Figure → broker → one value a round."""
@@ -37,7 +43,13 @@ def measure(target: Target, scenarios: list[str]) -> Figures:
         for name in scenarios:
             if target.warm_up:
                 SCENARIOS[name](target)
-            figures |= SCENARIOS[name](target)
+            try:
+                figures |= SCENARIOS[name](target)
+            except (OSError, RuntimeError, Malformed) as failure:
+                if target.peer:
+                    print(f"SKIPPED {name} with {target.name}: {failure}", file=sys.stderr)
+                else:
+                    raise
         figures["memory at the end, MB"] = memory_mb(target.pid) or nan
     finally:
         target.stop()
@@ -52,24 +64,27 @@ def measure(target: Target, scenarios: list[str]) -> Figures:
 
 
 def report(series: Series, names: list[str], rounds: int) -> str:
-    """A Markdown page of the medians; the last column is minibroker's share of the peer's figure."""
+    """A Markdown page of the medians; the last columns are minibroker's share of the peers' figures."""
+    ours, *peers = names
+    shares = [f"of {peer}'s" for peer in peers]
     lines = [
-        "# minibroker beside Apache Kafka",
+        "# minibroker beside Apache Kafka and kfake",
         "",
         f"{rounds} rounds in turns, medians (lowest to highest). {machine()}. Commit {commit()}.",
-        "One run's figures belong together; those of different runs do not compare.",
+        f"{datetime.now(UTC).date()}. One run's figures belong together; those of different runs do not compare.",
         "",
-        f"| figure | {' | '.join(names)} | ratio |",
-        f"|---|{'---:|' * (len(names) + 1)}",
+        f"| figure | {' | '.join([*names, *shares])} |",
+        f"|---|{'---:|' * (len(names) + len(shares))}",
     ]
     for figure, values in series.items():
-        medians = [median(values[name]) for name in names]
-        ratio = f"{medians[0] / medians[1]:.3g}" if len(medians) > 1 and medians[1] and not isnan(medians[1]) else ""
         cells = [
-            f"{middle:.4g} ({min(values[name]):.4g} to {max(values[name]):.4g})"
-            for name, middle in zip(names, medians, strict=True)
+            f"{median(values[name]):.4g} ({min(values[name]):.4g} to {max(values[name]):.4g})" if values[name] else "–"
+            for name in names
         ]
-        lines.append(f"| {figure} | {' | '.join(cells)} | {ratio} |")
+        for peer in peers:
+            known = values[peer] and values[ours] and median(values[peer]) > 0
+            cells.append(f"{median(values[ours]) / median(values[peer]):.3g}" if known else "–")
+        lines.append(f"| {figure} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -90,7 +105,9 @@ def main() -> int:
     parser.add_argument("--alone", action="store_true", help="measure minibroker only")
     options = parser.parse_args()
     end_on_sigterm()
-    kinds: list[Callable[[], Target]] = [MinibrokerTarget] if options.alone else [MinibrokerTarget, KafkaTarget]
+    kinds: list[Callable[[], Target]] = [MinibrokerTarget]
+    if not options.alone:
+        kinds += [KafkaTarget, KfakeTarget]
     targets = [target for target in map(make, kinds) if target]
     series: Series = defaultdict(lambda: defaultdict(list))
     try:
@@ -106,6 +123,11 @@ def main() -> int:
     print(page)
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results" / f"{options.label}.md").write_text(page, encoding="utf-8")
+    bars = {
+        figure: {name: median(found) for name, found in values.items() if found} for figure, values in series.items()
+    }
+    plot = bar_plot("Medians; each group has a scale of its own", bars)
+    (HERE / "results" / f"{options.label}.svg").write_text(plot, encoding="utf-8")
     return 0
 
 

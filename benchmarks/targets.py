@@ -26,6 +26,8 @@ class Target(ABC):
     bootstrap: str
     pid: int
     warm_up = False
+    peer = True
+    """One that may lack what a scenario asks for."""
 
     def start(self) -> float:
         """Start; seconds from the start of the process to its first answer to Metadata."""
@@ -53,6 +55,7 @@ class MinibrokerTarget(Target):
     """`minibroker serve` on the interpreter that runs the benchmark, with a temporary directory as by default."""
 
     name = "minibroker"
+    peer = False
 
     def __init__(self) -> None:
         self._directory = TemporaryDirectory(prefix="bench-")
