@@ -20,6 +20,9 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("minibroker.server.command", "run a broker"),
+    "trace": Command("minibroker.trace.command", "show what a broker and its clients say to each other"),
+    "replay": Command("minibroker.trace.replay", "send the requests of a trace to a broker again"),
+    "control": Command("minibroker.control.command", "faults, clock and state of a broker that runs"),
     "demo": Command("minibroker.demo.command", "run an exactly-once loop and check what came out of it"),
     "conformance": Command("minibroker.conformance.cli", "check any broker against recorded answers of Apache Kafka"),
     "dump": Command("minibroker.inspection.dump", "print the files of a data directory"),

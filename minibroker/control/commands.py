@@ -37,35 +37,17 @@ class Commands:
         self.tap = ExchangeTap(
             self.engine, wall_ms=lambda: time.time_ns() // 1_000_000, monotonic_ms=lambda: time.perf_counter() * 1000
         )
-        self.table: dict[str, Command] = {
-            "fault.add": self._add,
-            "fault.list": self._list,
-            "fault.get": self._get,
-            "fault.wait": self._wait,
-            "fault.release": self._release,
-            "fault.remove": self._remove,
-            "fault.clear": self._clear,
-            "clock.get": self._clock,
-            "clock.freeze": self._freeze,
-            "clock.unfreeze": self._unfreeze,
-            "clock.advance": self._advance,
-            "clock.sweep": self._sweep,
-            "trace.record": self._record,
-            "trace.last": self._last,
-            "refusal.last": self._refusals,
-            "cluster.describe": self._describe,
-        }
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """The result of a command, or a Deferred of it. Raises FaultError, ApiError."""
         if name.startswith("state.") and name[6:] in OPERATIONS:
             return spawn(run_operation(self._cluster, name[6:], arguments))
-        command = self.table.get(name)
+        command = _TABLE.get(name)
         if command is None:
             raise FaultError(f"there is no command {name!r}")
-        if command != self._add:
+        if command is not Commands._add:
             check_call(command, arguments)
-        return command(**arguments)
+        return command(self, **arguments)
 
     def close(self) -> None:
         """Take every rule away, so that no request is held any longer."""
@@ -155,18 +137,24 @@ class Commands:
 
     # -- exchanges and the cluster -----------------------------------------------------------------------------------
 
-    def _record(self, *, kept: int = 100) -> None:
-        """Keep the last `kept` exchanges from now on; 0 ends it."""
+    def _record(self, *, kept: int = 100, frames: bool = False) -> None:
+        """Keep the last `kept` exchanges from now on, on request with the bytes of their frames; 0 ends it."""
         if not 0 <= kept <= _MAX_KEPT:
             raise FaultError(f"kept is between 0 and {_MAX_KEPT}, not {kept}")
-        self.set_recorder(Recorder(kept) if kept else None)
+        recorder = Recorder(kept) if kept else None
+        if recorder is not None:
+            recorder.keep_bytes = frames
+        self.set_recorder(recorder)
 
-    def _last(self, *, count: int = 100) -> list[dict[str, Any]]:
-        """The last exchanges that were recorded, the oldest first."""
+    def _last(self, *, count: int = 100, after: int = 0, frames: bool = False) -> list[dict[str, Any]]:
+        """The last exchanges that were recorded, the oldest first; only those numbered above `after`, if that is not
+        0, and then only those that are over."""
         recorder = self.tap.recorder
         if recorder is None:
             return []
-        return [recorded.to_json() for recorded in list(recorder.last)[-max(count, 0) :]]
+        found = [r for r in recorder.last if not after or r.number > after]
+        shown = sorted(found, key=lambda r: r.number) if after else found
+        return [{**r.to_json(), **(r.frames() if frames else {})} for r in shown[-max(count, 0) :]]
 
     def _refusals(self, *, count: int = 100) -> list[dict[str, Any]]:
         """The last refused requests with the reasons, the oldest first."""
@@ -185,6 +173,31 @@ class Commands:
             },
             "held_markers": OPERATIONS["held_markers"](self._cluster),
         }
+
+
+_TABLE: dict[str, Command] = {
+    "fault.add": Commands._add,
+    "fault.list": Commands._list,
+    "fault.get": Commands._get,
+    "fault.wait": Commands._wait,
+    "fault.release": Commands._release,
+    "fault.remove": Commands._remove,
+    "fault.clear": Commands._clear,
+    "clock.get": Commands._clock,
+    "clock.freeze": Commands._freeze,
+    "clock.unfreeze": Commands._unfreeze,
+    "clock.advance": Commands._advance,
+    "clock.sweep": Commands._sweep,
+    "trace.record": Commands._record,
+    "trace.last": Commands._last,
+    "refusal.last": Commands._refusals,
+    "cluster.describe": Commands._describe,
+}
+
+
+def all_commands() -> dict[str, Command]:
+    """Every command by name, the operations on the state among them."""
+    return {**_TABLE, **{f"state.{name}": operation for name, operation in OPERATIONS.items()}}
 
 
 def _rule(rule: SetRule) -> dict[str, Any]:

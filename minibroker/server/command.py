@@ -44,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting under Kafka's name"
     )
+    parser.add_argument(
+        "--control", metavar="HOST:PORT", help="serve the control API: faults, clock, state (default: off)"
+    )
+    parser.add_argument(
+        "--control-token-file", metavar="FILE", help="holds the control API's token (default: a new one, on stderr)"
+    )
     parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
     parser.add_argument(
         "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
@@ -93,6 +99,11 @@ def _options(arguments: argparse.Namespace) -> Options:
         log.debug("%s", warning)
     config.update(parse_assignment(text) for text in arguments.config)
     ports = parse_ports(arguments.port)
+    control = None
+    if arguments.control:
+        from minibroker.control.server import parse_control
+
+        control = parse_control(arguments.control)
     return make_options(
         host=arguments.host,
         brokers=arguments.brokers,
@@ -105,7 +116,23 @@ def _options(arguments: argparse.Namespace) -> Options:
         as_version=arguments.as_version,
         topics=dict(parse_topic(text) for text in arguments.topic),
         config=config,
+        control=control,
+        control_token=_control_token(arguments.control_token_file),
     )
+
+
+def _control_token(path: str | None) -> str | None:
+    from minibroker.control.command import TOKEN_VARIABLE, read_token
+
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    try:
+        token = read_token(path)
+    except OSError as error:
+        raise ConfigError(f"cannot read the control API's token from {path}: {error.strerror}") from None
+    if not token:
+        raise ConfigError(f"{path} holds no token")
+    return token
 
 
 async def _serve(service: Any, *, until_stdin_closes: bool) -> int:
@@ -122,6 +149,7 @@ async def _serve(service: Any, *, until_stdin_closes: bool) -> int:
             if until_stdin_closes:
                 _watch_stdin(loop, stopping)
             sys.stdout.write(f"bootstrap.servers={service.bootstrap_servers}\n")
+            _say_control(service)
             sys.stdout.flush()
             _settle()
             await stopping.wait()
@@ -131,6 +159,16 @@ async def _serve(service: Any, *, until_stdin_closes: bool) -> int:
     finally:
         signals.remove()
     return EXIT_OK
+
+
+def _say_control(service: Any) -> None:
+    control = service.control
+    if control is None:
+        return
+    host, port = control.address
+    sys.stdout.write(f"control={host}:{port}\n")
+    if service.options.control_token is None:
+        print(f"minibroker: the control API's token is {control.token}", file=sys.stderr, flush=True)
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

@@ -20,6 +20,7 @@ class Options:
     ports: one a broker, 0 for a free one. data_dir: kept; None: in memory when `ephemeral`, else a directory that is
     removed at the end. transaction_version: None for the semantics' own. as_version: the release of Kafka to answer
     as, None for the newest. topics: name → partitions.
+    control: address of the control API, None for none; control_token: None for a new one.
     """
 
     host: str
@@ -31,6 +32,8 @@ class Options:
     as_version: str | None
     topics: Mapping[str, int]
     config: Mapping[str, Any]
+    control: tuple[str, int] | None = None
+    control_token: str | None = None
 
 
 def make_options(
@@ -46,6 +49,8 @@ def make_options(
     as_version: str | None = None,
     topics: Mapping[str, int] | None = None,
     config: Mapping[str, Any] | None = None,
+    control: tuple[str, int] | None = None,
+    control_token: str | None = None,
 ) -> Options:
     """Checked options. `ports` names every broker's port; `port` the first one's, the others take the next numbers.
 
@@ -70,6 +75,8 @@ def make_options(
         as_version=as_version,
         topics=dict(topics or {}),
         config=dict(config or {}),
+        control=control,
+        control_token=control_token,
     )
 
 

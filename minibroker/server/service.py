@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.node import Node
     from minibroker.control.commands import Commands
+    from minibroker.control.server import ControlServer
     from minibroker.semantics import Semantics
 
 log = get_logger(__name__)
@@ -61,6 +62,7 @@ class Service:
         self._exhaustion: Exhaustion | None = None
         self._watchdog: LoopWatchdog | None = None
         self._commands: Commands | None = None
+        self.control: ControlServer | None = None
 
     @property
     def commands(self) -> Commands:
@@ -88,6 +90,8 @@ class Service:
             self.cluster = self._build(loop)
             self._guarded_start(self.cluster)
             await self._serve(loop, self.cluster)
+            if self.options.control is not None:
+                self._start_control(loop, self.options.control)
         except ListenError as error:
             await self.stop()
             raise StartError(str(error)) from None
@@ -96,6 +100,25 @@ class Service:
             raise
         if self.options.data_dir is None:
             loop.call_later(_CLEAN_UP_SECONDS, self._clean_up_after_others)
+
+    def _start_control(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> None:
+        from minibroker.control.commands import all_commands
+        from minibroker.control.openapi import describe
+        from minibroker.control.server import ControlServer, make_token
+        from minibroker.runtime.loop_calls import call_in_loop
+
+        commands = self.commands
+        try:
+            self.control = ControlServer(
+                address,
+                self.options.control_token or make_token(),
+                lambda name, arguments: call_in_loop(loop, lambda: commands.call(name, arguments)),
+                lambda: describe(all_commands()),
+            )
+        except OSError as error:
+            where = format_address(*address)
+            raise StartError(f"the control API cannot listen on {where}: {error.strerror or error}") from None
+        self.control.start()
 
     def _clean_up_after_others(self) -> None:
         from minibroker.data_dir import remove_abandoned
@@ -195,6 +218,9 @@ class Service:
         if self._commands is not None:
             self._commands.close()
             self._commands = None
+        if self.control is not None:
+            self.control.close()
+            self.control = None
         if self._edge is not None:
             await self._edge.stop_accepting()
             await self._edge.drain(self.settings.int("minibroker.shutdown.timeout.ms") / 1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import IO, TYPE_CHECKING
 
+from minibroker.control.command import TOKEN_VARIABLE
 from minibroker.logs import get_logger
 from minibroker.server.options import Options
 from minibroker.server.service import StartError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 log = get_logger("minibroker.process")
 
 _PREFIX = "bootstrap.servers="
+_CONTROL_PREFIX = "control="
 _STOP_SECONDS = 10.0
 _TAIL_LINES = 20
 
@@ -38,6 +41,8 @@ class ChildRunner:
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._pump = threading.Thread(target=self._follow_log, name="minibroker-log", daemon=True)
         self._helpers: list[threading.Thread] = []
+        self._control = ""
+        self._token = secrets.token_urlsafe(24)
 
     def start(self) -> Future[str]:
         self._in_background(self._launch)
@@ -54,7 +59,9 @@ class ChildRunner:
             self._pump.join()
 
     def caller(self) -> Caller:
-        raise RuntimeError("faults, clock and state can be reached only while the broker runs in this process")
+        from minibroker.control.http_client import HttpCaller
+
+        return HttpCaller(self._control, self._token)
 
     @property
     def pid(self) -> int | None:
@@ -74,6 +81,7 @@ class ChildRunner:
     def _spawn(self) -> str:
         # The child must find the same packages, installed or not.
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+        environment[TOKEN_VARIABLE] = self._token
         self._child = child = subprocess.Popen(
             [sys.executable, "-m", "minibroker.cli", *_arguments(self._options)],
             stdin=subprocess.PIPE,
@@ -85,6 +93,7 @@ class ChildRunner:
         self._pump.start()
         assert child.stdout is not None
         line = child.stdout.readline()
+        self._control = child.stdout.readline().removeprefix(_CONTROL_PREFIX).strip()
         child.stdout.close()
         if not line.startswith(_PREFIX):
             self._wait(child)
@@ -124,7 +133,16 @@ class ChildRunner:
 def _arguments(options: Options) -> list[str]:
     """The options as the command line takes them."""
     ports = ",".join(map(str, options.ports)) if any(options.ports) else "0"
-    arguments = ["serve", "--until-stdin-closes", "--log-level", "warning", "--log-format", "text"]
+    arguments = [
+        "serve",
+        "--control",
+        "127.0.0.1:0",
+        "--until-stdin-closes",
+        "--log-level",
+        "warning",
+        "--log-format",
+        "text",
+    ]
     arguments += ["--host", options.host, "--port", ports, "--brokers", str(len(options.ports))]
     arguments += ["--semantics", options.semantics]
     if options.data_dir is not None:

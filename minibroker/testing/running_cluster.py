@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.loop_calls import call_in_loop
 from minibroker.server.service import Service
 
 if TYPE_CHECKING:
@@ -35,30 +34,14 @@ class RunningCluster:
 
     def run(self, work: Callable[[Cluster], Any]) -> Any:
         """Call `work(cluster)` on the broker's thread; a Deferred is waited for."""
-        outcome: Future[Any] = Future()
 
-        def deliver(deferred: Deferred[Any]) -> None:
-            try:
-                outcome.set_result(deferred.result())
-            except BaseException as error:
-                outcome.set_exception(error)
+        def on_cluster() -> Any:
+            cluster = self._service.cluster
+            if cluster is None:
+                raise RuntimeError("the broker is not running")
+            return work(cluster)
 
-        def begin() -> None:
-            try:
-                cluster = self._service.cluster
-                if cluster is None:
-                    raise RuntimeError("the broker is not running")
-                found = work(cluster)
-            except BaseException as error:
-                outcome.set_exception(error)
-                return
-            if isinstance(found, Deferred):
-                found.then(deliver)
-            else:
-                outcome.set_result(found)
-
-        self._loop.call_soon_threadsafe(begin)
-        return outcome.result(self._timeout)
+        return call_in_loop(self._loop, on_cluster).result(self._timeout)
 
     def refusals(self) -> list[Refusal]:
         """The last refused requests of all running brokers, oldest first, each with its reason."""

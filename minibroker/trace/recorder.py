@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import deque
 from collections.abc import Callable
@@ -20,19 +21,23 @@ Listener = Callable[["Recorded"], None]
 
 
 class Recorded:
-    """One exchange. time_ms: wall clock at the request's arrival; took_ms: until the answer was ready. outcome:
-    ``answered``, ``no answer``, or why the connection was closed. fault: number of the rule that acted, 0 for none.
+    """One exchange. number: counts those that are over, from 1; 0 before. time_ms: wall clock at the request's arrival;
+    took_ms: until the answer was ready. outcome: ``answered``, ``no answer``, or why the connection was closed. fault:
+    number of the rule that acted, 0 for none.
 
     request_bytes, response_bytes: the frames as on the wire (the response with its size), when bytes are kept.
     """
 
-    __slots__ = ("_errors", "_request", "_response", "api", "broker", "client", "client_id", "correlation_id", "fault",
-                 "local", "outcome", "request_bytes", "request_size", "response_bytes", "response_size", "time_ms",
-                 "took_ms", "version")  # fmt: skip
+    __slots__ = (
+        "_errors", "_request", "_response", "api", "broker", "client", "client_id", "correlation_id", "fault", "local",
+        "number", "outcome", "request_bytes", "request_size", "response_bytes", "response_size", "time_ms", "took_ms",
+        "version",
+    )  # fmt: skip
 
     def __init__(self, exchange: Exchange, time_ms: int) -> None:
         context = exchange.context
         info = context.connection
+        self.number = 0
         self.time_ms = time_ms
         self.took_ms = 0.0
         self.broker = context.broker.node_id
@@ -82,10 +87,12 @@ class Recorded:
     def to_json(self) -> dict[str, Any]:
         """The exchange as one JSON object."""
         return {
+            "number": self.number,
             "time_ms": self.time_ms,
             "took_ms": round(self.took_ms, 3),
             "broker": self.broker,
             "client": f"{self.client[0]}:{self.client[1]}",
+            "server": f"{self.local[0]}:{self.local[1]}",
             "client_id": self.client_id,
             "api": self.api,
             "version": self.version,
@@ -99,9 +106,21 @@ class Recorded:
             "response": self.response,
         }
 
+    def frames(self) -> dict[str, str | None]:
+        """The bytes of both frames, without their sizes, in base64; None for what was not kept or not sent."""
+        response = self.response_bytes
+        return {
+            "request_frame": _base64(self.request_bytes),
+            "response_frame": _base64(None if response is None else response[4:]),
+        }
+
     def line(self) -> str:
         """One line for a person."""
         return told(self.to_json())
+
+
+def _base64(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
 
 
 def told(exchange: dict[str, Any]) -> str:
@@ -145,6 +164,7 @@ class Recorder:
         self.last: deque[Recorded] = deque(maxlen=kept)
         self.listeners: list[Listener] = []
         self.keep_bytes = False
+        self._count = 0
 
     def begin(self, exchange: Exchange, time_ms: int) -> Recorded:
         recorded = Recorded(exchange, time_ms)
@@ -156,5 +176,7 @@ class Recorder:
     def end(self, recorded: Recorded, buffers: Answered) -> None:
         if self.keep_bytes and buffers is not None:
             recorded.response_bytes = b"".join(buffers)
+        self._count += 1
+        recorded.number = self._count
         for listener in tuple(self.listeners):
             listener(recorded)

@@ -1,0 +1,116 @@
+"""The command `minibroker control`: any command of the control API of a broker that runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+DEFAULT_ADDRESS = "127.0.0.1:9094"
+TOKEN_VARIABLE = "MINIBROKER_CONTROL_TOKEN"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = (
+        "Ask a running broker to do something: `fault.add api=EndTxn action=drop_reply`, `clock.advance ms=3600000`, "
+        "`state.move_leader topic=t partition=0 to=2`. Without a command it lists them."
+    )
+    add_connection_arguments(parser)
+    parser.add_argument("--describe", action="store_true", help="print the OpenAPI description of the API and end")
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help="such as fault.add; none: list them")
+    parser.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="NAME=VALUE",
+        help='values are JSON, or text where they are none: action=\'{"name":"delay","ms":50}\'',
+    )
+
+
+def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where the broker is, and the token."""
+    parser.add_argument(
+        "--control", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="of the control API (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--token-file", metavar="FILE", help=f"holds the token (default: the variable {TOKEN_VARIABLE})"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when done, with the result as JSON on stdout; 1 when refused; 2 for arguments that make no sense."""
+    from minibroker.control.http_client import ControlError
+    from minibroker.faults.errors import FaultError
+    from minibroker_protocol.errors import ApiError
+
+    try:
+        if arguments.describe:
+            print(json.dumps(_described(), indent=1))
+            return EXIT_OK
+        caller = connect(arguments)
+        if arguments.command is None:
+            _print_commands(caller.description())
+            return EXIT_OK
+        values = dict(parse_value(text) for text in arguments.arguments)
+        print(json.dumps(caller.call(arguments.command, values), indent=2))
+    except FaultError as error:
+        print(f"minibroker: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (ApiError, ControlError) as error:
+        print(f"minibroker: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _described() -> Any:
+    from minibroker.control.commands import all_commands
+    from minibroker.control.openapi import describe
+
+    return describe(all_commands())
+
+
+def connect(arguments: argparse.Namespace) -> Any:
+    """An `HttpCaller` as the options say. Raises FaultError."""
+    from minibroker.control.http_client import HttpCaller
+    from minibroker.faults.errors import FaultError
+
+    if arguments.token_file:
+        try:
+            token = read_token(arguments.token_file)
+        except OSError as error:
+            raise FaultError(f"cannot read the token from {arguments.token_file}: {error.strerror}") from None
+    else:
+        token = os.environ.get(TOKEN_VARIABLE, "")
+    if not token:
+        raise FaultError(f"no token: set {TOKEN_VARIABLE}, or name a --token-file")
+    return HttpCaller(arguments.control, token)
+
+
+def read_token(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def parse_value(text: str) -> tuple[str, Any]:
+    """``name=value``, the value as JSON if it is any."""
+    from minibroker.faults.errors import FaultError
+
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise FaultError(f"expected NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _print_commands(description: Any) -> None:
+    for path, methods in description["paths"].items():
+        schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
+        needed = schema.get("required", [])
+        names = [name if name in needed else f"[{name}]" for name in schema.get("properties", {})]
+        print(f"{path.removeprefix('/v1/').replace('/', '.')} {' '.join(names)}".rstrip())
+        print(f"    {methods['post']['summary']}")

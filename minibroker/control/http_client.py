@@ -1,0 +1,59 @@
+"""Commands over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from minibroker.faults.errors import FaultError
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+_SLACK_SECONDS = 30.0
+
+
+class ControlError(Exception):
+    """The control API did not do what was asked; the text is one line that says why."""
+
+
+class HttpCaller:
+    """Commands of a broker that was started with ``--control``. address: ``HOST:PORT`` or a URL of these."""
+
+    def __init__(self, address: str, token: str) -> None:
+        parts = urlsplit(address if "//" in address else f"//{address}")
+        if parts.scheme not in ("", "http") or not parts.hostname or not parts.port:
+            raise FaultError(f"the control address is HOST:PORT, not {address!r}")
+        self._host, self._port = parts.hostname, parts.port
+        self._token = token
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """The result of one command. Raises FaultError, ApiError as the broker does, ControlError for the rest."""
+        waiting = arguments.get("timeout_ms", 0)
+        timeout = _SLACK_SECONDS + (waiting / 1000 if isinstance(waiting, (int, float)) else 0)
+        return self._ask("POST", f"/v1/{name.replace('.', '/')}", json.dumps(dict(arguments)), timeout)
+
+    def description(self) -> Any:
+        """The OpenAPI description of the commands."""
+        return self._ask("GET", "/v1/openapi.json", None, _SLACK_SECONDS)
+
+    def _ask(self, method: str, path: str, body: str | None, timeout: float) -> Any:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ControlError(f"no answer from the control API at {self._host}:{self._port}: {error}") from None
+        finally:
+            connection.close()
+        if response.status == 200:
+            return answer["result"]
+        code, reason = answer["error"]["code"], answer["error"]["message"]
+        if response.status == 400:
+            raise FaultError(reason)
+        if response.status == 409 and code in ErrorCode.__members__:
+            raise ApiError(ErrorCode[code], reason)
+        raise ControlError(f"{reason} ({response.status})")

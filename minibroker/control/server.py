@@ -1,0 +1,182 @@
+"""The control API over HTTP: one POST a command, JSON in and out, for whoever has the token.
+
+Off unless asked for. Runs in threads of its own, so that waiting for a fault holds nobody up; the commands themselves
+run where the cluster does.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from minibroker.config_types import ConfigError
+from minibroker.faults.errors import FaultError
+from minibroker.logs import get_logger
+from minibroker.version import __version__
+from minibroker_protocol.errors import ApiError
+
+log = get_logger(__name__)
+
+PREFIX = "/v1/"
+_MAX_BODY_BYTES = 1024 * 1024
+_SOCKET_SECONDS = 30.0
+
+Run = Callable[[str, Mapping[str, Any]], Future[Any]]
+"""Begins a command where the cluster runs."""
+
+
+def parse_control(text: str) -> tuple[str, int]:
+    """``HOST:PORT`` of the control API. Raises ConfigError."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"the control address is HOST:PORT, not {text!r}")
+    return host, int(port)
+
+
+def make_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+class ControlServer:
+    """Serves `run` on `address` to who knows `token`. commands: which there are. Raises OSError for the address."""
+
+    def __init__(self, address: tuple[str, int], token: str, run: Run, description: Callable[[], Any]) -> None:
+        self.run = run
+        self.token = token
+        self.description = description
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        server_type = type("_Server", (_Server,), {"address_family": family})
+        self._server: _Server = server_type(address, _Handler)
+        self._server.control = self
+        self.address: tuple[str, int] = self._server.server_address[:2]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="minibroker-control", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Accept nothing more; requests under way get their answers from threads that end with the process."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    control: ControlServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("control connection of %s broke off", client_address, exc_info=True)
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = f"minibroker/{__version__}"
+    sys_version = ""
+    timeout = _SOCKET_SECONDS
+    server: _Server
+
+    def do_POST(self) -> None:
+        self._answer(self._command)
+
+    def do_GET(self) -> None:
+        self._answer(self._look)
+
+    def _answer(self, serve: Callable[[], Any]) -> None:
+        try:
+            self._check_caller()
+            status, body = 200, {"result": serve()}
+        except _Refused as refusal:
+            status, body = refusal.status, {"error": {"code": refusal.code, "message": str(refusal)}}
+        except FaultError as error:
+            status, body = 400, {"error": {"code": "INVALID", "message": str(error)}}
+        except ApiError as error:
+            status, body = 409, {"error": {"code": error.code.name, "message": error.message or error.code.name}}
+        except Exception as error:
+            log.exception("control request failed")
+            status, body = 500, {"error": {"code": "INTERNAL", "message": f"{type(error).__name__}: {error}"}}
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", "Bearer")
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Cache-Control", "no-store")
+        if status != 200:
+            # What was refused may not have been read.
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _check_caller(self) -> None:
+        """A page in a browser must not reach this: neither from another origin nor under a name made to point here."""
+        if self.headers.get("Origin") is not None:
+            raise _Refused(403, "ORIGIN", "requests of web pages are not served")
+        if not _is_address_or_localhost(self.headers.get("Host", "")):
+            raise _Refused(403, "HOST", "the Host header must be localhost or an address")
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(token.encode(), self.server.control.token.encode()):
+            raise _Refused(401, "TOKEN", "the header Authorization: Bearer TOKEN is missing or wrong")
+
+    def _look(self) -> Any:
+        if self.path == f"{PREFIX}openapi.json":
+            return self.server.control.description()
+        raise _Refused(404, "NOT_FOUND", f"GET serves {PREFIX}openapi.json only; commands are posted")
+
+    def _command(self) -> Any:
+        if not self.path.startswith(PREFIX) or "?" in self.path:
+            raise _Refused(404, "NOT_FOUND", f"commands are posted to {PREFIX}GROUP/NAME, without a query")
+        if self.headers.get_content_type() != "application/json":
+            raise _Refused(415, "CONTENT_TYPE", "the body must be application/json")
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise _Refused(411, "LENGTH", "Content-Length is missing")
+        if int(length) > _MAX_BODY_BYTES:
+            raise _Refused(413, "TOO_LARGE", f"the body may have {_MAX_BODY_BYTES} bytes")
+        try:
+            arguments = json.loads(self.rfile.read(int(length)) or b"{}")
+        except (ValueError, RecursionError):
+            raise _Refused(400, "JSON", "the body is no JSON") from None
+        if not isinstance(arguments, dict):
+            raise _Refused(400, "JSON", "the body must be a JSON object")
+        name = self.path.removeprefix(PREFIX).replace("/", ".")
+        return self.server.control.run(name, arguments).result()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug("control: " + format, *args)  # noqa: G003  (the format is the base class's)
+
+
+def _is_address_or_localhost(host: str) -> bool:
+    name = host
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    if name.lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

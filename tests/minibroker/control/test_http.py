@@ -1,0 +1,206 @@
+"""The control API over HTTP: who may use it, what it takes, and that its description is true."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker.control.commands import all_commands
+from minibroker.control.http_client import ControlError, HttpCaller
+from minibroker.control.openapi import describe
+from minibroker.control.server import parse_control
+from minibroker.faults import FaultError
+from minibroker.server.options import make_options
+from minibroker.testing.in_thread import ThreadRunner
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+TOKEN = "open-sesame"
+JSON = "application/json"
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[ThreadRunner]:
+    options = make_options(ephemeral=True, topics={"t": 1}, control=("127.0.0.1", 0), control_token=TOKEN)
+    running = ThreadRunner(options)
+    running.start().result()
+    yield running
+    running.stop().result()
+    running.join()
+
+
+@pytest.fixture
+def address(runner: ThreadRunner) -> tuple[str, int]:
+    assert runner.service.control is not None
+    return runner.service.control.address
+
+
+@pytest.fixture
+def caller(address: tuple[str, int]) -> Iterator[HttpCaller]:
+    made = HttpCaller(f"http://{address[0]}:{address[1]}", TOKEN)
+    yield made
+    made.call("fault.clear", {})
+
+
+def ask(
+    address: tuple[str, int], method: str, path: str, body: str | None = "{}", **headers: str
+) -> tuple[int, dict[str, Any]]:
+    given = {"Authorization": f"Bearer {TOKEN}", "Content-Type": JSON}
+    given.update({name.replace("_", "-"): value for name, value in headers.items()})
+    connection = http.client.HTTPConnection(*address, timeout=10)
+    connection.request(method, path, body, {name: value for name, value in given.items() if value})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    assert response.getheader("Content-Type") == JSON
+    assert response.getheader("Access-Control-Allow-Origin") is None
+    connection.close()
+    return response.status, answer
+
+
+def test_a_rule_is_set_seen_and_taken_away(caller: HttpCaller) -> None:
+    rule = caller.call("fault.add", {"api": "EndTxn", "action": {"name": "delay", "ms": 5}})
+    assert caller.call("fault.list", {})[0]["id"] == rule["id"]
+    assert caller.call("fault.get", {"id": rule["id"]})["rule"]["action"] == {
+        "name": "delay",
+        "ms": 5,
+        "when": "before",
+    }
+    caller.call("fault.remove", {"id": rule["id"]})
+    assert caller.call("fault.list", {}) == []
+
+
+def test_waiting_holds_up_no_other_request(caller: HttpCaller) -> None:
+    rule = caller.call("fault.add", {"api": "EndTxn", "action": "close"})
+    found: list[Any] = []
+    waiting = {"id": rule["id"], "timeout_ms": 5_000}
+    waiter = threading.Thread(target=lambda: found.append(caller.call("fault.wait", waiting)))
+    waiter.start()
+    began = time.monotonic()
+    assert caller.call("clock.get", {})["frozen"] is False
+    assert time.monotonic() - began < 3
+    caller.call("fault.remove", {"id": rule["id"]})
+    waiter.join(5)
+    assert found[0]["fired"] == 0
+
+
+def test_clock(caller: HttpCaller) -> None:
+    stopped = caller.call("clock.freeze", {})
+    assert caller.call("clock.advance", {"ms": 3_600_000})["now_ms"] == stopped["now_ms"] + 3_600_000
+    assert caller.call("clock.sweep", {})["frozen"] is True
+    assert caller.call("clock.unfreeze", {})["frozen"] is False
+
+
+def test_state(caller: HttpCaller) -> None:
+    caller.call("state.create_topic", {"topic": "made", "partitions": 2})
+    assert set(caller.call("cluster.describe", {})["topics"]["made"]) == {"0", "1"}
+
+
+def test_errors_come_back_as_what_they_are(caller: HttpCaller) -> None:
+    with pytest.raises(FaultError, match="did you mean EndTxn"):
+        caller.call("fault.add", {"api": "EndTxx", "action": "close"})
+    with pytest.raises(FaultError, match="no command"):
+        caller.call("fault.explode", {})
+    with pytest.raises(FaultError, match="never goes back"):
+        caller.call("clock.advance", {"ms": -1})
+    with pytest.raises(FaultError, match="advance needs ms"):
+        caller.call("clock.advance", {})
+    with pytest.raises(ApiError) as raised:
+        caller.call("state.kill_broker", {"broker": 9})
+    assert raised.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer wrong", "Basic b3Blbi1zZXNhbWU=", "Bearer", "Bearer " + TOKEN + "x"]
+)
+def test_nobody_without_the_token(address: tuple[str, int], authorization: str) -> None:
+    status, answer = ask(address, "POST", "/v1/clock/freeze", Authorization=authorization)
+    assert (status, answer["error"]["code"]) == (401, "TOKEN")
+    assert ask(address, "POST", "/v1/clock/get")[1]["result"]["frozen"] is False
+
+
+def test_a_token_in_the_url_is_none(address: tuple[str, int]) -> None:
+    assert ask(address, "POST", f"/v1/clock/get?token={TOKEN}", Authorization="")[0] == 401
+    assert ask(address, "POST", f"/v1/clock/get?token={TOKEN}")[0] == 404
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1"])
+def test_no_web_page(address: tuple[str, int], origin: str) -> None:
+    assert ask(address, "POST", "/v1/clock/get", Origin=origin)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 403),
+        ("evil.example:9094", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.nip.io", 403),
+        ("localhost:9094", 200),
+        ("[::1]:9094", 200),
+        ("172.17.0.2:9094", 200),
+    ],
+)
+def test_no_name_that_could_point_elsewhere(address: tuple[str, int], host: str, status: int) -> None:
+    assert ask(address, "POST", "/v1/clock/get", Host=host)[0] == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status"),
+    [
+        ("POST", "/v1/clock/get", "{}", {"Content_Type": "text/plain"}, 415),
+        ("POST", "/v1/clock/get", "clock", {}, 400),
+        ("POST", "/v1/clock/get", "[]", {}, 400),
+        ("POST", "/v1/clock/get", "[" * 100_000, {}, 400),
+        ("POST", "/v1/clock/get", "{}", {"Content_Length": "2000000"}, 413),
+        ("POST", "/v1/clock/get", "{}", {"Content_Length": "x"}, 411),
+        ("POST", "/etc/passwd", "{}", {}, 404),
+        ("POST", "/v1/../../etc/passwd", "{}", {}, 400),
+        ("GET", "/v1/clock/get", None, {}, 404),
+    ],
+)
+def test_what_makes_no_sense(
+    address: tuple[str, int], method: str, path: str, body: str | None, headers: dict[str, str], status: int
+) -> None:
+    assert ask(address, method, path, body, **headers)[0] == status
+
+
+def test_a_broker_that_does_not_answer() -> None:
+    with pytest.raises(ControlError, match="no answer"):
+        HttpCaller("127.0.0.1:1", TOKEN).call("clock.get", {})
+
+
+@pytest.mark.parametrize("text", ["9094", "host", ":9094", "host:99999", "host:x"])
+def test_a_wrong_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        parse_control(text)
+
+
+def test_the_description_names_every_command_and_its_arguments(caller: HttpCaller) -> None:
+    described = caller.description()
+    commands = all_commands()
+    assert described == json.loads(json.dumps(describe(commands)))
+    assert {path.removeprefix("/v1/").replace("/", ".") for path in described["paths"]} == set(commands)
+    for path, methods in described["paths"].items():
+        assert methods["post"]["summary"], path
+
+
+def test_the_file_in_the_docs_is_the_description() -> None:
+    written = json.loads((ROOT / "docs" / "control-api.json").read_text())
+    assert written == json.loads(json.dumps(describe(all_commands()))), (
+        "write it anew: minibroker control --describe > docs/control-api.json"
+    )
+
+
+def test_every_command_that_is_described_can_be_asked(caller: HttpCaller) -> None:
+    """An argument that nobody knows is refused by the command itself, so each was found."""
+    for path in caller.description()["paths"]:
+        name = path.removeprefix("/v1/").replace("/", ".")
+        with pytest.raises(FaultError, match=r"has no (field )?'no_such_argument'|needs an action"):
+            caller.call(name, {"no_such_argument": 1})
