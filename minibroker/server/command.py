@@ -166,9 +166,9 @@ def _say_control(service: Any) -> None:
     if control is None:
         return
     host, port = control.address
-    sys.stdout.write(f"control={host}:{port}\n")
     if service.options.control_token is None:
         print(f"minibroker: the control API's token is {control.token}", file=sys.stderr, flush=True)
+    sys.stdout.write(f"control={host}:{port}\n")
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
