@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from minibroker.wire import Address, parse_address
+
 from .cluster import Cluster
 from .failure import ScenarioError, ScenarioFailed
 from .runner import Options, ScenarioRun
 from .scenario import Scenario, bundled, load
-from .wire import Address, parse_address
 
 PASSED, FAILED, UNUSABLE = 0, 1, 2
 

@@ -7,10 +7,11 @@ import threading
 import time
 from typing import Any
 
+from minibroker.wire import Address, Connection
+
 from .failure import ScenarioFailed
 from .messages import API_VERSIONS, api_key, apis, decode_response, encode_request
 from .paths import error_names
-from .wire import Address, Connection
 
 CLIENT_ID = "minibroker-conformance"
 TRANSIENT = frozenset(

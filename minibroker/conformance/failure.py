@@ -1,17 +1,12 @@
 """What can go wrong while a scenario runs, and in the file it comes from."""
 
+from minibroker.wire import BrokerFailed, ConnectionClosed, NoResponse
+
+__all__ = ["ConnectionClosed", "NoResponse", "ScenarioError", "ScenarioFailed"]
+
+ScenarioFailed = BrokerFailed
+"""The broker did something else than the scenario expects."""
+
 
 class ScenarioError(Exception):
     """The scenario itself is wrong: the text names the file, the scenario and the step."""
-
-
-class ScenarioFailed(Exception):
-    """The broker did something else than expected."""
-
-
-class ConnectionClosed(ScenarioFailed):
-    """The broker closed the connection, or it could not be made."""
-
-
-class NoResponse(ScenarioFailed):
-    """Nothing came within the time a step allows."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from minibroker.wire import Address
+
 from .cluster import GROUP, TRANSACTION, Cluster
 from .requests import targets
 from .scenario import Step
 from .values import resolve
-from .wire import Address
 
 _TO_LEADER = frozenset(
     {

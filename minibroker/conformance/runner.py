@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from minibroker.wire import Address, Connection
+
 from .cluster import CLIENT_ID, TRANSIENT, Cluster
 from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed
 from .messages import decode_response, encode_request
@@ -17,7 +19,6 @@ from .requests import request_body
 from .routing import Router
 from .scenario import Scenario, Step
 from .values import ABSENT, Comparison, Mismatch, Variables, as_bytes, resolve
-from .wire import Address, Connection
 
 _RETRY_SECONDS = 0.05
 _POLL_SECONDS = 0.1

@@ -9,7 +9,18 @@ from types import TracebackType
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
 
-from .failure import ConnectionClosed, NoResponse, ScenarioFailed
+
+class BrokerFailed(Exception):
+    """The broker did something else than expected."""
+
+
+class ConnectionClosed(BrokerFailed):
+    """The broker closed the connection, or it could not be made."""
+
+
+class NoResponse(BrokerFailed):
+    """Nothing came within the time that was allowed."""
+
 
 Address = tuple[str, int]
 _LARGEST_RESPONSE = 200 * 1024 * 1024
@@ -71,7 +82,7 @@ class Connection:
             try:
                 self._frames += self._splitter.feed(data)
             except Malformed as exc:
-                raise ScenarioFailed(f"response: {exc}") from None
+                raise BrokerFailed(f"response: {exc}") from None
         return self._frames.pop(0)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from minibroker.conformance.failure import ConnectionClosed, NoResponse, ScenarioFailed
-from minibroker.conformance.wire import Connection
+from minibroker.wire import Connection
 
 
 @pytest.fixture
