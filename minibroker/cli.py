@@ -30,6 +30,7 @@ COMMANDS = {
     "audit": Command(
         "minibroker.audit.command", "look for broken exactly-once promises in data directories and topics"
     ),
+    "transactions": Command("minibroker.transactions_command", "list, describe, abort transactions of any broker"),
 }
 
 
