@@ -34,15 +34,21 @@ class TimedOutCode:
 
 
 RECOVERABLE_TIMED_OUT_CODES: Final = (
-    # INVALID_PRODUCER_ID_MAPPING and UNKNOWN_PRODUCER_ID are what released clients abort and re-initialise on. In
-    # Produce librdkafka, which speaks up to version 10, takes INVALID_PRODUCER_EPOCH as fatal; Java does not.
+    # librdkafka (Produce up to v10, AddPartitionsToTxn v0, EndTxn v1) aborts and calls InitProducerId on 49 and 59; an
+    # INVALID_PRODUCER_EPOCH in Produce ends it. Java (v11, v3, v4) aborts on that one; an abort must then succeed, and
+    # a commit's 49 would end it. It takes 120 without a bump, which 59 for its next AddPartitionsToTxn brings about.
     TimedOutCode(PRODUCE, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     TimedOutCode(PRODUCE, 11, None, ErrorCode.INVALID_PRODUCER_EPOCH),
     TimedOutCode(ADD_PARTITIONS_TO_TXN, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    TimedOutCode(ADD_PARTITIONS_TO_TXN, 2, None, ErrorCode.UNKNOWN_PRODUCER_ID),
     TimedOutCode(ADD_OFFSETS_TO_TXN, 0, None, ErrorCode.UNKNOWN_PRODUCER_ID),
     TimedOutCode(END_TXN, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    TimedOutCode(END_TXN, 2, "commit", ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    TimedOutCode(END_TXN, 4, "commit", ErrorCode.TRANSACTION_ABORTABLE),
+    TimedOutCode(END_TXN, 2, "abort", ErrorCode.NONE),
 )
-"""Codes that make an unmodified client abort and call InitProducerId at its old epoch, which is KIP-588's recovery."""
+"""Codes that make an unmodified client abort and call InitProducerId at its old epoch, which is KIP-588's recovery.
+NONE: the transaction is aborted already, so an abort has nothing left to do."""
 
 DRAFT_TIMED_OUT_CODE: Final = 90
 DRAFT_FENCED_CODE: Final = 91

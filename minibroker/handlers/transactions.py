@@ -226,5 +226,6 @@ def _refusal(
     # Between brokers the error itself is sent: leaders translate for their clients.
     semantics = ctx.broker.semantics
     code = error.code if ctx.inter_broker else wire_code(error, semantics, api_key, ctx.api_version, ending)
-    ctx.refused(transactional_id, error, code)
+    if code != ErrorCode.NONE:  # an abort of what has timed out may be taken as done
+        ctx.refused(transactional_id, error, code)
     return code

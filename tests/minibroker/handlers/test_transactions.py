@@ -198,7 +198,7 @@ def test_the_timed_out_code_is_for_clients_only() -> None:
     topics = [Topic(name="t", partitions=[0])]
     _add(running, (producer_id, 0), topics)
     running.clock.advance(20_000)
-    assert _add(running, (producer_id, 0), topics, 3) == {("t", 0): ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert _add(running, (producer_id, 0), topics, 3) == {("t", 0): ErrorCode.UNKNOWN_PRODUCER_ID}
     told = running.broker.verifier.verify(ID, producer_id, 0, [("t", 0)], api_version=11).result()
     assert told == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
     running.stop()

@@ -16,6 +16,7 @@ both = pytest.mark.parametrize("semantics", ["kafka", "kip"])
 
 FENCED = ErrorCode.PRODUCER_FENCED
 EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
+UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
 MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 DRAFT = replace(KIP, timed_out_codes=DRAFT_TIMED_OUT_CODES, fenced_code=DRAFT_FENCED_CODE)
 
@@ -52,11 +53,12 @@ def test_what_the_old_epoch_is_told(start: Start, semantics: str, version: int) 
     held = _timed_out(client)
     kafka = EPOCH if version < 2 else FENCED
     told = (client.add(held, 1, version=version), client.add_offsets(held, version=version))
-    ends = {client.end(held, commit=commit, version=version) for commit in (True, False)}
+    ends = {client.end(held, commit=commit, version=version) for commit in (True, False)}  # NONE: it is aborted
     if semantics == "kafka":
         assert (*told, ends) == (kafka, kafka, {kafka})
     else:
-        assert (*told, ends) == (MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID, {MAPPING})
+        add = MAPPING if version < 2 else UNKNOWN
+        assert (*told, ends) == (add, UNKNOWN, {MAPPING} if version < 2 else {MAPPING, OK})
     assert client.commit_offset(held, 7) == EPOCH
     client.claim(held)
     after = (client.add(held, 1, version=version), client.end(held, commit=False, version=version))
@@ -148,7 +150,10 @@ def test_the_abort_is_told_to_claim_and_may(start: Start) -> None:
     client = start("kip")
     held = _timed_out(client)
     assert client.produce(held, 1, version=10).code == MAPPING
-    assert client.end(held, commit=False) == MAPPING
+    assert client.end(held, commit=False, version=1) == MAPPING
+    assert client.end(held, commit=True) == ErrorCode.TRANSACTION_ABORTABLE
+    assert client.end(held, commit=False) == OK  # aborted already
+    assert client.add(held) == UNKNOWN
     claimed = client.claim(held)
     client.add(claimed)
     assert client.produce(claimed, 0).code == OK

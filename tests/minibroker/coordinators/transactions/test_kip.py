@@ -107,7 +107,7 @@ def test_a_timeout_keeps_the_last_epoch() -> None:  # 588-1, 588-3, 588-4
     ("api_key", "version", "recoverable", "draft", "kafka"),
     [
         (ADD_PARTITIONS_TO_TXN, 0, MAPPING, EPOCH, EPOCH),
-        (ADD_PARTITIONS_TO_TXN, 2, MAPPING, 90, FENCED),
+        (ADD_PARTITIONS_TO_TXN, 2, ErrorCode.UNKNOWN_PRODUCER_ID, 90, FENCED),
         (ADD_OFFSETS_TO_TXN, 1, ErrorCode.UNKNOWN_PRODUCER_ID, EPOCH, EPOCH),
         (ADD_OFFSETS_TO_TXN, 3, ErrorCode.UNKNOWN_PRODUCER_ID, 90, FENCED),
         (END_TXN, 1, MAPPING, EPOCH, EPOCH),
