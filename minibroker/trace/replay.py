@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 when every request had an answer of the same errors; 1 when not; 2 when the file is no trace with frames."""
     from minibroker.conformance.failure import ScenarioFailed
-    from minibroker.conformance.wire import Connection, parse_address
+    from minibroker.wire import Connection, parse_address
 
     connections: dict[str, Any] = {}
     sent = different = 0
