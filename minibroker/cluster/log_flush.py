@@ -160,6 +160,10 @@ class LogFlush:
         except ApiError as error:
             self._refused(error)
             return
+        except Exception as error:
+            log.exception("syncing %r failed", self._log)
+            self._refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            return
         self._missing = 0
         flushed, end = self._log.recovery_point, self._log.log_end_offset
         if self.held_from is not None:

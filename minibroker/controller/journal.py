@@ -31,12 +31,14 @@ class MetadataJournal:
         self.unsynced = False
 
     def replay(self) -> Iterator[Entry]:
-        """Every whole entry in order; cuts a torn tail off. Raises ApiError naming the line of a damaged one."""
+        """Every whole entry in order; cuts off what a crash left: half a line at the end, or zeros in the place of a
+        write that did not reach the disk, and what was written after it. Neither was synced, so neither was answered.
+        Raises ApiError naming the line of a damaged one."""
         if not self._disk.exists(self._path):
             return
         file = self._open()
         data = file.pread(file.size, 0)
-        whole = data.rfind(b"\n") + 1
+        whole = data.rfind(b"\n", 0, data.find(b"\0") if b"\0" in data else len(data)) + 1
         if whole < len(data):
             file.truncate(whole)
         for number, line in enumerate(data[:whole].splitlines(), start=1):

@@ -41,6 +41,8 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
                 partition = (topic.name, index)
                 try:
                     written = _write(ctx, marker, partition)
+                    if written.done:
+                        written.result()
                 except ApiError as error:
                     of_producer[partition] = _refusal(ctx, marker, partition, error)
                     continue

@@ -265,19 +265,24 @@ class CoordinatorHost(Generic[S]):
             self._replay(hosted, outcome, info.base_offset)
         durable = hosted.partition.when_high_watermark(info.last_offset + 1)
         if durable.done:
-            return self._committed(index, hosted, outcome, info.base_offset)
+            return self._decided(durable, index, hosted, outcome, info.base_offset)
         answer: Deferred[R] = Deferred()
 
         def replicated(done: Deferred[None]) -> None:
-            try:
-                done.result()
-                decided = self._committed(index, hosted, outcome, info.base_offset)
-            except ApiError as error:  # the partition was dropped, or is led elsewhere now
-                decided = self._abandon(outcome, self._map_error(error.code))
+            decided = self._decided(done, index, hosted, outcome, info.base_offset)
             decided.then(lambda _: _pass_on(decided, answer))
 
         durable.then(replicated)
         return answer
+
+    def _decided(
+        self, durable: Deferred[None], index: int, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int
+    ) -> Deferred[R]:
+        try:
+            durable.result()
+            return self._committed(index, hosted, outcome, base_offset)
+        except ApiError as error:  # not synced, the partition was dropped, or is led elsewhere now
+            return self._abandon(outcome, self._map_error(error.code))
 
     def _committed(self, index: int, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int) -> Deferred[R]:
         if self._hosted.get(index) is not hosted:  # leadership moved on while the append was in flight
