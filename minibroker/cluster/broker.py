@@ -39,6 +39,7 @@ from minibroker_storage.producer_rules import ProducerRules
 
 if TYPE_CHECKING:
     from minibroker.handlers.context import ConnectionInfo
+    from minibroker.runtime.group_service import GroupService
     from minibroker.semantics import Semantics
 
 log = get_logger(__name__)
@@ -74,7 +75,6 @@ class Broker:
         log_dir: str,
         volume_bytes: Callable[[], tuple[int, int]] = lambda: (-1, -1),
     ) -> None:
-        from minibroker.runtime.group_service import GroupService
         from minibroker.runtime.transaction_service import TransactionService
         from minibroker.runtime.transaction_verifier import TransactionVerifier
 
@@ -102,8 +102,20 @@ class Broker:
         self.producer_ids = ProducerIdBlocks(self.allocate_producer_ids)
         self.verifier = TransactionVerifier(self)
         self.transactions = TransactionService(self)
-        self.groups = GroupService(self)
+        self._groups: GroupService | None = None
+        self._started = False
         self.maintenance = LogMaintenance(self)
+
+    @property
+    def groups(self) -> GroupService:
+        """The group coordinator, made for the first group or its topic: a start need not wait for its modules."""
+        if self._groups is None:
+            from minibroker.runtime.group_service import GroupService
+
+            self._groups = GroupService(self)
+            if self._started:
+                self._groups.start()
+        return self._groups
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
@@ -123,7 +135,9 @@ class Broker:
                 if partition.has_log:
                     partition.log  # noqa: B018  (opening is recovery)
         self.transactions.start()
-        self.groups.start()
+        self._started = True
+        if self._groups is not None:
+            self._groups.start()
         self.maintenance.start()
         self.replication.start()
 
@@ -139,9 +153,11 @@ class Broker:
             self.directory.disk.remove_tree(self.directory.partition_path(topic, index))
 
     def _stop(self) -> None:
+        self._started = False
         self.replication.stop()
         self.maintenance.stop()
-        self.groups.close()
+        if self._groups is not None:
+            self._groups.close()
         self.verifier.close()
         self.transactions.close()
 
@@ -270,15 +286,16 @@ class Broker:
     def _resigned(self, partition: Partition) -> None:
         if partition.topic == TRANSACTION_STATE_TOPIC:
             self.transactions.resigned(partition.index)
-        elif partition.topic == CONSUMER_OFFSETS_TOPIC:
-            self.groups.resigned(partition.index)
+        elif partition.topic == CONSUMER_OFFSETS_TOPIC and self._groups is not None:
+            self._groups.resigned(partition.index)
 
     def _drop_topic(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
             partition = self._partitions.get((topic.name, index))
             if partition is not None:
                 self._drop(partition)
-        self.groups.topic_deleted(topic.name)
+        if self._groups is not None:
+            self._groups.topic_deleted(topic.name)
 
     def _drop(self, partition: Partition) -> None:
         """The topic is deleted, or a reassignment took the replica from this broker."""

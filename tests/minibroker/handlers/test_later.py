@@ -1,0 +1,27 @@
+"""Handlers that come with their first request: the names are right, and a start does without them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from minibroker.handlers import table
+
+
+def test_every_handler_named_in_the_table_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[tuple[str, str]] = []
+    monkeypatch.setattr(table, "_later", lambda module, name: named.append((module, name)))
+    table.apis()
+    assert len(named) > 10
+    for module, name in named:
+        assert callable(getattr(__import__(f"minibroker.handlers.{module}", fromlist=[name]), name))
+
+
+def test_the_table_imports_no_group_coordinator() -> None:
+    program = "import sys, minibroker.cluster.cluster, minibroker.handlers.table; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "minibroker.handlers.produce" in modules
+    assert [
+        name for name in modules if name.startswith(("minibroker.coordinators.groups", "minibroker.runtime.group"))
+    ] == []
