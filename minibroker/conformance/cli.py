@@ -1,25 +1,30 @@
 """`minibroker conformance`: run the recorded scenarios against any broker.
 
-One line a scenario, then `N passed, M failed`. Exit status: 0, 1 when any failed, 2 when nothing could be run.
+One line a scenario, a table of the groups, then `N passed, M failed`. Exit status: 0, 1 when any failed, 2 when nothing
+could be run.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import datetime
 import fnmatch
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from minibroker.wire import Address, parse_address
 
 from .cluster import Cluster
 from .failure import ScenarioError, ScenarioFailed
+from .recording import record
+from .reports import REPORTS
+from .results import Outcome, Result, Verdict
 from .runner import Options, ScenarioRun
-from .scenario import Scenario, bundled, load
+from .scenario import EXPECTATIONS, KAFKA, Scenario, bundled, load
 
 PASSED, FAILED, UNUSABLE = 0, 1, 2
 
@@ -29,7 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", required=True, type=_address, metavar="HOST:PORT", help="any broker")
     parser.add_argument("files", nargs="*", type=Path, help="scenario files; default: those that come with minibroker")
     parser.add_argument("--only", metavar="GLOB", help="scenarios whose name matches")
-    parser.add_argument("--tag", action="append", default=[], metavar="T", help="scenarios with this tag (repeatable)")
+    parser.add_argument(
+        "--expect",
+        choices=EXPECTATIONS,
+        default=KAFKA,
+        help="what the broker is held against: Apache Kafka's answers, or the texts of the KIPs",
+    )
+    parser.add_argument(
+        "--select",
+        "--tag",
+        action="append",
+        default=[],
+        metavar="T",
+        help="scenarios with this tag, of this group, or that prove this seed or KIP (repeatable)",
+    )
     parser.add_argument("--skip-tag", action="append", default=[], metavar="T", help="leave out those with this tag")
     parser.add_argument(
         "--have",
@@ -42,6 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=_positive, default=4, metavar="N", help="scenarios at once (default 4)")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds a response may take (10)")
     parser.add_argument("--until", type=float, default=30.0, metavar="S", help="seconds a polled step may take (30)")
+    parser.add_argument(
+        "--report",
+        type=_kinds,
+        default=[],
+        metavar="KIND,…",
+        help="write conformance.html, conformance.xml (junit), conformance.json",
+    )
+    parser.add_argument("--report-dir", type=Path, default=Path(), metavar="DIR", help="where reports go (.)")
+    parser.add_argument("--record", action="store_true", help="write what the broker answers into the files")
     parser.add_argument("--times", action="store_true", help="show each scenario's seconds")
     parser.add_argument("--keep", action="store_true", help="leave the topics in place")
     parser.add_argument("--all", action="store_true", help="list every mismatch of a scenario, not only the first")
@@ -53,6 +80,13 @@ def _address(text: str) -> Address:
         return parse_address(text)
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None
+
+
+def _kinds(text: str) -> list[str]:
+    kinds = text.split(",")
+    if odd := [kind for kind in kinds if kind not in REPORTS]:
+        raise argparse.ArgumentTypeError(f"{odd[0]!r} is none of {', '.join(REPORTS)}")
+    return kinds
 
 
 def _positive(text: str) -> int:
@@ -70,6 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run with parsed arguments; returns the exit status."""
+    if arguments.record and not arguments.files:
+        print("minibroker conformance: --record needs the files to write to", file=sys.stderr)
+        return UNUSABLE
     try:
         scenarios = selected(load(arguments.files) if arguments.files else bundled(), arguments)
     except ScenarioError as exc:
@@ -84,15 +121,26 @@ def run(arguments: argparse.Namespace) -> int:
         keep_going=arguments.all,
         verbose=arguments.verbose,
         keep_topics=arguments.keep,
+        expectation=arguments.expect,
     )
     cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until)
     token = secrets.token_hex(3)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     if not _reachable(cluster):
         return UNUSABLE
     cluster.warm_up(token)
     jobs = 1 if arguments.verbose else arguments.jobs
     runs = [ScenarioRun(cluster, scenario, _token(token), options, _wall_ms) for scenario in scenarios]
-    return _report(run_all(runs, frozenset(arguments.have), jobs), times=arguments.times)
+    if arguments.record:
+        return record(runs, arguments.files)
+    results = list(_told(run_all(runs, frozenset(arguments.have), jobs), len(runs), times=arguments.times))
+    host, port = arguments.bootstrap
+    verdict = Verdict(f"{host}:{port}", arguments.expect, started, results)
+    _write_reports(verdict, arguments.report, arguments.report_dir)
+    if len(verdict.groups()) > 1:
+        print(verdict.matrix())
+    print(verdict.summary(), flush=True)
+    return FAILED if verdict.count(Outcome.FAILED) else PASSED
 
 
 def _token(run: str) -> str:
@@ -109,7 +157,8 @@ def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> li
         scenario
         for scenario in scenarios
         if (not arguments.only or fnmatch.fnmatchcase(scenario.name, arguments.only))
-        and (not arguments.tag or scenario.tags & set(arguments.tag))
+        and (not arguments.select or scenario.labels & set(arguments.select))
+        and arguments.expect in scenario.only
         and not scenario.tags & set(arguments.skip_tag)
     ]
 
@@ -124,16 +173,6 @@ def _reachable(cluster: Cluster) -> bool:
     return True
 
 
-class Result:
-    """How a scenario went: `why` it failed, what it is `missing` (then it was not run), and its seconds."""
-
-    def __init__(self, scenario: Scenario, why: str | None, seconds: float, missing: tuple[str, ...] = ()) -> None:
-        self.scenario = scenario
-        self.why = why
-        self.seconds = seconds
-        self.missing = missing
-
-
 def run_all(runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int) -> Iterator[Result]:
     """Run scenarios, `jobs` at once, and those that must be alone after the others. Results come in that order."""
     together = [run for run in runs if not run.scenario.alone]
@@ -146,31 +185,51 @@ def run_all(runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int) -> Ite
 def _guarded(have: frozenset[str]) -> Callable[[ScenarioRun], Result]:
     def run(scenario_run: ScenarioRun) -> Result:
         scenario = scenario_run.scenario
-        missing = tuple(need for need in scenario.needs if need not in have)
+        missing = [need for need in scenario.needs if need not in have]
         if missing:
-            return Result(scenario, None, 0.0, missing)
+            return Result(scenario, Outcome.SKIPPED, f"needs --have {','.join(missing)}")
         start = time.monotonic()
         try:
+            absent = scenario_run.cluster.lacks(scenario.used_versions())
+            if absent:
+                return Result(scenario, Outcome.ABSENT, f"the broker does not serve {absent[0]}")
             why = scenario_run.run()
+        except ScenarioFailed as exc:
+            why = str(exc)
         except Exception as exc:  # a defect here must not end the run
             why = f"error in the runner: {type(exc).__name__}: {exc}"
-        return Result(scenario, why, time.monotonic() - start)
+        outcome = Outcome.FAILED if why else Outcome.PASSED
+        return Result(scenario, outcome, why or "", time.monotonic() - start, tuple(scenario_run.lawful))
 
     return run
 
 
-def _report(results: Iterator[Result], *, times: bool) -> int:
-    passed = failed = 0
-    for result in results:
-        name = result.scenario.name
+def _told(results: Iterable[Result], total: int, *, times: bool) -> Iterator[Result]:
+    """Print each result as it comes, and on a terminal how far the run is."""
+    progress = sys.stderr.isatty()
+    for number, result in enumerate(results, 1):
         seconds = f"  [{result.seconds:.1f}s]" if times else ""
-        if result.missing:
-            print(f"skip {name} (needs --have {','.join(result.missing)})", flush=True)
-        elif result.why:
-            failed += 1
-            print(f"FAIL {name}: {result.why}{seconds}", flush=True)
-        else:
-            passed += 1
-            print(f"ok {name}{seconds}", flush=True)
-    print(f"{passed} passed, {failed} failed", flush=True)
-    return FAILED if failed else PASSED
+        name, why = result.scenario.name, result.why
+        match result.outcome:
+            case Outcome.FAILED:
+                line = f"FAIL {name}: {why}{seconds}"
+            case Outcome.PASSED:
+                line = f"ok {name}{seconds}" + "".join(f"\n     lawful: {text}" for text in result.lawful)
+            case other:
+                line = f"{other.value} {name} ({why})"
+        if progress:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        print(line, flush=True)
+        if progress:
+            print(f"{number}/{total} ", end="", file=sys.stderr, flush=True)
+        yield result
+    if progress:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def _write_reports(verdict: Verdict, kinds: Sequence[str], directory: Path) -> None:
+    for kind in kinds:
+        name, made = REPORTS[kind]
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(made(verdict), encoding="utf-8")
+        print(f"wrote {directory / name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from minibroker.wire import Address, Connection
@@ -61,6 +62,15 @@ class Cluster:
                 response = self.ask(self.bootstrap, API_VERSIONS, 0, {})
                 self._versions = {api["apiKey"]: (api["minVersion"], api["maxVersion"]) for api in response["apiKeys"]}
             return self._versions
+
+    def lacks(self, used: Iterable[tuple[str, int]]) -> list[str]:
+        """Those (API, version) pairs, as text, that the broker does not advertise."""
+        known = self.versions()
+        return [
+            f"{api} v{version}"
+            for api, version in sorted(used)
+            if not (span := known.get(api_key(api))) or not span[0] <= version <= span[1]
+        ]
 
     def version(self, api: str, at_most: int) -> int:
         """The version to ask with: the broker's highest, but no more than `at_most`."""

@@ -17,7 +17,7 @@ from .messages import decode_response, encode_request
 from .paths import error_names, lookup, plain
 from .requests import request_body
 from .routing import Router
-from .scenario import Scenario, Step
+from .scenario import KAFKA, Scenario, Step
 from .values import ABSENT, Comparison, Mismatch, Variables, as_bytes, resolve
 
 _RETRY_SECONDS = 0.05
@@ -28,13 +28,15 @@ _SILENCE_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class Options:
     """timeout: seconds a response may take; patience: seconds a retried or polled step may; keep_going: after a
-    mismatch go on and report all of them; verbose: print every response; keep_topics: don't delete them."""
+    mismatch go on and report all of them; verbose: print every response; keep_topics: don't delete them; expectation:
+    what the broker is held against."""
 
     timeout: float = 10.0
     patience: float = 30.0
     keep_going: bool = False
     verbose: bool = False
     keep_topics: bool = False
+    expectation: str = KAFKA
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class _Ticket:
 class ScenarioRun:
     """One run: its variables, connections and requests under way.
 
-    `token` makes names unique; `now_ms` is the wall clock, for timestamps of batches and `$now`.
+    `token` makes names unique; `now_ms` is the wall clock, for timestamps of batches and `$now`. `lawful` holds the
+    differences that a step allows. `recorder` is told (step, path, answer) of every difference instead of a failure.
     """
 
     cluster: Cluster
@@ -63,6 +66,8 @@ class ScenarioRun:
     write: Callable[[str], None] = print
     variables: Variables = field(default_factory=dict)
     mismatches: list[str] = field(default_factory=list)
+    lawful: list[str] = field(default_factory=list)
+    recorder: Callable[[Step, str, Any], None] | None = None
     _connections: dict[tuple[str, Address], Connection] = field(default_factory=dict)
     _pending: dict[str, _Ticket] = field(default_factory=dict)
     _where: str = ""
@@ -273,6 +278,11 @@ class ScenarioRun:
         found = Comparison(self.variables, self.now_ms).mismatch(expected, got)
         return found and Mismatch(path + found.path, found.expected, found.got)
 
+    def _may(self, step: Step, path: str, response: dict[str, Any]) -> bool:
+        """Whether the answer is another one that the protocol allows as well."""
+        others = (step.get("may") or {}).get(path, [])
+        return any(self._mismatch(path, other, response) is None for other in others)
+
     def _compare(self, step: Step, response: dict[str, Any]) -> None:
         if self.options.verbose:
             shown = json.dumps(plain(response), default=str)
@@ -282,9 +292,15 @@ class ScenarioRun:
             if value == ABSENT:
                 raise ScenarioFailed(f"save {name}: no {path} in the response")
             self.variables[name] = value
-        for path, expected in (step.get("expect") or {}).items():
+        for path, expected in step.expected(self.options.expectation).items():
             wrong = self._mismatch(path, expected, response)
             if wrong is None:
+                continue
+            if self.recorder is not None:
+                self.recorder(step, path, lookup(response, path, self.variables))
+                continue
+            if self._may(step, path, response):
+                self.lawful.append(f"{self._where}: {wrong.path} is {wrong.got!r}, in Kafka {wrong.expected!r}")
                 continue
             said = f"field {wrong.path}: expected {wrong.expected!r}, got {wrong.got!r}"
             if not self.options.keep_going:

@@ -1,13 +1,15 @@
 """Scenario files: read, checked, and turned into steps.
 
-A file is a YAML list of scenarios: `name`, `why`, `tags`, `topics` (variable → partitions and configs, made before the
-steps and deleted after), `names` (variables for unique strings), `needs` (capabilities), `alone`, `steps`.
+A file is a YAML list of scenarios: `name`, `why`, `proves` (seed ids and KIPs), `catches` (names of deliberate defects
+that make it fail), `tags`, `only` (expectations it is for, by default all), `topics` (variable → partitions and configs,
+made before the steps and deleted after), `names` (variables for unique strings), `needs` (capabilities), `alone`,
+`steps`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -34,7 +36,17 @@ _SEND_OPTIONS: dict[str, tuple[type, ...]] = {
     "to": (str,),
     "conn": (str,),
 }
-_ANSWER_OPTIONS: dict[str, tuple[type, ...]] = {"expect": (dict,), "save": (dict,), "timeout": _NUMBER}
+KAFKA, KIP = "kafka-4.3", "kip"
+EXPECTATIONS = (KAFKA, KIP)
+"""What a broker can be held against: Apache Kafka 4.3's answers, or what the KIPs say."""
+
+_ANSWER_OPTIONS: dict[str, tuple[type, ...]] = {
+    "expect": (dict,),
+    "kip": (dict,),
+    "may": (dict,),
+    "save": (dict,),
+    "timeout": _NUMBER,
+}
 _CALL_OPTIONS = (
     _SEND_OPTIONS
     | _ANSWER_OPTIONS
@@ -74,7 +86,10 @@ _HEADER_OPTIONS = frozenset(
 )
 _CALL = re.compile(r"(\w+) v(\d+)")
 _ROUTES = frozenset({"bootstrap", "leader", "txn", "group", "controller"})
-_SCENARIO_OPTIONS = frozenset({"name", "why", "tags", "topics", "names", "needs", "alone", "steps"})
+_SCENARIO_OPTIONS = frozenset(
+    {"name", "why", "proves", "catches", "tags", "only", "topics", "names", "needs", "alone", "steps"}
+)
+_GROUP = re.compile(r"^\d+-")
 _RESERVED = frozenset({"any", "pos", "nonneg", "uuid", "str", "now", "clock"})
 
 
@@ -91,6 +106,19 @@ class Step:
     def get(self, name: str, default: Any = None) -> Any:
         return self.options.get(name, default)
 
+    def expected(self, expectation: str) -> Mapping[str, Any]:
+        """Path → value that must come back. Under `kip` its own values stand beside or in place of Kafka's."""
+        common: Mapping[str, Any] = self.get("expect") or {}
+        return {**common, **(self.get("kip") or {})} if expectation == KIP else common
+
+    def used_versions(self) -> Iterator[tuple[str, int]]:
+        """(API, version) of every request the broker is to serve; those it should refuse are left out."""
+        header = self.get("header") or {}
+        if self.kind == "call" and not self.get("outcome") and not header.keys() & {"apiKey", "apiVersion", "version"}:
+            yield self.api, self.version
+        for step in self.steps:
+            yield from step.used_versions()
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -105,6 +133,23 @@ class Scenario:
     names: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     alone: bool = False
+    proves: tuple[str, ...] = ()
+    catches: tuple[str, ...] = ()
+    only: tuple[str, ...] = EXPECTATIONS
+
+    @property
+    def group(self) -> str:
+        """The file it is in, without number and ending: what is counted together in a matrix."""
+        return _GROUP.sub("", Path(self.file).stem)
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """What it can be chosen by: tags, group, and what it proves."""
+        return self.tags | {self.group, *self.proves}
+
+    def used_versions(self) -> frozenset[tuple[str, int]]:
+        """(API, version) of every request the broker is to serve."""
+        return frozenset(used for step in self.steps for used in step.used_versions())
 
 
 def bundled() -> list[Scenario]:
@@ -166,6 +211,9 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
     names = _texts(entry, "names", where)
     if taken := _RESERVED & {*topics, *names}:
         raise ScenarioError(f"{where}: ${min(taken)} has a meaning of its own")
+    only = _texts(entry, "only", where)
+    if odd := set(only) - set(EXPECTATIONS):
+        raise ScenarioError(f"{where}: only: {min(odd)} is none of {', '.join(EXPECTATIONS)}")
     return Scenario(
         file=file,
         name=entry["name"],
@@ -176,6 +224,9 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
         names=names,
         needs=_texts(entry, "needs", where),
         alone=bool(entry.get("alone", False)),
+        proves=_texts(entry, "proves", where),
+        catches=_texts(entry, "catches", where),
+        only=only or EXPECTATIONS,
     )
 
 

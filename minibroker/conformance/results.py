@@ -1,0 +1,68 @@
+"""How a run went: one result a scenario, and the counts of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from .scenario import Scenario
+
+
+class Outcome(Enum):
+    """Of one scenario. SKIPPED: the broker was not said to have what it needs; ABSENT: the broker does not serve the
+    API versions it is about."""
+
+    PASSED = "ok"
+    FAILED = "FAIL"
+    SKIPPED = "skip"
+    ABSENT = "n/a"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """why: it failed or was not run. seconds: how long it took. lawful: what differs from Kafka and may."""
+
+    scenario: Scenario
+    outcome: Outcome
+    why: str = ""
+    seconds: float = 0.0
+    lawful: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """All results of a run. broker: its address; expectation: what it was held against; started: ISO 8601."""
+
+    broker: str
+    expectation: str
+    started: str
+    results: Sequence[Result]
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(result.outcome is outcome for result in self.results)
+
+    def groups(self) -> dict[str, dict[Outcome, int]]:
+        """Group → outcome → number of scenarios."""
+        found: dict[str, dict[Outcome, int]] = {}
+        for result in self.results:
+            counts = found.setdefault(result.scenario.group, dict.fromkeys(Outcome, 0))
+            counts[result.outcome] += 1
+        return dict(sorted(found.items()))
+
+    def matrix(self) -> str:
+        """The groups as a table of text."""
+        width = max((len(name) for name in self.groups()), default=0)
+        lines = [f"{'':{width}}  " + "".join(f"{outcome.value:>6}" for outcome in Outcome)]
+        for name, counts in self.groups().items():
+            lines.append(f"{name:{width}}  " + "".join(f"{counts[outcome] or '.':>6}" for outcome in Outcome))
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """``N passed, M failed``, and what was not run when there is any."""
+        parts = [f"{self.count(Outcome.PASSED)} passed", f"{self.count(Outcome.FAILED)} failed"]
+        if skipped := self.count(Outcome.SKIPPED):
+            parts.append(f"{skipped} skipped")
+        if absent := self.count(Outcome.ABSENT):
+            parts.append(f"{absent} not applicable")
+        return ", ".join(parts)

@@ -1,0 +1,88 @@
+"""Which scenarios fail for which deliberate defect: a broker per defect, the bundled scenarios against each.
+
+Run as a program: `defect_matrix.py OUT.json [DEFECT…]` writes {defect: [failed scenarios]}, with "" for no defect.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker import start_minibroker
+
+from minibroker.conformance.cli import Result, run_all
+from minibroker.conformance.cluster import Cluster
+from minibroker.conformance.failure import ScenarioFailed
+from minibroker.conformance.runner import Options, ScenarioRun
+from minibroker.conformance.scenario import Scenario, bundled
+from minibroker.conformance.wire import parse_address
+from minibroker.defects import DEFECTS
+
+SETTINGS = {
+    "producer.id.expiration.ms": 4000,
+    "producer.id.expiration.check.interval.ms": 500,
+    "transactional.id.expiration.ms": 4000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 500,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+}
+"""What scenarios that need `short-expiry` ask of a broker."""
+
+TIMEOUT_SECONDS = 2.0
+PATIENCE_SECONDS = 6.0
+
+
+def results(bootstrap: str, scenarios: Sequence[Scenario], jobs: int = 8) -> list[Result]:
+    """Run the scenarios; those that need more than `short-expiry` are not run."""
+    cluster = Cluster(parse_address(bootstrap), timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+    token = secrets.token_hex(3)
+    try:
+        cluster.versions()
+    except ScenarioFailed as failure:
+        return [Result(scenario, str(failure), 0.0) for scenario in scenarios]
+    cluster.warm_up(token)
+    options = Options(timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+    runs = [
+        ScenarioRun(cluster, one, f"{token}{secrets.token_hex(2)}", options, lambda: time.time_ns() // 1_000_000)
+        for one in scenarios
+    ]
+    return list(run_all(runs, frozenset({"short-expiry"}), jobs))
+
+
+def failures(defects: Sequence[str], scenarios: Sequence[Scenario]) -> dict[str, str]:
+    """Scenario → why it failed against a fresh broker with these defects."""
+    command = [sys.executable, "-m", "minibroker"]
+    if defects:
+        command = [sys.executable, "-m", "minibroker.defects", ",".join(defects)]
+    configs = [argument for key, value in SETTINGS.items() for argument in ("-c", f"{key}={value}")]
+    with tempfile.TemporaryDirectory() as directory:
+        broker = start_minibroker(Path(directory) / "log", "--ephemeral", *configs, command=command)
+        try:
+            return {r.scenario.name: r.why for r in results(broker.bootstrap, scenarios) if r.why}
+        finally:
+            broker.process.kill()
+            broker.process.wait()
+            if broker.process.stdout:
+                broker.process.stdout.close()
+
+
+def main(arguments: list[str]) -> int:
+    out = Path(arguments[0])
+    known: dict[str, list[str]] = json.loads(out.read_text()) if out.exists() else {}
+    scenarios = [scenario for scenario in bundled() if "slow" not in scenario.tags]
+    for name in arguments[1:] or ["", *DEFECTS]:
+        begin = time.monotonic()
+        found = failures([name] if name else [], scenarios)
+        known[name] = sorted(found)
+        out.write_text(json.dumps(known, indent=1))
+        first = f"{min(found)}: {found[min(found)]}" if found else ""
+        print(f"{name or '(none)'}: {len(found)} [{time.monotonic() - begin:.0f}s] {first[:150]}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
