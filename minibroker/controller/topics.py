@@ -6,6 +6,7 @@ Each topic of a request succeeds or fails on its own, with its own code and mess
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from minibroker.controller.state import ControllerState
@@ -52,11 +53,12 @@ class TopicControl:
     # -- create ------------------------------------------------------------------------------------------------------
 
     def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        names = [topic.name for topic in request.topics]
+        # A name that comes twice is answered once (ControllerApis.createTopics).
+        counts = Counter(topic.name for topic in request.topics)
         results = []
-        for topic in request.topics:
+        for topic in {topic.name: topic for topic in request.topics}.values():
             try:
-                if names.count(topic.name) > 1:
+                if counts[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
                 results.append(self._create_topic(topic, validate_only=request.validate_only))
             except ApiError as error:

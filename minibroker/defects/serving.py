@@ -245,7 +245,7 @@ SERVING: Final = (
         "create-topic-twice-in-a-request",
         "a topic named twice in a request is refused",
         _TOPICS + "TopicControl.create_topics",
-        "if names.count(topic.name) > 1:",
+        "if counts[topic.name] > 1:",
         "if False:",
     ),
     Defect(

@@ -38,7 +38,8 @@ def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsRespo
     topics = []
     for topic in request.topics:
         answers = []
-        for wanted in topic.partitions:
+        # A partition that comes twice is answered once (ReplicaManager.fetchOffset).
+        for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
             try:
                 if (topic.name, wanted.partition_index) in twice:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is named twice")

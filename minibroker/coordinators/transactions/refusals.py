@@ -31,6 +31,8 @@ def fenced(shard: TransactionShard, entry: Entry, offered: ProducerIdAndEpoch, w
         and offered.producer_id == metadata.producer_id
         and entry.last_epoch != NO_PRODUCER_EPOCH
         and offered.producer_epoch == entry.last_epoch == entry.epoch - 1
+        # The coordinator ends transactions in the finalized version; an end by a client in another one was no timeout.
+        and metadata.client_transaction_version == shard.config.transaction_version
     )
     return Fenced(f"{offered} {why}: {metadata.transactional_id} is {entry}", timed_out=timed_out)
 

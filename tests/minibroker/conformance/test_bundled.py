@@ -4,23 +4,23 @@ from pathlib import Path
 
 import pytest
 from broker import running_broker
+from defect_matrix import SETTINGS
 
 from minibroker.conformance import cli
-
-SHORT_EXPIRY = {
-    "producer.id.expiration.ms": 4000,
-    "producer.id.expiration.check.interval.ms": 500,
-    "transactional.id.expiration.ms": 4000,
-    "transaction.remove.expired.transaction.cleanup.interval.ms": 500,
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
-}
+from minibroker.conformance.scenario import KAFKA, KIP, bundled
 
 
-def test_minibroker_answers_as_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    configs = [argument for key, value in SHORT_EXPIRY.items() for argument in ("-c", f"{key}={value}")]
-    with running_broker(tmp_path / "broker.log", "--ephemeral", *configs) as bootstrap:
-        status = cli.main(["--bootstrap", bootstrap, "--have", "short-expiry", "--skip-tag", "slow"])
+@pytest.mark.parametrize(("semantics", "expectation"), [("kafka", KAFKA), ("kip", KIP)])
+def test_minibroker_answers_as_expected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], semantics: str, expectation: str
+) -> None:
+    configs = [argument for key, value in SETTINGS.items() for argument in ("-c", f"{key}={value}")]
+    with running_broker(tmp_path / "broker.log", "--ephemeral", "--semantics", semantics, *configs) as bootstrap:
+        status = cli.main(
+            ["--bootstrap", bootstrap, "--expect", expectation, "--have", "short-expiry", "--skip-tag", "slow"]
+        )
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines[:-1] if not line.startswith("ok ")] == []
-    assert lines[-1] == "106 passed, 0 failed"
+    assert [line for line in lines if line.startswith(("FAIL", "skip", "n/a"))] == []
+    wanted = [one for one in bundled() if expectation in one.only and "slow" not in one.tags]
+    assert lines[-1] == f"{len(wanted)} passed, 0 failed"
     assert status == 0

@@ -1,21 +1,34 @@
 """Scenario files: those that come with the package, and clear errors for wrong ones."""
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from seeds import SEEDS
 
 from minibroker.conformance.failure import ScenarioError
 from minibroker.conformance.scenario import bundled, load, parse
+from minibroker.defects import DEFECTS
 
 
 def test_the_bundled_scenarios() -> None:
     scenarios = bundled()
-    assert len(scenarios) == 108
-    assert len({scenario.file for scenario in scenarios}) == 11
+    assert len(scenarios) > 200
     assert all(scenario.why and scenario.tags and scenario.steps for scenario in scenarios)
-    assert [scenario.name for scenario in scenarios if scenario.needs] == ["idem-state-expires"]
-    assert sum(scenario.alone for scenario in scenarios) == 3
+    assert {need for scenario in scenarios for need in scenario.needs} == {"short-expiry"}
+    assert "matrix-empty" in {scenario.group for scenario in scenarios}
+
+
+def test_what_scenarios_prove_exists() -> None:
+    proved = {proof for scenario in bundled() for proof in scenario.proves}
+    seeds = {proof for proof in proved if not proof.startswith("kip-")}
+    assert seeds <= set(SEEDS)
+    assert all(re.fullmatch(r"kip-\d+", proof) for proof in proved - seeds)
+
+
+def test_what_scenarios_catch_exists() -> None:
+    assert {defect for scenario in bundled() for defect in scenario.catches} <= set(DEFECTS)
 
 
 def test_a_scenario_in_full() -> None:
@@ -23,6 +36,9 @@ def test_a_scenario_in_full() -> None:
         """
         - name: a
           why: because
+          proves: [360-1, kip-98]
+          catches: [accept-bad-crc]
+          only: [kip]
           tags: [x, y]
           topics: {t: {partitions: 3, configs: {cleanup.policy: compact}}, u: null}
           names: [g]
@@ -43,6 +59,9 @@ def test_a_scenario_in_full() -> None:
     assert (scenario.file, scenario.name, scenario.why, scenario.tags) == ("f.yaml", "a", "because", frozenset("xy"))
     assert scenario.topics == {"t": (3, {"cleanup.policy": "compact"}), "u": (1, {})}
     assert (scenario.names, scenario.needs, scenario.alone) == (("g",), ("short-expiry",), True)
+    assert (scenario.proves, scenario.catches, scenario.only) == (("360-1", "kip-98"), ("accept-bad-crc",), ("kip",))
+    assert scenario.labels == {"x", "y", "f", "360-1", "kip-98"}
+    assert scenario.used_versions() == {("Produce", 9)}
     produce, loop = scenario.steps
     assert (produce.kind, produce.api, produce.version) == ("call", "Produce", 9)
     assert (loop.kind, loop.steps[0].kind) == ("loop", "sleep")

@@ -1,0 +1,157 @@
+"""Expectations of either semantics, lawful differences, APIs a broker lacks, reports and recording."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from scripted_broker import ScriptedBroker, scripted_broker
+
+from minibroker.conformance import cli
+from minibroker.conformance.recording import rewritten
+from minibroker_protocol.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+)
+
+BEAT = "call: Heartbeat v3, req: {groupId: g, generationId: 1, memberId: m}"
+UNKNOWN = 25
+ILLEGAL = 22
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    with scripted_broker() as made:
+        made.handlers[HeartbeatRequest] = lambda request, version: HeartbeatResponse(error_code=UNKNOWN)
+        yield made
+
+
+class Run:
+    """Runs a scenario file; keeps exit status and lines."""
+
+    def __init__(self, broker: ScriptedBroker, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.broker, self.file, self.capsys = broker, folder / "01-suite.yaml", capsys
+        self.status = -1
+
+    def __call__(self, text: str, *options: str) -> list[str]:
+        self.file.write_text(text)
+        self.status = cli.main(
+            ["--bootstrap", self.broker.bootstrap, "--timeout", "2", "--until", "2", *options, str(self.file)]
+        )
+        return self.capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture
+def run(broker: ScriptedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(broker, tmp_path, capsys)
+
+
+def one(options: str, more: str = "") -> str:
+    return f"- {{name: s, why: w, {more} steps: [{{{BEAT}, {options}}}]}}\n"
+
+
+def test_an_expectation_of_the_kips_stands_in_place_of_kafkas(run: Run) -> None:
+    text = one("expect: {errorCode: UNKNOWN_MEMBER_ID, throttleTimeMs: 0}, kip: {errorCode: ILLEGAL_GENERATION}")
+    assert run(text)[0] == "ok s"
+    assert run(text, "--expect", "kip")[0] == (
+        "FAIL s: step 1 (Heartbeat v3): field errorCode: expected 'ILLEGAL_GENERATION', got 'UNKNOWN_MEMBER_ID'"
+    )
+    assert run.status == 1
+
+
+def test_a_scenario_of_one_expectation_only(run: Run) -> None:
+    assert (
+        run(one("expect: {errorCode: NONE}", "only: [kip],") + one("", "").replace("name: s", "name: r"))[0] == "ok r"
+    )
+
+
+def test_a_lawful_difference_passes_and_is_told(run: Run) -> None:
+    expect = "expect: {errorCode: NONE}, may: {errorCode: [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID]}"
+    assert run(one(expect))[:2] == [
+        "ok s",
+        "     lawful: step 1 (Heartbeat v3): errorCode is 'UNKNOWN_MEMBER_ID', in Kafka 'NONE'",
+    ]
+    assert run(one("expect: {errorCode: NONE}, may: {errorCode: [ILLEGAL_GENERATION]}"))[0].startswith("FAIL s: ")
+
+
+def test_what_the_broker_does_not_serve_is_no_failure(run: Run) -> None:
+    rows = [ApiVersionsResponse.ApiVersion(api_key=key, min_version=0, max_version=2) for key in (3, 10, 12)]
+    run.broker.handlers[ApiVersionsRequest] = lambda request, version: ApiVersionsResponse(error_code=0, api_keys=rows)
+    assert run(one("expect: {errorCode: NONE}")) == [
+        "n/a s (the broker does not serve Heartbeat v3)",
+        "0 passed, 0 failed, 1 not applicable",
+    ]
+    assert run.status == 0
+
+
+def test_groups_are_counted_in_a_table(run: Run, tmp_path: Path) -> None:
+    other = tmp_path / "02-more.yaml"
+    other.write_text(one("expect: {errorCode: NONE}").replace("name: s", "name: r"))
+    assert run(one(""), str(other))[-4:] == [
+        "           ok  FAIL  skip   n/a",
+        "more        .     1     .     .",
+        "suite       1     .     .     .",
+        "1 passed, 1 failed",
+    ]
+
+
+def test_scenarios_are_selected_by_tag_group_and_proof(run: Run) -> None:
+    text = one("", "tags: [x], proves: [360-1],") + one("").replace("name: s", "name: r")
+    for label in ("x", "360-1"):
+        assert run(text, "--select", label) == ["ok s", "1 passed, 0 failed"]
+    assert run(text, "--select", "suite")[-1] == "2 passed, 0 failed"
+
+
+def test_reports(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(one("expect: {errorCode: NONE}", "proves: [360-1],"), "--report", "json,junit,html", "--report-dir", str(out))
+    document = json.loads((out / "conformance.json").read_text())
+    assert document["counts"] == {"passed": 0, "failed": 1, "skipped": 0, "absent": 0}
+    assert document["expectation"] == "kafka-4.3"
+    row = document["scenarios"][0]
+    assert (row["name"], row["proves"], row["outcome"]) == ("s", ["360-1"], "failed")
+    assert "expected 'NONE'" in row["message"]
+    suites = ElementTree.fromstring((out / "conformance.xml").read_text())
+    assert suites.get("failures") == "1"
+    failure = suites.find("testsuite/testcase/failure")
+    assert failure is not None
+    assert "expected 'NONE'" in (failure.get("message") or "")
+    page = (out / "conformance.html").read_text()
+    assert "expected &#x27;NONE&#x27;" in page
+    assert "0 passed, 1 failed" in page
+
+
+def test_an_unknown_kind_of_report(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(one(""), "--report", "pdf")
+    assert "'pdf' is none of html, junit, json" in capsys.readouterr().err
+
+
+def test_recording_changes_the_answers_that_differ_and_nothing_else(run: Run) -> None:
+    text = """# a comment
+- name: s
+  why: w   # kept
+  steps:
+  - {call: Heartbeat v3, req: {groupId: g, memberId: m}, expect: {throttleTimeMs: $nonneg, errorCode: NONE}}
+"""
+    lines = run(text, "--record")
+    assert lines[:2] == ["new s", "     errorCode: UNKNOWN_MEMBER_ID"]
+    assert run.file.read_text() == text.replace("errorCode: NONE", "errorCode: UNKNOWN_MEMBER_ID")
+    assert run(run.file.read_text(), "--record") == ["ok s"]
+
+
+def test_recorded_values_go_to_their_step_inside_loops() -> None:
+    text = "- {name: s, steps: [{loop: 2, steps: [{call: A v1, expect: {a: 1}}]}, {call: A v1, expect: {a: 2, b: 3}}]}"
+    assert rewritten(text, {("s", 1, "a"): "7", ("s", 2, "b"): "[8, 9]"}) == text.replace("a: 1", "a: 7").replace(
+        "b: 3", "b: [8, 9]"
+    )
+
+
+def test_recording_needs_files(broker: ScriptedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--bootstrap", broker.bootstrap, "--record"]) == 2
+    assert capsys.readouterr().err == "minibroker conformance: --record needs the files to write to\n"
