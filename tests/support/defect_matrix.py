@@ -15,13 +15,14 @@ from pathlib import Path
 
 from broker import start_minibroker
 
-from minibroker.conformance.cli import Result, run_all
+from minibroker.conformance.cli import run_all
 from minibroker.conformance.cluster import Cluster
 from minibroker.conformance.failure import ScenarioFailed
+from minibroker.conformance.results import Outcome, Result
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import KAFKA, Scenario, bundled
-from minibroker.conformance.wire import parse_address
 from minibroker.defects import DEFECTS
+from minibroker.wire import parse_address
 
 SETTINGS = {
     "producer.id.expiration.ms": 4000,
@@ -43,7 +44,7 @@ def results(bootstrap: str, scenarios: Sequence[Scenario], jobs: int = 8) -> lis
     try:
         cluster.versions()
     except ScenarioFailed as failure:
-        return [Result(scenario, str(failure), 0.0) for scenario in scenarios]
+        return [Result(scenario, Outcome.FAILED, str(failure)) for scenario in scenarios]
     cluster.warm_up(token)
     options = Options(timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
     runs = [
@@ -62,7 +63,7 @@ def failures(defects: Sequence[str], scenarios: Sequence[Scenario]) -> dict[str,
     with tempfile.TemporaryDirectory() as directory:
         broker = start_minibroker(Path(directory) / "log", "--ephemeral", *configs, command=command)
         try:
-            return {r.scenario.name: r.why for r in results(broker.bootstrap, scenarios) if r.why}
+            return {r.scenario.name: r.why for r in results(broker.bootstrap, scenarios) if r.outcome is Outcome.FAILED}
         finally:
             broker.process.kill()
             broker.process.wait()
