@@ -130,7 +130,10 @@ def run(arguments: argparse.Namespace) -> int:
         return UNUSABLE
     cluster.warm_up(token)
     jobs = 1 if arguments.verbose else arguments.jobs
-    runs = [ScenarioRun(cluster, scenario, _token(token), options, _wall_ms) for scenario in scenarios]
+    runs = [
+        ScenarioRun(cluster, scenario, f"{token}-{number}", options, _wall_ms)
+        for number, scenario in enumerate(scenarios)
+    ]
     if arguments.record:
         return record(runs, arguments.files)
     results = list(_told(run_all(runs, frozenset(arguments.have), jobs), len(runs), times=arguments.times))
@@ -141,10 +144,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(verdict.matrix())
     print(verdict.summary(), flush=True)
     return FAILED if verdict.count(Outcome.FAILED) else PASSED
-
-
-def _token(run: str) -> str:
-    return f"{run}{secrets.token_hex(2)}"
 
 
 def _wall_ms() -> int:

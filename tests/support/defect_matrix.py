@@ -48,8 +48,8 @@ def results(bootstrap: str, scenarios: Sequence[Scenario], jobs: int = 8) -> lis
     cluster.warm_up(token)
     options = Options(timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
     runs = [
-        ScenarioRun(cluster, one, f"{token}{secrets.token_hex(2)}", options, lambda: time.time_ns() // 1_000_000)
-        for one in scenarios
+        ScenarioRun(cluster, one, f"{token}-{number}", options, lambda: time.time_ns() // 1_000_000)
+        for number, one in enumerate(scenarios)
     ]
     return list(run_all(runs, frozenset({"short-expiry"}), jobs))
 

@@ -392,7 +392,7 @@ def test_topics_are_made_and_their_leader_is_asked(suite: Suite) -> None:
         assert suite.steps(step, more="topics: {t: {}},") == "ok s"
         assert len(asked) == 3
         assert len(set(asked)) == 1
-        assert re.fullmatch(r"mb-[0-9a-f]+-t", asked[0])
+        assert re.fullmatch(r"mb-[0-9a-f]+-0-t", asked[0])
         assert not any(isinstance(request, CreateTopicsRequest) for request, _ in suite.broker.requests)
 
 
