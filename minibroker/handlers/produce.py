@@ -196,6 +196,7 @@ async def _verify(
                 stale.append((entry, error))
             else:
                 _refuse(entry, error)
+            entry.partition = None  # Kafka refuses before it looks at the log: no log start offset in the answer
             continue
         if entry.guard is not None:
             asked.append(entry)

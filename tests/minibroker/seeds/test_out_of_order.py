@@ -78,6 +78,20 @@ def test_every_answer_has_the_log_start(start: Start, semantics: str, version: i
     assert (gap.code, gap.log_start_offset) == (OUT_OF_ORDER, expected)
 
 
+@both
+@pytest.mark.seed("oos-2", semantics="kafka kip")
+def test_a_refusal_before_the_log_has_none(start: Start, semantics: str) -> None:
+    """The stale epoch of a transactional batch is noticed before the log is looked at, that of a plain one after."""
+    client = start(semantics)
+    held = client.new()
+    client.add(held)
+    client.produce(held, 0)
+    client.end(held, commit=True)
+    client.produce(client.claim(held), 0, transactional=False)
+    assert client.produce(held, 1).log_start_offset == -1
+    assert client.produce(held, 1, transactional=False).log_start_offset == 0
+
+
 @pytest.mark.seed("oos-2", semantics="kip")
 def test_an_unknown_producer_is_told_the_log_start_whoever_says_so(start: Start) -> None:
     """Even where the coordinator's code, not the log, refuses."""
