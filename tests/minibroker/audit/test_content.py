@@ -76,6 +76,11 @@ def test_only_what_the_group_consumed_counts(tmp_path: Path) -> None:
     assert main([*arguments, "--group", "nobody"]) == 0
 
 
+def test_equal_records_of_one_epoch_are_no_repetition(tmp_path: Path) -> None:
+    path = directory(tmp_path, [data(b"a", b"a", txn=False)], [])
+    assert main(["audit", path, "--content"]) == 0
+
+
 def test_content_written_again_after_a_bump(tmp_path: Path) -> None:
     first = data(b"a", b"b", txn=False)
     again = changed(first, base_offset=2, producer_epoch=1)

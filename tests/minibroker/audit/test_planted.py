@@ -63,6 +63,7 @@ def test_sequences_go_on_at_0_after_the_largest() -> None:
     planted.append("append-time-0", last, base_sequence=0, producer_epoch=1)
     planted.append("append-time-0", last, base_sequence=2**31 - 2, producer_epoch=2)
     planted.append("append-time-0", last, base_sequence=1, producer_epoch=2)
+    planted.append("append-time-0", last, base_sequence=4, producer_epoch=2)
     assert [at(f) for f in planted.findings()] == [("sequence-gap", "append-time-0", 12, 14)]
 
 
