@@ -48,6 +48,16 @@ def _broker_keys() -> _Keys:
 
 def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> None:
     key("auto.create.topics.enable", BOOLEAN, True, "Create a topic when a client first asks for it.")
+    key("listeners", STRING, None, "Where a single broker listens, NAME://HOST:PORT,…; outweighs host and port.")
+    key(
+        "advertised.listeners",
+        STRING,
+        None,
+        "How clients of each listener reach a single broker, NAME://HOST:PORT,…; unset: by the address they came to.",
+    )
+    key("listener.security.protocol.map", STRING, None, "NAME:PROTOCOL,…; PLAINTEXT is the one there is.")
+    key("log.dir", STRING, None, "The data directory, when none was given another way.")
+    key("log.dirs", STRING, None, "The data directory; outweighs log.dir.")
     key("num.partitions", INT, 1, "Partitions of a topic that was created without a count.", minimum=1)
     key("default.replication.factor", INT, 1, "Replicas of a topic that was created without a count.", minimum=1)
     key("delete.topic.enable", BOOLEAN, True, "Whether DeleteTopics is obeyed.")

@@ -24,7 +24,7 @@ _PREFIXES = (
 
 _NAMES = frozenset(
     """
-    advertised.listeners alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
+    alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name background.threads
     broker.heartbeat.interval.ms broker.id broker.session.timeout.ms client.quota.callback.class
     config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
@@ -35,9 +35,9 @@ _NAMES = frozenset(
     group.consumer.min.assignment.interval.ms group.coordinator.append.linger.ms
     group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes group.coordinator.threads
     initial.broker.registration.timeout.ms inter.broker.listener.name kafka.metrics.polling.interval.secs
-    kafka.metrics.reporters listener.security.protocol.map listeners log.cleaner.dedupe.buffer.size
+    kafka.metrics.reporters log.cleaner.dedupe.buffer.size
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
-    log.cleaner.threads log.dir log.dir.failure.timeout.ms log.dirs log.initial.task.delay.ms
+    log.cleaner.threads log.dir.failure.timeout.ms log.initial.task.delay.ms
     max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides metric.reporters
     node.id num.io.threads num.network.threads num.recovery.threads.per.data.dir
     num.replica.alter.log.dirs.threads num.replica.fetchers offsets.load.buffer.size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -91,6 +91,9 @@ class Broker:
         self.transport = transport
         self.random = random
         self.log_dir = log_dir
+        #: How clients of each listener are told to reach this broker (`Node`).
+        self.listeners: Mapping[int, tuple[str, int]] = {}
+        self.name_for: Callable[[str, str], str] | None = None
         self.volume_bytes = volume_bytes
         self.refusals = Refusals()
         self.fetch_sessions = FetchSessionCache(
@@ -344,10 +347,16 @@ class Broker:
 
     def advertised(self, connection: ConnectionInfo) -> list[tuple[BrokerImage, str, int]]:
         """(broker, host, port) of all brokers as this client should reach them: a broker that listens on every
-        address is named by the one that the client used."""
-        return [
-            (b, connection.local_host if b.host in _WILDCARDS else b.host, b.port) for b in self.image.brokers.values()
-        ]
+        address is named by the one that the client used, and this one by what its listener shall be called."""
+        own = self.listeners.get(connection.local_port) if self.listeners else None
+        found = []
+        for broker in self.image.brokers.values():
+            host, port = own if own is not None and broker.node_id == self.node_id else (broker.host, broker.port)
+            if host in _WILDCARDS:
+                local = connection.local_host
+                host = local if self.name_for is None else self.name_for(connection.client_host, local)
+            found.append((broker, host, port))
+        return found
 
     def create_topics(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
         """Have the controller create topics with the broker's defaults; resolves with those it refused."""

@@ -193,6 +193,7 @@ class Cluster(Operations):
             log_dir=node.log_dir,
             volume_bytes=node.volume_bytes,
         )
+        broker.listeners, broker.name_for = node.listeners, node.name_for
         self.brokers[node.node_id] = broker
         dispatcher = make_dispatcher(broker)
         dispatcher.tap = self._tap

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from minibroker_storage.disk import Disk
 
@@ -14,7 +14,9 @@ NO_VOLUME: tuple[int, int] = (-1, -1)
 class Node:
     """One broker to be: where it is reached (as clients shall be told) and where it keeps its data.
 
-    host: "" or a wildcard address stands for whichever local address a client connected to.
+    host: "" or a wildcard address stands for whichever local address a client connected to. listeners: port a client
+    connected to → (host, port) it shall be told, for a broker with more than one. name_for: for a wildcard, the host to
+    tell a client, by (its address, our address); None for our address.
     """
 
     node_id: int
@@ -24,3 +26,5 @@ class Node:
     log_dir: str = ""
     rack: str | None = None
     volume_bytes: Callable[[], tuple[int, int]] = lambda: NO_VOLUME
+    listeners: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    name_for: Callable[[str, str], str] | None = None

@@ -17,6 +17,12 @@ log = get_logger(__name__)
 
 EXIT_OK, EXIT_FAILED, EXIT_BAD_CONFIG = 0, 1, 2
 _DEFAULT_PORT = "9092"
+# What modules of Testcontainers wait for: Java's, Python's with ZooKeeper, Python's with KRaft.
+_KAFKA_LINES = """\
+[KafkaServer id={id}] Transitioning from RECOVERY to RUNNING
+[KafkaServer id={id}] started
+Kafka Server started
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
     )
+    # The image's run script: what else waits for a container of Kafka looks for lines of its log.
+    parser.add_argument("--like-kafka-image", action="store_true", help=argparse.SUPPRESS)
     # For a program that starts a broker and wants it to end with itself, however that ends.
     parser.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
 
@@ -81,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
     loop = new_event_loop(uvloop=service.settings.bool("minibroker.uvloop"))
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(_serve(service, until_stdin_closes=arguments.until_stdin_closes))
+        return loop.run_until_complete(_serve(service, arguments))
     except ConfigError as error:
         return _fail(error, EXIT_BAD_CONFIG)
     except StartError as error:
@@ -135,7 +143,7 @@ def _control_token(path: str | None) -> str | None:
     return token
 
 
-async def _serve(service: Any, *, until_stdin_closes: bool) -> int:
+async def _serve(service: Any, arguments: argparse.Namespace) -> int:
     from minibroker.server.signals import StopSignals
 
     loop = asyncio.get_running_loop()
@@ -146,10 +154,12 @@ async def _serve(service: Any, *, until_stdin_closes: bool) -> int:
     try:
         await service.start()
         try:
-            if until_stdin_closes:
+            if arguments.until_stdin_closes:
                 _watch_stdin(loop, stopping)
             sys.stdout.write(f"bootstrap.servers={service.bootstrap_servers}\n")
             _say_control(service)
+            if arguments.like_kafka_image:
+                sys.stdout.write(_KAFKA_LINES.format(id=service.cluster.nodes[0].node_id))
             sys.stdout.flush()
             _settle()
             await stopping.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from minibroker.server.edge import Edge
@@ -16,14 +17,26 @@ if TYPE_CHECKING:
 class BrokerPorts:
     """`BrokerHooks` of a cluster behind one `Edge`; a broker that comes back has the port it had before.
 
-    listeners: bound sockets by node id, which belong to this object from now on.
+    listeners: bound sockets by node id, which belong to this object from now on; more: those of brokers with several.
     """
 
-    def __init__(self, edge: Edge, host: str, backlog: int, listeners: dict[int, socket.socket]) -> None:
+    def __init__(
+        self,
+        edge: Edge,
+        host: str,
+        backlog: int,
+        listeners: dict[int, socket.socket],
+        more: Mapping[int, Sequence[socket.socket]] | None = None,
+    ) -> None:
         self._edge = edge
         self._host = host
         self._backlog = backlog
         self._listeners = listeners
+        self._hosts = {node_id: listener.getsockname()[0] for node_id, listener in listeners.items()}
+        self._more = {node_id: list(sockets) for node_id, sockets in (more or {}).items()}
+        self._more_addresses = {
+            node_id: [listener.getsockname()[:2] for listener in sockets] for node_id, sockets in self._more.items()
+        }
         self._ports = {node_id: listener.getsockname()[1] for node_id, listener in listeners.items()}
         self._serving: dict[int, tuple[Dispatcher, asyncio.Task[None]]] = {}
 
@@ -38,10 +51,19 @@ class BrokerPorts:
         """Raises ListenError when somebody took the port meanwhile."""
         listener = self._listeners.pop(node_id, None)
         if listener is None:
-            listener = listen_all(self._host, [self._ports[node_id]], self._backlog)[0]
+            listener = listen_all(self._hosts.get(node_id, self._host), [self._ports[node_id]], self._backlog)[0]
+        others = self._more.pop(node_id, None)
+        if others is None:
+            others = [
+                listen_all(host, [port], self._backlog)[0] for host, port in self._more_addresses.get(node_id, ())
+            ]
         # Clients can connect from here on: the system queues them until the loop accepts.
-        task = self._edge.loop.create_task(self._edge.listen(listener, dispatcher.dispatch))
+        task = self._edge.loop.create_task(self._listen([listener, *others], dispatcher))
         self._serving[node_id] = (dispatcher, task)
+
+    async def _listen(self, listeners: Sequence[socket.socket], dispatcher: Dispatcher) -> None:
+        for listener in listeners:
+            await self._edge.listen(listener, dispatcher.dispatch)
 
     def stopped(self, node_id: int) -> None:
         dispatcher, task = self._serving.pop(node_id)
@@ -59,3 +81,7 @@ class BrokerPorts:
         for listener in self._listeners.values():
             listener.close()
         self._listeners.clear()
+        for listeners in self._more.values():
+            for listener in listeners:
+                listener.close()
+        self._more.clear()

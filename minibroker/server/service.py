@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from minibroker.logs import get_logger
 from minibroker.runtime.asyncio_runtime import LoopTimers
 from minibroker.runtime.clock import BrokerClock
 from minibroker.runtime.threads import ThreadExecutor
+from minibroker.server.declared import advertised_by_port, declared_listeners, name_in_container
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.handles import Exhaustion, connection_limit
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
@@ -51,9 +53,12 @@ class Service:
         self.options = options
         self.settings = _settings(options)
         self.semantics = _semantics(options, self.settings)
+        self._declared = declared_listeners(self.settings, len(options.ports))
+        self.options = options = _with_data_dir(options, self.settings)
         self.bootstrap_servers = ""
         self.cluster: Cluster | None = None
         self._listeners: list[socket.socket] = []
+        self._more_listeners: list[socket.socket] = []
         self._places: Places | None = None
         self._edge: Edge | None = None
         self._ports: BrokerPorts | None = None
@@ -82,9 +87,7 @@ class Service:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_report)
         try:
-            self._listeners = listen_all(
-                self.options.host, self.options.ports, self.settings.int("socket.listen.backlog.size")
-            )
+            self._bind()
             self._places = Places(self.options, self.settings)
             self._executor = ThreadExecutor(loop)
             self.cluster = self._build(loop)
@@ -100,6 +103,15 @@ class Service:
             raise
         if self.options.data_dir is None:
             loop.call_later(_CLEAN_UP_SECONDS, self._clean_up_after_others)
+
+    def _bind(self) -> None:
+        backlog = self.settings.int("socket.listen.backlog.size")
+        if not self._declared:
+            self._listeners = listen_all(self.options.host, self.options.ports, backlog)
+            return
+        for declared in self._declared:
+            bound = listen_all(declared.host, [declared.port], backlog)
+            (self._more_listeners if self._listeners else self._listeners).extend(bound)
 
     def _start_control(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> None:
         from minibroker.control.commands import all_commands
@@ -161,6 +173,8 @@ class Service:
             log_dir=place.log_dir,
             rack=self.settings.get("broker.rack"),  # type: ignore[arg-type]
             volume_bytes=place.volume_bytes,
+            listeners=advertised_by_port(self._declared, [*self._listeners, *self._more_listeners]),
+            name_for=name_in_container(),
         )
 
     def _make_node(self, node_id: int) -> Node:
@@ -198,8 +212,9 @@ class Service:
         self._exhaustion = Exhaustion(loop, self._edge, disks)
         self.bootstrap_servers = ",".join(format_address(*local_address(listener)) for listener in self._listeners)
         listeners = {node.node_id: listener for node, listener in zip(cluster.nodes, self._listeners, strict=True)}
-        self._listeners = []
-        self._ports = BrokerPorts(self._edge, self.options.host, limits.backlog, listeners)
+        more = {cluster.nodes[0].node_id: self._more_listeners} if self._more_listeners else {}
+        self._listeners, self._more_listeners = [], []
+        self._ports = BrokerPorts(self._edge, self.options.host, limits.backlog, listeners, more)
         for node_id in sorted(cluster.brokers):
             self._ports.started(node_id, cluster.dispatcher(node_id))
         await self._ports.opened()
@@ -228,9 +243,9 @@ class Service:
             self._edge = None
         if self._ports is not None:
             self._ports.close()
-        for listener in self._listeners:
+        for listener in [*self._listeners, *self._more_listeners]:
             listener.close()
-        self._listeners = []
+        self._listeners, self._more_listeners = [], []
         if self._timers is not None:
             self._timers.close()
         cluster, self.cluster = self.cluster, None
@@ -245,6 +260,16 @@ class Service:
         if self._places is not None:
             self._places.close()
             self._places = None
+
+
+def _with_data_dir(options: Options, settings: Settings) -> Options:
+    """log.dirs, or log.dir, where no directory was given and none is excluded."""
+    given = settings.get("log.dirs") or settings.get("log.dir")
+    if given is None or options.data_dir is not None or options.ephemeral:
+        return options
+    if "," in str(given):
+        raise ConfigError(f"log.dirs names one directory here, not {given!r}")
+    return replace(options, data_dir=str(given))
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

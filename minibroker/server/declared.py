@@ -1,0 +1,121 @@
+"""Kafka's listener settings: where one broker listens, and what the clients of each listener are told.
+
+What they are told is the first of: advertised.listeners; inside a container, ``localhost`` for clients that come
+through the bridge's gateway, which are those of the host, and the container's name for all others; the address they
+came to.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from minibroker.config_types import ConfigError
+from minibroker.settings import Settings
+
+# A file that Docker, or Podman, puts into every container.
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
+_ROUTES = "/proc/net/route"
+_UP_AND_GATEWAY = 0x3
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredListener:
+    """One of `listeners`; advertised: (host, port) for its clients, None for what the address says."""
+
+    name: str
+    host: str
+    port: int
+    advertised: tuple[str, int] | None = None
+
+
+def declared_listeners(settings: Settings, brokers: int) -> tuple[DeclaredListener, ...]:
+    """The listeners of the settings for clients and brokers, () without any. Raises ConfigError.
+
+    Listeners of a Kafka's controller (CONTROLLER, as every image calls them) are none of ours.
+    """
+    listeners = _parse(settings, "listeners")
+    advertised = _parse(settings, "advertised.listeners")
+    if not listeners and not advertised:
+        return ()
+    if brokers > 1:
+        raise ConfigError("listeners and advertised.listeners are for a single broker; use --port and --host")
+    _check_protocols(settings, {*listeners, *advertised})
+    if not listeners:
+        raise ConfigError("advertised.listeners needs listeners of the same names")
+    unknown = advertised.keys() - listeners.keys()
+    if unknown:
+        raise ConfigError(f"advertised.listeners: there is no listener {sorted(unknown)[0]}")
+    return tuple(DeclaredListener(name, *address, advertised.get(name)) for name, address in listeners.items())
+
+
+def _parse(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
+    found: dict[str, tuple[str, int]] = {}
+    for text in str(settings.get(key) or "").split(","):
+        if not text.strip():
+            continue
+        name, separator, address = text.strip().partition("://")
+        host, colon, port = address.rpartition(":")
+        if not separator or not colon or not port.isdecimal() or int(port) > 65535:
+            raise ConfigError(f"{key}: expected NAME://HOST:PORT, got {text.strip()!r}")
+        name = name.upper()
+        if name == "CONTROLLER":
+            continue
+        if name in found:
+            raise ConfigError(f"{key}: {name} is there twice")
+        found[name] = (host.strip("[]"), int(port))
+    return found
+
+
+def _check_protocols(settings: Settings, names: set[str]) -> None:
+    protocols = {name: name for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")}
+    for text in str(settings.get("listener.security.protocol.map") or "").split(","):
+        name, _, protocol = text.strip().upper().partition(":")
+        protocols[name] = protocol
+    for name in sorted(names):
+        protocol = protocols.get(name, "PLAINTEXT")
+        if protocol != "PLAINTEXT":
+            raise ConfigError(f"listener {name}: {protocol} is not served, only PLAINTEXT")
+
+
+def advertised_by_port(
+    declared: Sequence[DeclaredListener], bound: Sequence[socket.socket]
+) -> Mapping[int, tuple[str, int]]:
+    """Port a client connected to → what it is told; the host "" stands for the address it connected to."""
+    told: dict[int, tuple[str, int]] = {}
+    for listener, at in zip(declared, bound, strict=False):
+        host, port = at.getsockname()[:2]
+        wildcard = host in ("0.0.0.0", "::")
+        told[port] = listener.advertised or ("" if wildcard else host, port)
+    return told
+
+
+@functools.cache
+def name_in_container() -> Callable[[str, str], str] | None:
+    """(client's address, our address) → the host a client is told, inside a container; None elsewhere."""
+    if not any(map(os.path.exists, _CONTAINER_MARKS)):
+        return None
+    gateway, name = _gateway(), socket.gethostname()
+
+    def host(client: str, local: str) -> str:
+        if local.startswith("127.") or local == "::1":
+            return local
+        return "localhost" if client == gateway else name
+
+    return host
+
+
+def _gateway() -> str | None:
+    """The default route's next hop, as Linux tells it."""
+    try:
+        with open(_ROUTES, encoding="ascii") as file:
+            rows = [line.split() for line in file.readlines()[1:]]
+    except OSError:
+        return None
+    for row in rows:
+        if row[1] == "00000000" and int(row[3], 16) & _UP_AND_GATEWAY == _UP_AND_GATEWAY:
+            return socket.inet_ntoa(bytes.fromhex(row[2])[::-1])
+    return None

@@ -1,0 +1,94 @@
+"""`MinibrokerContainer`: the image under Testcontainers for Python, with faults and the clock within reach."""
+
+from __future__ import annotations
+
+import io
+import secrets
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+if TYPE_CHECKING:
+    from minibroker.control.client import Clock, Control, Faults, State
+
+KAFKA_PORT, CONTROL_PORT, NETWORK_PORT = 9092, 9094, 29092
+_START_SCRIPT = "/home/minibroker/start.sh"
+_READY = r".*Kafka Server started.*"
+
+
+class MinibrokerContainer(DockerContainer):  # type: ignore[misc]
+    """A broker in a container; needs the package ``testcontainers``.
+
+    Clients of the host use `get_bootstrap_server`; other containers of its network use ``ALIAS:29092``, under an alias
+    that `with_network_aliases` gave. config: settings under Kafka's names. arguments: of `minibroker serve`.
+    """
+
+    def __init__(
+        self,
+        image: str = "minibroker",
+        *,
+        config: dict[str, Any] | None = None,
+        arguments: str = "",
+        **options: Any,
+    ) -> None:
+        super().__init__(image, **options)
+        self._token = secrets.token_urlsafe(24)
+        self._control: Control | None = None
+        self.with_exposed_ports(KAFKA_PORT, CONTROL_PORT)
+        self.with_env("MINIBROKER_CONTROL_TOKEN", self._token)
+        settings = " ".join(f"-c {name}={value}" for name, value in (config or {}).items())
+        self.with_env("MINIBROKER_ARGS", f"{arguments} {settings}".strip())
+        self.with_env("KAFKA_LISTENERS", f"HOST://0.0.0.0:{KAFKA_PORT},NETWORK://0.0.0.0:{NETWORK_PORT}")
+        self.with_env("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "HOST:PLAINTEXT,NETWORK:PLAINTEXT")
+        # The mapped port is known only once the container runs; then the script comes, and the broker starts.
+        self.with_command(f'sh -c "while [ ! -f {_START_SCRIPT} ]; do sleep 0.05; done; sh {_START_SCRIPT}"')
+
+    def start(self, timeout: float = 30.0) -> MinibrokerContainer:
+        """Start it and return once it serves; TimeoutError after `timeout` seconds."""
+        super().start()
+        self._copy_start_script()
+        strategy = LogMessageWaitStrategy(_READY)
+        strategy.with_startup_timeout(int(timeout))
+        strategy.wait_until_ready(self)
+        return self
+
+    def _copy_start_script(self) -> None:
+        alias = next(iter(self._network_aliases or []), None) or "$(hostname)"
+        told = f"HOST://{self.get_bootstrap_server()},NETWORK://{alias}:{NETWORK_PORT}"
+        script = f"export KAFKA_ADVERTISED_LISTENERS={told}\nexec /etc/kafka/docker/run\n".encode()
+        with io.BytesIO() as archive:
+            with tarfile.TarFile(fileobj=archive, mode="w") as tar:
+                entry = tarfile.TarInfo(_START_SCRIPT.lstrip("/"))
+                entry.size, entry.mode = len(script), 0o644
+                tar.addfile(entry, io.BytesIO(script))
+            archive.seek(0)
+            self.get_wrapped_container().put_archive("/", archive)
+
+    def get_bootstrap_server(self) -> str:
+        """``HOST:PORT`` for clients of the host."""
+        return f"{self.get_container_host_ip()}:{self.get_exposed_port(KAFKA_PORT)}"
+
+    @property
+    def control(self) -> Control:
+        """Faults, clock, state and exchanges of the broker in the container."""
+        if self._control is None:
+            from minibroker.control.client import Control
+            from minibroker.control.http_client import HttpCaller
+
+            address = f"{self.get_container_host_ip()}:{self.get_exposed_port(CONTROL_PORT)}"
+            self._control = Control(HttpCaller(address, self._token))
+        return self._control
+
+    @property
+    def faults(self) -> Faults:
+        return self.control.faults
+
+    @property
+    def clock(self) -> Clock:
+        return self.control.clock
+
+    @property
+    def state(self) -> State:
+        return self.control.state

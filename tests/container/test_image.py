@@ -1,0 +1,163 @@
+"""The image: alone, under the stock modules of Testcontainers, and under our own.
+
+Needs a Docker-compatible engine. MINIBROKER_IMAGE names an image that was built already.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("testcontainers", reason="testcontainers is not installed")
+confluent_kafka = pytest.importorskip("confluent_kafka")
+from confluent_kafka.admin import AdminClient  # noqa: E402
+
+pytestmark = [
+    pytest.mark.container,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestWarning"),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 30.0
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    named = os.environ.get("MINIBROKER_IMAGE")
+    if named:
+        return named
+    if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
+        pytest.skip("there is no container engine")
+    subprocess.run(
+        ["docker", "build", "-q", "-f", ROOT / "docker" / "Dockerfile", "-t", "minibroker:test", ROOT], check=True
+    )
+    return "minibroker:test"
+
+
+@pytest.fixture
+def docker(image: str) -> Any:
+    import docker
+
+    client = docker.from_env()
+    yield client
+    client.close()
+
+
+def round_trip(bootstrap: str) -> None:
+    """A committed and an aborted transaction, written and read by librdkafka."""
+    topic = f"t-{uuid.uuid4().hex[:8]}"
+    config = {"bootstrap.servers": bootstrap, "log_level": 0}
+    producer = confluent_kafka.Producer({**config, "transactional.id": topic, "linger.ms": 0})
+    producer.init_transactions(SECONDS)
+    for value, end in ((b"no", producer.abort_transaction), (b"yes", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush(SECONDS)
+        end(SECONDS)
+    reader = {"group.id": topic, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = confluent_kafka.Consumer({**config, **reader})
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + SECONDS
+    message = None
+    while message is None and time.monotonic() < deadline:
+        message = consumer.poll(1)
+    assert message is not None
+    assert message.error() is None
+    assert message.value() == b"yes"
+    consumer.close()
+
+
+@pytest.fixture
+def container(docker: Any, image: str) -> Iterator[Any]:
+    running = docker.containers.run(image, detach=True, ports={"9092/tcp": ("127.0.0.1", 9092)})
+    yield running
+    running.remove(force=True)
+
+
+def wait_for_log(container: Any, text: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while text.encode() not in container.logs():
+        assert time.monotonic() < deadline, container.logs().decode()
+        time.sleep(0.1)
+
+
+def test_docker_run_with_the_port_it_has(container: Any) -> None:
+    """No setting at all: the host's clients are told localhost and the listener's port."""
+    wait_for_log(container, "Kafka Server started")
+    round_trip("localhost:9092")
+    whoami = container.exec_run("id -u").output.decode().strip()
+    assert whoami == "1000"
+    assert container.exec_run("/etc/kafka/docker/healthcheck").exit_code == 0
+    started = time.monotonic()
+    container.stop(timeout=10)
+    assert time.monotonic() - started < 9
+    assert container.wait()["StatusCode"] == 0
+
+
+def test_a_bad_setting_ends_it_with_one_line(docker: Any, image: str) -> None:
+    made = docker.containers.run(image, detach=True, environment={"KAFKA_NUM_PARTITIONS": "many"})
+    try:
+        assert made.wait(timeout=30)["StatusCode"] == 2
+        lines = made.logs().decode().strip().splitlines()
+        assert len(lines) == 1
+        assert "num.partitions" in lines[0]
+    finally:
+        made.remove(force=True)
+
+
+def test_settings_of_the_environment(docker: Any, image: str) -> None:
+    made = docker.containers.run(
+        image,
+        detach=True,
+        ports={"9092/tcp": ("127.0.0.1", 19092)},
+        environment={
+            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://127.0.0.1:19092",
+            "KAFKA_NUM_PARTITIONS": "3",
+            "KAFKA_HEAP_OPTS": "-Xmx1g",
+        },
+    )
+    try:
+        wait_for_log(made, "Kafka Server started")
+        round_trip("127.0.0.1:19092")
+        admin = AdminClient({"bootstrap.servers": "127.0.0.1:19092"})
+        topics = admin.list_topics(timeout=SECONDS).topics
+        made_topic = next(topic for name, topic in topics.items() if name.startswith("t-"))
+        assert len(made_topic.partitions) == 3
+    finally:
+        made.remove(force=True)
+
+
+@pytest.mark.parametrize("kraft", [False, True], ids=["zookeeper", "kraft"])
+def test_the_stock_python_module(image: str, kraft: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        from testcontainers.community.kafka import KafkaContainer
+    except ImportError:
+        from testcontainers.kafka import KafkaContainer
+    module = KafkaContainer(image)
+    if kraft:
+        # It reads a version from the tag, which an image of ours may not have.
+        monkeypatch.setattr(KafkaContainer, "_verify_min_kraft_version", lambda self: None)
+        module = module.with_kraft()
+    with module as running:
+        round_trip(running.get_bootstrap_server())
+
+
+def test_our_module_with_faults_and_clock(image: str) -> None:
+    from minibroker.faults import DropReply
+    from minibroker.testing.container import MinibrokerContainer
+
+    with MinibrokerContainer(image, config={"num.partitions": 2}) as broker:
+        with broker.faults.inject("EndTxn", DropReply()) as fault:
+            round_trip(broker.get_bootstrap_server())
+            assert fault.fired == 1
+        before = broker.clock.freeze()
+        assert broker.clock.advance(hours=1) == before + 3_600_000
+        assert len(broker.control.describe()["topics"]["__transaction_state"]) == 50
