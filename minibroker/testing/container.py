@@ -18,7 +18,7 @@ _START_SCRIPT = "/home/minibroker/start.sh"
 _READY = r".*Kafka Server started.*"
 
 
-class MinibrokerContainer(DockerContainer):  # type: ignore[misc]
+class MinibrokerContainer(DockerContainer):
     """A broker in a container; needs the package ``testcontainers``.
 
     Clients of the host use `get_bootstrap_server`; other containers of its network use ``ALIAS:29092``, under an alias
