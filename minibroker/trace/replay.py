@@ -29,8 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when every request had an answer of the same errors; 1 when not; 2 when the file is no trace with frames."""
-    from minibroker.conformance.failure import ScenarioFailed
-    from minibroker.wire import Connection, parse_address
+    from minibroker.wire import BrokerFailed, Connection, parse_address
 
     connections: dict[str, Any] = {}
     sent = different = 0
@@ -46,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
                 same, line = _again(connections, client, exchange, frame, arguments.timeout)
                 different += not same
                 print(line, flush=True)
-    except ScenarioFailed as error:
+    except BrokerFailed as error:
         print(f"minibroker: {error}", file=sys.stderr)
         return EXIT_FAILED
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -69,7 +68,7 @@ def _again(
     connections: dict[str, Any], client: str, exchange: dict[str, Any], frame: bytes, timeout: float
 ) -> tuple[bool, str]:
     """Whether the errors are the same, and a line that says so."""
-    from minibroker.conformance.failure import ScenarioFailed
+    from minibroker.wire import BrokerFailed
 
     head = f"{client} {exchange['api']} v{exchange['version']}"
     connection = connections[client]
@@ -80,7 +79,7 @@ def _again(
         if not answered and exchange["response_frame"] is None:
             return True, f"{head}: sent; there was no answer then either"
         body = bytes(connection.receive(timeout))
-    except ScenarioFailed as error:
+    except BrokerFailed as error:
         connections.pop(client).close()
         return not answered, f"{head}: {'as then, ' if not answered else ''}no answer ({error})"
     response_type = registry()[int.from_bytes(frame[:2], "big")][1]

@@ -176,7 +176,7 @@ def test_a_capture_file_for_wireshark(served: tuple[str, Path, str], tmp_path: P
     from confluent_kafka import Producer
 
     capture = tmp_path / "trace.pcapng"
-    lines = traced(served, "--pcapng", str(capture), "--count", "8")
+    lines = traced(served, "--pcapng", str(capture), "--seconds", "4")
     producer = Producer(
         {"bootstrap.servers": served[2], "transactional.id": "captured", "linger.ms": 0, "log_level": 0}
     )

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from minibroker import ConfigError, Minibroker
-from minibroker.conformance.wire import Connection
 from minibroker.server import declared
 from minibroker.server.declared import declared_listeners
 from minibroker.settings import Settings
+from minibroker.wire import Connection
 from minibroker_protocol.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 
