@@ -30,7 +30,7 @@ from minibroker.settings import Settings
 from minibroker.version import __version__
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest
-from minibroker_storage.directory import DataDirectory
+from minibroker_storage.directory import DataDirectory, WrongDirectory
 from minibroker_storage.disk import Disk
 
 __all__ = ["BrokerHooks", "Cluster", "Node"]
@@ -129,6 +129,10 @@ class Cluster(Operations):
         new = state.load(default_features(self.semantics.transaction_version if level is None else level))
         if level is not None and state.image.feature(TRANSACTION_VERSION) != level:
             state.set_feature(TRANSACTION_VERSION, level)
+        level = state.image.feature(TRANSACTION_VERSION)
+        problems = self.semantics.problems(level)
+        if problems:
+            raise WrongDirectory(f"the data directory has transaction.version {level}: {problems[0]}")
         self._controller = Controller(state, self._executor)
         epochs = {}
         for node in self._nodes.values():

@@ -35,20 +35,26 @@ def decode_coordinator_record(topic: str, key: bytes | None, value: bytes | None
     types = _types(topic).get(_VERSION.unpack_from(key)[0])
     if types is None:
         return None
+    row: dict[str, Any] = {"type": types[0].__name__.removesuffix("Key"), "key": None, "value": None}
     try:
-        row: dict[str, Any] = {
-            "type": types[0].__name__.removesuffix("Key"),
-            "key": plain(types[0].decode(key, types[0].__versions__[1], _VERSION.size)),
-            "value": None,
-        }
+        row["key"] = plain(types[0].decode(key, types[0].__versions__[1], _VERSION.size))
         if value is not None:
             if len(value) < _VERSION.size:
                 return None
             row["version"] = _VERSION.unpack_from(value)[0]
             row["value"] = plain(types[1].decode(value, row["version"], _VERSION.size))
     except Malformed:
-        return None
+        return _literal(row, value) if topic == TRANSACTIONS and row["value"] is None and value is not None else None
     return row
+
+
+def _literal(row: dict[str, Any], value: bytes) -> dict[str, Any] | None:
+    """The value in KIP-360's own layout, which a directory may have been made with; Kafka's parser takes none of it."""
+    try:
+        found = coordinator_records.LiteralTransactionLogValue.decode(value, 1, _VERSION.size)
+    except Malformed:
+        return None
+    return row | {"type": "LiteralTransactionLog", "value": plain(found)}
 
 
 def plain(value: object) -> Any:

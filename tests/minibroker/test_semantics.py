@@ -128,3 +128,42 @@ def test_produce_can_only_answer_with_codes_of_kafka() -> None:
     with pytest.raises(ConfigError, match="999 is none of Kafka's error codes"):
         _service("kip", timed_out_codes="Produce:0=999")
     assert _service("kip", timed_out_codes="EndTxn:0=999").semantics.timed_out_code(26, 0) == 999
+
+
+async def test_a_directory_at_another_level_is_refused_too(tmp_path: Path) -> None:
+    from minibroker.server.service import StartError
+
+    data_dir = str(tmp_path / "data")
+    older = Service(make_options(data_dir=data_dir, transaction_version=0))
+    await older.start()
+    await older.stop()
+    with pytest.raises(StartError, match=r"has transaction\.version 0: remember_offered_producer_id needs"):
+        await Service(make_options(data_dir=data_dir, semantics="kip")).start()
+    raised = Service(make_options(data_dir=data_dir, semantics="kip", transaction_version=1))
+    await raised.start()
+    await raised.stop()
+
+
+def test_a_dump_reads_the_literal_layout() -> None:
+    from minibroker.coordinators.transactions import records
+    from minibroker.coordinators.transactions.metadata import TransactionMetadata
+    from minibroker.coordinators.transactions.states import EMPTY, ONGOING
+    from minibroker_storage.dump_decoders import TRANSACTIONS, decode_coordinator_record
+
+    for state, partitions in ((EMPTY, frozenset[tuple[str, int]]()), (ONGOING, frozenset({("topic", 3), ("t", 0)}))):
+        for producer_id in (0, 3, 1 << 40):
+            metadata = TransactionMetadata(
+                transactional_id="tx",
+                producer_id=producer_id,
+                producer_epoch=2,
+                last_producer_epoch=1,
+                timeout_ms=60_000,
+                state=state,
+                partitions=partitions,
+                last_update_ms=1_700_000_000_000,
+            )
+            record = records.record_of(metadata, value_version=1, with_last_epoch=True, layout="kip-360")
+            row = decode_coordinator_record(TRANSACTIONS, record.key_bytes(), record.value_bytes())
+            assert row is not None
+            assert (row["type"], row["key"]["transactional_id"]) == ("LiteralTransactionLog", "tx")
+            assert (row["value"]["producer_id"], row["value"]["last_epoch"]) == (producer_id, 1)

@@ -64,11 +64,11 @@ class Side:
         answer = self.client._anywhere(request, m.CreateTopicsResponse, 7)
         assert answer.topics[0].error_code == 0, answer
         for partition in (0, 1):
-            self._wait(lambda partition=partition: self.client.producers(self.topic, partition) == [])  # type: ignore[misc]
+            self._wait(lambda partition=partition: self.client.producers(self.topic, partition) == [])
         find = m.FindCoordinatorRequest(key=self.group, key_type=0)
         self._wait(lambda: self.client._anywhere(find, m.FindCoordinatorResponse, 2).error_code == 0)
         for name in ("a", "b"):
-            self._wait(lambda name=name: self._try_init(name))  # type: ignore[misc]
+            self._wait(lambda name=name: self._try_init(name))
 
     def _try_init(self, name: str) -> bool:
         code = self.apply(Step("init", name, "none", 4))[1]
@@ -282,5 +282,5 @@ def compare(ours: Side, theirs: Side, *, seed: int, steps: int) -> int:
         if step.kind == "produce" and answers[0][1] == ErrorCode.NONE:
             last[step.name, step.partition] = step.sequence + step.count - 1
         if step.kind in ("init", "end") and answers[0][1] == ErrorCode.NONE and step.version in (3, 4, 5):
-            last = {key: -1 for key in last} if random.random() < 0.5 else last
+            last = dict.fromkeys(last, -1) if random.random() < 0.5 else last
     return len(history)

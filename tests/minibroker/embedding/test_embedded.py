@@ -247,3 +247,32 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
     code = "import sys, minibroker; assert not {'asyncio', 'logging', 'minibroker.settings'} & set(sys.modules)"
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=30)
+
+
+def test_refusals_and_lost_producers_of_a_running_broker() -> None:
+    from minibroker.transactions_client import TransactionsClient
+    from minibroker_protocol.errors import ApiError
+
+    with Minibroker(topics={"t": 1}, as_version="2.8") as broker:
+        assert broker.refusals() == []
+        with TransactionsClient(broker.bootstrap_servers) as client:
+            states = client.describe_state(["nobody"])
+        assert states["nobody"].producer_id == -1
+        (refusal,) = broker.refusals()
+        assert (refusal.api, refusal.subject) == ("DescribeTransactionState", "nobody")
+        assert broker.cluster.lose_producers("t", cause="expiration") == []
+        with pytest.raises(ApiError, match="does not host"):
+            broker.cluster.lose_producers("nowhere", cause="expiration")
+        with pytest.raises(ValueError, match="begins at an offset"):
+            broker.cluster.lose_producers("t", cause="lost-tail")
+    with pytest.raises(RuntimeError):
+        broker.refusals()
+
+
+def test_a_release_reaches_a_child_process() -> None:
+    from minibroker.server.options import make_options
+    from minibroker.testing.in_process import _arguments
+
+    assert "--as-version 3.9" in " ".join(_arguments(make_options(as_version="3.9")))
+    with pytest.raises(ConfigError, match=r"'0\.9' is not one of"):
+        Minibroker(as_version="0.9")
