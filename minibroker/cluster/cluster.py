@@ -133,7 +133,7 @@ class Cluster(Operations):
         problems = self.semantics.problems(level)
         if problems:
             raise WrongDirectory(f"the data directory has transaction.version {level}: {problems[0]}")
-        self._controller = Controller(state, self._executor)
+        self._controller = Controller(state, self._executor, self.semantics.problems)
         epochs = {}
         for node in self._nodes.values():
             epochs[node.node_id] = state.image.offset

@@ -41,12 +41,15 @@ class Controller:
     What changed something is answered once the journal is synced, on the executor; answers that wait share a sync.
     """
 
-    def __init__(self, state: ControllerState, executor: Executor) -> None:
+    def __init__(
+        self, state: ControllerState, executor: Executor, level_problems: Callable[[int], list[str]] = lambda _: []
+    ) -> None:
+        """level_problems: why transaction.version cannot have a level here."""
         self.state = state
         self._executor = executor
         self._syncing = False
         self._unsynced: list[tuple[Deferred[Response], Response]] = []
-        topics, configs, features = TopicControl(state), ConfigControl(state), FeatureControl(state)
+        topics, configs, features = TopicControl(state), ConfigControl(state), FeatureControl(state, level_problems)
         self.replication = ReplicationControl(state)
         self.reassignments = ReassignmentControl(state, self.replication)
         self._handlers: dict[type[Request], Callable[[Any], Response]] = {

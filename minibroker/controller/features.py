@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from minibroker.controller.state import ControllerState
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -29,8 +31,10 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 class FeatureControl:
     """UpdateFeatures v0-2 against one `ControllerState`."""
 
-    def __init__(self, state: ControllerState) -> None:
+    def __init__(self, state: ControllerState, problems: Callable[[int], list[str]] = lambda _: []) -> None:
+        """problems(level): why transaction.version cannot have that level here."""
         self._state = state
+        self._problems = problems
 
     def update(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
         """All updates or none (v2 reports a top-level error, earlier versions one per feature)."""
@@ -77,5 +81,8 @@ class FeatureControl:
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"Can't downgrade the version of feature {update.feature} without setting the upgrade type.",
             )
+        problems = self._problems(level) if update.feature == TRANSACTION_VERSION else []
+        if problems:
+            raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"{update.feature} {level}: {problems[0]}")
         if update.feature == METADATA_VERSION and level != now:
             raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, "metadata.version cannot be changed here.")

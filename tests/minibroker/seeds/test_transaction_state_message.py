@@ -112,6 +112,33 @@ def test_versions_load_before_and_after_a_change_of_level(start: Start, semantic
     assert client.init(bumped)[0] == FENCED
 
 
+@pytest.mark.seed("360-7", semantics="kafka kip")
+def test_a_change_of_level_while_it_runs(start: Start) -> None:
+    """New records follow the level at once, old ones stay readable; a level that the layout cannot hold is refused."""
+    client = start("kafka", transaction_version=0)
+    held = client.new()
+    assert _level(client, 1) == OK
+    bumped = client.claim(held)
+    assert [value[:2] for value in _values(client)] == [b"\x00\x00", b"\x00\x01"]
+    assert _level(client, 0) == OK
+    again = client.claim(bumped)
+    client.reload_coordinator()
+    assert client.claim(again) == (again[0], again[1] + 1)
+    literal = start(LITERAL)
+    assert _level(literal, 2) == ErrorCode.INVALID_UPDATE_VERSION
+    assert _level(literal, 1) == OK
+
+
+def _level(client: SeedClient, level: int) -> int:
+    from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature="transaction.version", max_version_level=level, upgrade_type=3
+    )
+    answer = client.cluster.call(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse, 1)
+    return answer.error_code or answer.results[0].error_code
+
+
 @pytest.mark.parametrize("version", [2, 99])
 @pytest.mark.seed("360-7", semantics="kafka kip")
 def test_a_later_version_is_skipped_with_a_warning(
