@@ -276,8 +276,14 @@ class OsDisk:
                     del self._open[file.path]
                 file.handle = None
 
+    # Windows neither renames nor removes what is open.
+
+    def _release_file(self, path: str) -> None:
+        file = self._open.get(path)
+        if file is not None:
+            self.release(file)
+
     def _release_below(self, path: str) -> None:
-        # Windows neither renames nor removes what is open.
         prefix = path + "/"
         with self._lock:
             below = [file for name, file in self._open.items() if name == path or name.startswith(prefix)]
@@ -309,13 +315,15 @@ class OsDisk:
             os.makedirs(self._full(path), exist_ok=True)
 
     def rename(self, old: str, new: str) -> None:
-        self._release_below(old)
-        self._release_below(new)
+        # Thousands of files may be open, and most of what is renamed is one file.
+        release = self._release_below if self.is_dir(old) else self._release_file
+        release(old)
+        release(new)
         with _Errors(old):
             os.replace(self._full(old), self._full(new))
 
     def remove(self, path: str) -> None:
-        self._release_below(path)
+        self._release_file(path)
         with _Errors(path):
             os.remove(self._full(path))
 

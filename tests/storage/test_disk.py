@@ -10,7 +10,7 @@ import pytest
 from minibroker_storage import os_disk
 from minibroker_storage.disk import Disk, DiskFull, Locked, NotFound, StorageError, join
 from minibroker_storage.memory_disk import MemoryDisk
-from minibroker_storage.os_disk import OsDisk
+from minibroker_storage.os_disk import OsDisk, OsFile
 
 
 @pytest.fixture(params=["memory", "os", "os without pread", "os not durable"])
@@ -271,4 +271,37 @@ def test_the_handle_put_aside_serves_when_the_process_has_none_left(
     disk.keep_spare()
     assert disk.open("a").pread(1, 0) == b"1"
     monkeypatch.undo()
+    disk.close()
+
+
+def test_replacing_or_removing_a_file_does_not_look_at_all_that_are_open(tmp_path: Path) -> None:
+    """Thousands of logs are closed at the end, each with files that are written anew."""
+
+    class Unlisted(dict[str, OsFile]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("every open file was looked at")
+
+        items = __iter__  # type: ignore[assignment]
+
+    disk = OsDisk(str(tmp_path))
+    file = disk.open("a", create=True)
+    file.append([b"old"])
+    disk._open = Unlisted(disk._open)
+    disk.write_atomic("a", b"new", sync=False)
+    assert file.handle is None
+    file.pread(1, 0)
+    disk.remove("a")
+    assert (file.handle, disk.open_handles) == (None, 0)
+
+
+def test_a_directory_that_is_moved_takes_its_open_files_along(tmp_path: Path) -> None:
+    disk = OsDisk(str(tmp_path))
+    disk.make_dir("d")
+    file, other = disk.open("d/a", create=True), disk.open("b", create=True)
+    file.append([b"1"])
+    other.append([b"2"])
+    disk.rename("d", "e")
+    assert file.handle is None
+    assert other.handle is not None
+    assert disk.open("e/a").pread(1, 0) == b"1"
     disk.close()
