@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from minibroker.version import __version__
 
@@ -60,7 +60,12 @@ def _run(name: str, arguments: Sequence[str]) -> int:
         module = import_module(COMMANDS[name].module)
     finally:
         gc.enable()
-    parser = argparse.ArgumentParser(prog=f"minibroker {name}", description=COMMANDS[name].help, allow_abbrev=False)
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:  # one line, as for every other thing said wrong
+            self.exit(EXIT_USAGE, f"minibroker: {message} ({self.prog} --help says more)\n")
+
+    parser = Parser(prog=f"minibroker {name}", description=COMMANDS[name].help, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"minibroker {__version__}")
     module.add_arguments(parser)
     code: int = module.run(parser.parse_args(arguments))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from minibroker.runtime.clock import TimerHandle
 
 
 def new_event_loop(*, uvloop: bool = True) -> asyncio.AbstractEventLoop:
-    """uvloop's loop where it is wanted and installed, else the platform's own."""
-    if uvloop:
+    """uvloop's loop where it is wanted, installed and safe, else the platform's own."""
+    if uvloop and _has_standard_streams():
         try:
             import uvloop as fast
         except ImportError:
@@ -18,6 +19,19 @@ def new_event_loop(*, uvloop: bool = True) -> asyncio.AbstractEventLoop:
         else:
             return fast.new_event_loop()
     return asyncio.new_event_loop()
+
+
+def _has_standard_streams() -> bool:
+    """Whether descriptors 0 to 2 are taken.
+
+    Where one is closed, a descriptor of the loop gets its number, and libuv ends the process when it closes such a one.
+    """
+    try:
+        for fd in range(3):
+            os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 class LoopTimers:

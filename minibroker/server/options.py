@@ -58,13 +58,14 @@ def make_options(
     """
     if not 1 <= brokers <= _MAX_BROKERS:
         raise ConfigError(f"brokers must be between 1 and {_MAX_BROKERS}, not {brokers}")
+    if data_dir == "":
+        raise ConfigError("the data directory has no name; leave it out for a temporary one")
     if data_dir is not None and ephemeral:
         raise ConfigError("a data directory and ephemeral exclude each other")
     if transaction_version is not None and not 0 <= transaction_version <= _MAX_TRANSACTION_VERSION:
         raise ConfigError(f"transaction version must be 0, 1 or 2, not {transaction_version}")
     for name, partitions in (topics or {}).items():
-        if not name or partitions < 1:
-            raise ConfigError(f"topic {name!r} needs a name and at least one partition, not {partitions}")
+        _check_topic(name, partitions)
     return Options(
         host=host,
         ports=_ports(brokers, port, ports),
@@ -78,6 +79,18 @@ def make_options(
         control=control,
         control_token=control_token,
     )
+
+
+def _check_topic(name: str, partitions: int) -> None:
+    from minibroker.controller.topics import check_topic_name
+    from minibroker_protocol.errors import ApiError
+
+    if partitions < 1:
+        raise ConfigError(f"topic {name!r} needs at least one partition, not {partitions}")
+    try:
+        check_topic_name(name)
+    except ApiError as error:
+        raise ConfigError(error.message or str(error)) from None
 
 
 def parse_topic(text: str) -> tuple[str, int]:

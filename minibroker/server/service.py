@@ -88,10 +88,11 @@ class Service:
         loop.set_exception_handler(_report)
         try:
             self._bind()
-            self._places = Places(self.options, self.settings)
             self._executor = ThreadExecutor(loop)
-            self.cluster = self._build(loop)
-            self._guarded_start(self.cluster)
+            with self._guarded():
+                self._places = Places(self.options, self.settings)
+                self.cluster = self._build(loop)
+                self.cluster.start()
             await self._serve(loop, self.cluster)
             if self.options.control is not None:
                 self._start_control(loop, self.options.control)
@@ -183,16 +184,21 @@ class Service:
         assert self._ports is not None
         return self._node(self._places.add(node_id), self._ports.reserve(node_id))
 
-    @staticmethod
-    def _guarded_start(cluster: Cluster) -> None:
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """What can be wrong with the data, as StartError."""
         from minibroker_protocol.errors import ApiError
         from minibroker_storage.directory import DirectoryLocked, WrongDirectory
         from minibroker_storage.disk import StorageError
         from minibroker_storage.file_errors import MalformedFile
 
         try:
-            cluster.start()
-        except (DirectoryLocked, WrongDirectory, MalformedFile, StorageError, ApiError) as error:
+            yield
+        except StorageError as error:
+            where = self.options.data_dir or "a temporary one"
+            inside = f" ({error.filename})" if error.filename else ""
+            raise StartError(f"the data directory, {where}, cannot be used: {error.strerror}{inside}") from error
+        except (DirectoryLocked, WrongDirectory, MalformedFile, ApiError) as error:
             raise StartError(str(error)) from error
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, cluster: Cluster) -> None:

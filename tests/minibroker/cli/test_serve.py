@@ -294,6 +294,10 @@ def test_ephemeral_makes_no_files_and_refuses_when_full(served: list[Served], tm
         (["--semantics", "kipp"], "kafka, kip"),
         (["--transaction-version", "7"], "0, 1 or 2"),
         (["--ephemeral", "--data-dir", "x"], "exclude each other"),
+        (["--data-dir", ""], "has no name"),
+        (["--topic", "a b:1"], "contains characters other than"),
+        (["--log-level", "loud"], "--log-level: invalid choice: 'loud'"),
+        (["--prot", "0"], "unrecognized arguments: --prot"),
     ],
 )
 def test_bad_configuration_is_one_line_and_exit_2(
@@ -305,6 +309,53 @@ def test_bad_configuration_is_one_line_and_exit_2(
     assert broker.end()[0] == 2
     (line,) = broker.log.read_text().splitlines()
     assert said in line
+
+
+@posix
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a place where nobody can make a directory")
+def test_a_data_directory_that_cannot_be_made_is_named(served: list[Served], tmp_path: Path) -> None:
+    broker = Served(*ANY_PORT, "--data-dir", "/proc/self/nowhere", tmp=tmp_path)
+    served.append(broker)
+    assert broker.end()[0] == 1
+    (line,) = broker.log.read_text().splitlines()
+    assert "/proc/self/nowhere" in line
+
+
+@posix
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_it_runs_without_a_standard_stream(tmp_path: Path, closed: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    command = f'exec "$0" -m minibroker serve --port {port} {closed}'
+    process = subprocess.Popen(["sh", "-c", command, sys.executable], env=environment, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+                    assert topics(connection) == {}
+                break
+            except ConnectionRefusedError:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        process.terminate()
+        assert process.wait(5) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_stdout_that_takes_nothing_is_one_line(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "minibroker", "serve", *ANY_PORT]
+        done = subprocess.run(command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "cannot be written to stdout" in line
 
 
 def test_a_taken_port_is_one_line_and_exit_1(served: list[Served], tmp_path: Path) -> None:
