@@ -70,6 +70,11 @@ def _partition(path: Path, template: bytearray, count: int, share: int, producer
 
 def cpu_seconds() -> float:
     """CPU time of this process and all its descendants, Spark's JVM and Python workers included (Linux)."""
+    return family_figures()[0]
+
+
+def family_figures() -> tuple[float, int]:
+    """(CPU seconds, largest memory in MB of a Python worker, mapped files left out) of this process and descendants."""
     ticks: dict[int, float] = {}
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -83,10 +88,26 @@ def cpu_seconds() -> float:
     family = {os.getpid()}
     while more := {child for child, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(ticks.get(process, 0.0) for process in family)
+    memory = 0
+    for process in family - {os.getpid()}:
+        try:
+            status = (Path("/proc") / str(process) / "status").read_text()
+        except OSError:
+            continue
+        if "python" in status.split("\n", 1)[0] and "RssAnon:" in status:
+            memory = max(memory, int(status.split("RssAnon:")[1].split()[0]) // 1024)
+    return sum(ticks.get(process, 0.0) for process in family), memory
 
 
-def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool) -> None:
+def forget(path: Path) -> None:
+    """Drops the files below a directory from the page cache."""
+    for file in path.rglob("*.log"):
+        with open(file, "rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool, cold: bool) -> None:
     from minibroker.audit.engine import SparkAudit
     from minibroker.audit.files import Files, list_directory
     from minibroker.audit.plan import Plan
@@ -95,6 +116,8 @@ def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool) 
     spark, java = open_session(master, ["spark.driver.memory=2g"])
     for number in range(rounds):
         for path in paths:
+            if cold:
+                forget(path)
             files = Files(str(path))
             listed = list_directory(files)
             out = f"{path}-tables" if batches else None
@@ -107,6 +130,7 @@ def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool) 
                 "master": master,
                 "depth": depth,
                 "tables": batches,
+                "cold": cold,
                 "round": number,
                 "gb": round(plan.bytes / (1 << 30), 2),
                 "batches": figures.batches,
@@ -118,6 +142,7 @@ def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool) 
                 "mb_per_s": round(plan.bytes / 1e6 / seconds),
                 "mb_per_cpu_s": round(plan.bytes / 1e6 / cpu),
                 "load": round(os.getloadavg()[0], 1),
+                "worker_mb": family_figures()[1],
                 "driver_max_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
                 "java": java,
             }
@@ -139,12 +164,13 @@ def main() -> None:
     running.add_argument("--master", default="local[2]")
     running.add_argument("--depth", default="headers")
     running.add_argument("--rounds", type=int, default=3)
+    running.add_argument("--cold", action="store_true", help="drop the files from the page cache first")
     running.add_argument("--tables", action="store_true")
     arguments = parser.parse_args()
     if arguments.command == "make":
         make(arguments.path, arguments.gb, arguments.record_bytes, arguments.producers, arguments.hot)
     else:
-        run(arguments.paths, arguments.master, arguments.depth, arguments.rounds, arguments.tables)
+        run(arguments.paths, arguments.master, arguments.depth, arguments.rounds, arguments.tables, arguments.cold)
 
 
 if __name__ == "__main__":

@@ -389,11 +389,11 @@ class _LogJudge:
         facts = self._facts
         if snapshot.offset < facts.first_offset or 0 < snapshot.offset <= facts.cleaned_offset:
             return
+        if any(low < snapshot.offset for low, _ in self._unreadable):
+            return
         if snapshot.offset > end:
             reason = f"taken at offset {snapshot.offset}, after the log's end {end}"
             self._differs(snapshot, NONE, reason, None if facts.clean else NOTICE)
-            return
-        if any(low < snapshot.offset for low, _ in self._unreadable):
             return
         listed = {entry.producer_id: entry for entry in snapshot.entries}
         for producer_id, entry in listed.items():

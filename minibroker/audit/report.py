@@ -98,8 +98,12 @@ def lines(audit: Audit, most: int = 20) -> list[str]:
     if total > most:
         out.append(f"… and {total - most:,} more")
     notices = total - audit.errors
-    out.append(f"{audit.errors:,} findings" + (f", {notices:,} notices" if notices else ""))
+    out.append(counted(audit.errors, "finding") + (f", {counted(notices, 'notice')}" if notices else ""))
     return out
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 # HTML
@@ -129,7 +133,7 @@ def page(audit: Audit) -> str:
     verdict = (
         '<p class="verdict good">No broken promise found.</p>'
         if not audit.errors
-        else f'<p class="verdict bad">{audit.errors:,} broken promises found.</p>'
+        else f'<p class="verdict bad">{counted(audit.errors, "broken promise")} found.</p>'
     )
     alive = f", judged as of {_time(audit.as_of_ms)}" if audit.as_of_ms else ""
     return "".join(

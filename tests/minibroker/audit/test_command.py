@@ -70,7 +70,7 @@ def test_the_page_needs_nothing_else_and_names_the_finding(tmp_path: Path) -> No
     page = (tmp_path / "r.html").read_text()
     assert not re.findall(r"(?:src|href)\s*=|@import|url\(|<script", page)
     assert page.count("<figure>") == page.count("<svg") == 5
-    assert "1 broken promises found" in page
+    assert "1 broken promise found" in page
     assert "--show append-time-0@9-11" in page
     assert "sequence gap" in page
 

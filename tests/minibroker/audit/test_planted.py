@@ -267,6 +267,8 @@ def test_checksum() -> None:
     planted.change("append-time-0", 3, lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]))
     assert [at(f) for f in planted.findings()] == [("checksum", "append-time-0", 3, 5)]
     assert planted.findings(depth="headers") == []
+    planted.change("append-time-0", 6, lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]))
+    assert [at(f) for f in planted.findings()] == [("checksum", "append-time-0", n, n + 2) for n in (3, 6)]
 
 
 def test_record_count() -> None:
