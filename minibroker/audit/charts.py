@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 460, 200, 46, 22
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 460, 210, 46, 22, 20
 COLORS = {"COMMIT": "#2f9e6e", "ABORT": "#d9822b", "OPEN": "#8a63d2"}
 PLAIN, BAD, SOFT = "#3b7dd8", "#d64541", "#c9962c"
 
@@ -22,7 +22,7 @@ def _axis(top: int) -> str:
     """The largest value and zero."""
     floor = HEIGHT - BOTTOM
     return (
-        f'<text x="{LEFT - 6}" y="16" text-anchor="end">{top:,}</text>'
+        f'<text x="{LEFT - 6}" y="{TOP + 8}" text-anchor="end">{top:,}</text>'
         f'<text x="{LEFT - 6}" y="{floor}" text-anchor="end">0</text>'
         f'<line x1="{LEFT}" x2="{WIDTH}" y1="{floor}" y2="{floor}" stroke="currentColor" stroke-opacity=".25"/>'
     )
@@ -38,7 +38,7 @@ def _ends(labels: Sequence[str]) -> str:
 
 
 def _column(x: float, width: float, low: float, value: int, top: int, color: str, title: str) -> tuple[str, float]:
-    room = HEIGHT - BOTTOM - 8
+    room = HEIGHT - BOTTOM - TOP
     size = max(value / top * room, 0.8 if value else 0)
     y = HEIGHT - BOTTOM - low - size
     shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.6):.1f}" height="{size:.1f}" fill="{color}">'

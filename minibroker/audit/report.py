@@ -14,6 +14,8 @@ from minibroker.audit.charts import bars, columns, stacked
 from minibroker.audit.rows import Finding
 from minibroker.audit.statistics import DURATIONS_MS, OPEN, Statistics
 
+MOST_STEPS = 120
+"""Columns of a chart over time."""
 SHOWN = 1_000
 """Findings listed in JSON and HTML; the Parquet table has all."""
 
@@ -170,16 +172,8 @@ def _figures(figures: Statistics) -> str:
 
 
 def _charts(figures: Statistics) -> list[str]:
-    step = figures.bucket_ms
-    times = sorted({at for at, _ in figures.transactions})
-    labels = [_time(at * step) for at in times]
-    series = {
-        name: [figures.transactions.get((at, name), 0) for at in times]
-        for name in ("COMMIT", "ABORT", OPEN)
-        if any(outcome == name for _, outcome in figures.transactions)
-    }
+    labels, series, lag = _over_time(figures)
     bounds = [_duration(bound) for bound in DURATIONS_MS] + [f"> {_duration(DURATIONS_MS[-1])}"]
-    lag = sorted(figures.lag)
     bumps = sorted(figures.epoch_bumps().items())
     by_rule = sorted(figures.findings.items(), key=lambda item: -item[1])
     return [
@@ -190,7 +184,7 @@ def _charts(figures: Statistics) -> list[str]:
         ),
         _figure(
             "Last stable offset: records held back by the transaction that ended (most per step)",
-            columns([_time(at * step) for at in lag], [figures.lag[at] for at in lag], sparse=True),
+            columns(labels, lag, sparse=True),
         ),
         _figure(
             "Producers by epoch bumps", columns([str(number) for number, _ in bumps], [count for _, count in bumps])
@@ -200,6 +194,23 @@ def _charts(figures: Statistics) -> list[str]:
             bars([(RULES[rule].title, count, severity == ERROR) for (rule, severity), count in by_rule]),
         ),
     ]
+
+
+def _over_time(figures: Statistics) -> tuple[list[str], dict[str, list[int]], list[int]]:
+    """Labels of equal steps of time from the first transaction to the last, their counts by outcome, and the lag."""
+    times = [at for at, _ in figures.transactions]
+    if not times:
+        return [], {}, []
+    first, width = min(times), -(-(max(times) - min(times) + 1) // MOST_STEPS)
+    steps = (max(times) - first) // width + 1
+    names = {outcome for _, outcome in figures.transactions}
+    series = {name: [0] * steps for name in ("COMMIT", "ABORT", OPEN) if name in names}
+    for (at, name), count in figures.transactions.items():
+        series[name][(at - first) // width] += count
+    lag = [0] * steps
+    for at, held in figures.lag.items():
+        lag[(at - first) // width] = max(lag[(at - first) // width], held)
+    return [_time((first + number * width) * figures.bucket_ms) for number in range(steps)], series, lag
 
 
 def _duration(ms: int) -> str:
