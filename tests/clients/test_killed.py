@@ -1,7 +1,7 @@
 """A broker that is killed again and again under the load of clients that know nothing of it.
 
 What was acknowledged is there when it comes back, once, in order; transactions are whole or absent, and the offsets
-committed in them go with them. `MINIBROKER_KILLS=200` is the long run.
+committed in them go with them. `MINIBROKER_KILLS` and `MINIBROKER_SEED` choose another run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,36 @@ from minibroker_storage.check import ERROR, check_directory
 from minibroker_storage.os_disk import OsDisk
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
-KILLS = int(os.environ.get("MINIBROKER_KILLS", "20"))
+SOME, MANY = int(os.environ.get("MINIBROKER_KILLS", "20")), 200
 RECORDS = 4  # of each transaction in each of its two topics
 PARTITIONS = 2
 SECONDS = 60.0
+HANGING_SECONDS = 12.0
+
+
+class ClientHangs(Exception):
+    """A call of the client did not come back in spite of its timeout."""
+
+
+def in_time(call: Callable[[], None]) -> None:
+    """Run `call` on a thread that can be left behind. librdkafka may lose a coordinator request in a disconnect and
+    then waits for ever (its issues 5456 and 5511); a user can only make a new producer."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            failures.append(error)
+
+    worker = threading.Thread(target=run, daemon=True)
+    worker.start()
+    worker.join(HANGING_SECONDS)
+    if worker.is_alive():
+        raise ClientHangs
+    if failures:
+        raise failures[0]
 
 
 class Load(threading.Thread):
@@ -92,6 +117,7 @@ class Transactional(Load):
         self.committed: list[int] = []
         self.aborted: list[int] = []
         self.unknown: list[int] = []
+        self.left_behind: list[Any] = []  # kept, as the end of a producer waits for its calls
         self.number = 0
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": "offsets"})
         self.group = consumer.consumer_group_metadata()
@@ -102,6 +128,10 @@ class Transactional(Load):
                 self._transaction(producer, self.number)
             except confluent_kafka.KafkaException as error:
                 producer = self._recover(producer, error)
+            except ClientHangs:
+                self.left_behind.append(producer)
+                self.unknown.append(self.number)
+                producer = self._producer()
         consumer.close()
 
     def _producer(self) -> Any:
@@ -133,7 +163,7 @@ class Transactional(Load):
             for topic in ("left", "right"):
                 producer.produce(topic, f"{number}-{record}", partition=record % PARTITIONS)
         place = confluent_kafka.TopicPartition("in", 0, number)
-        self._until_done(lambda: producer.send_offsets_to_transaction([place], self.group, 5))
+        in_time(lambda: self._until_done(lambda: producer.send_offsets_to_transaction([place], self.group, 5)))
         if number % 5 == 0:
             self._until_done(lambda: producer.abort_transaction(5))
             self.aborted.append(number)
@@ -174,7 +204,10 @@ def kill(broker: BrokerProcess) -> None:
     broker.process.stdout.close()
 
 
-def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills", [pytest.param(SOME, marks=pytest.mark.clients), pytest.param(MANY, marks=pytest.mark.slow)]
+)
+def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(kills: int, tmp_path: Path) -> None:
     seed = int(os.environ.get("MINIBROKER_SEED", "0")) or random.randrange(1 << 30)
     print(f"MINIBROKER_SEED={seed}")
     choices = random.Random(seed)
@@ -185,7 +218,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(tmp_path: Path) -
     try:
         for load in loads:
             load.start()
-        for number in range(1, KILLS + 1):
+        for number in range(1, kills + 1):
             time.sleep(choices.uniform(0.05, 1.0))
             kill(broker)
             log = tmp_path / f"broker-{number % 5}.log"
@@ -197,8 +230,8 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(tmp_path: Path) -
             assert not load.is_alive()
             if load.failure is not None:
                 raise load.failure
-        check_counted(broker.bootstrap, loads[0])
-        check_transactions(broker.bootstrap, loads[1])
+        check_counted(broker.bootstrap, loads[0], kills)
+        check_transactions(broker.bootstrap, loads[1], kills)
         assert broker.stop() == 0
     finally:
         if broker.process.poll() is None:
@@ -208,17 +241,17 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(tmp_path: Path) -
     assert [str(finding) for finding in check_directory(disk) if finding.severity == ERROR] == []
 
 
-def check_counted(bootstrap: str, load: Idempotent) -> None:
+def check_counted(bootstrap: str, load: Idempotent, kills: int) -> None:
     values = [int(value) for value in read_all(bootstrap, "counted", PARTITIONS)]
-    assert sum(load.sent.values()) > 100 * KILLS / 20
+    assert sum(load.sent.values()) > 5 * kills
     expected = [number for index in range(PARTITIONS) for number in range(load.sent[index])]
     assert values == expected  # all were acknowledged in the end: each is there once and in order
     for index in range(PARTITIONS):
         assert load.acknowledged[index] == list(range(load.sent[index]))
 
 
-def check_transactions(bootstrap: str, load: Transactional) -> None:
-    assert len(load.committed) > KILLS
+def check_transactions(bootstrap: str, load: Transactional, kills: int) -> None:
+    assert len(load.committed) > kills
     left, right = (read_all(bootstrap, topic, PARTITIONS) for topic in ("left", "right"))
     found: dict[int, Counter[tuple[str, int]]] = {}
     for topic, values in (("left", left), ("right", right)):

@@ -121,3 +121,20 @@ def test_out_of_handles_the_newest_connection_goes_and_no_append_is_lost(tmp_pat
         stack.close()
         found = read_all(running.bootstrap, "t", partitions)
         assert sorted(found) == sorted(writer.acknowledged)
+
+
+def test_a_broker_with_500_dirty_partitions_ends_in_time(tmp_path: Path) -> None:
+    partitions = 500
+    running = start_minibroker(
+        tmp_path / "broker.log", "--data-dir", str(tmp_path / "data"), "--topic", f"t:{partitions}"
+    )
+    writer = Producing(running.bootstrap)
+    for number in range(2 * partitions):
+        writer.send("t", number, number % partitions)
+    assert writer.producer.flush(60) == 0
+    asked = time.monotonic()
+    assert running.stop() == 0
+    assert time.monotonic() - asked < 5
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    with broker(tmp_path, "--data-dir", str(tmp_path / "data")) as again:
+        assert sorted(read_all(again.bootstrap, "t", partitions)) == sorted(writer.acknowledged)
