@@ -41,6 +41,20 @@ def test_state_gone_in_every_way(start: Start, semantics: str, cause: Cause) -> 
     assert truncated == (cause in ("retention", "delete-records"))
 
 
+@pytest.mark.seed("360-10", semantics="kafka kip")
+def test_a_snapshot_does_not_bring_it_back(start: Start) -> None:
+    """A new replica has no snapshots: what only they know of is gone too."""
+    for semantics in ("kafka", "kip"):
+        client = start(semantics)
+        gone, stays = client.new(name=None), client.new(name=None)
+        client.produce(gone, 0, transactional=False)
+        client.produce(stays, 0, transactional=False)
+        client.cluster.broker.partition("t", 0).log.roll(client.cluster.clock.now_ms())
+        client.produce(stays, 1, transactional=False)
+        assert _lose(client, "delete-records", 1) == [gone[0]]
+        assert client.produce(stays, 1, transactional=False).base_offset == 2
+
+
 @both
 @pytest.mark.seed("oos-3", "oos-5", semantics="kafka kip")
 def test_a_lost_tail_behind_known_batches_is_a_gap(start: Start, semantics: str) -> None:
