@@ -112,6 +112,7 @@ async def test_commit_and_abort(bootstrap: str, unique: Unique) -> None:
     assert values(await read_to_end(bootstrap, topic, "read_uncommitted")) == [b"kept", b"dropped", b"kept too"]
 
 
+@pytest.mark.seed("447-1", semantics="kafka", how="aiokafka")
 async def test_second_producer_fences_the_first(bootstrap: str, unique: Unique) -> None:
     topic, name = unique("aio"), unique("tx")
     await create(bootstrap, topic)
@@ -126,6 +127,7 @@ async def test_second_producer_fences_the_first(bootstrap: str, unique: Unique) 
     assert values(await read_to_end(bootstrap, topic)) == [b"of the living"]
 
 
+@pytest.mark.seed("447-2", semantics="kafka", how="aiokafka")
 async def test_offsets_move_with_the_transaction(bootstrap: str, unique: Unique) -> None:
     source, target, group = unique("in"), unique("out"), unique("group")
     await create(bootstrap, source)

@@ -147,6 +147,7 @@ def test_open_transaction_holds_read_committed_back(bootstrap: str, topic: str, 
     assert values(read_to_end(bootstrap, topic)) == [b"open", b"plain"]
 
 
+@pytest.mark.seed("447-1", "588-4", semantics="kafka", how="confluent-kafka")
 def test_second_producer_fences_the_first(bootstrap: str, topic: str, unique: Unique) -> None:
     name = unique("tx")
     first = transactional(bootstrap, name)
@@ -165,6 +166,7 @@ def test_second_producer_fences_the_first(bootstrap: str, topic: str, unique: Un
     assert values(read_to_end(bootstrap, topic)) == [b"of the living"]
 
 
+@pytest.mark.seed("447-2", semantics="kafka", how="confluent-kafka")
 def test_offsets_move_with_the_transaction(bootstrap: str, admin: AdminClient, unique: Unique) -> None:
     source, target, group = unique("in"), unique("out"), unique("group")
     create(admin, NewTopic(source, 1, 1), NewTopic(target, 1, 1))
@@ -202,6 +204,7 @@ def take(reader: Consumer, count: int, seconds: float = SECONDS) -> list[Any]:
     return taken
 
 
+@pytest.mark.seed("447-4", semantics="kafka", how="confluent-kafka")
 def test_stale_group_generation_is_fenced(bootstrap: str, admin: AdminClient, unique: Unique) -> None:
     source, group = unique("in"), unique("group")
     create(admin, NewTopic(source, 1, 1))

@@ -96,6 +96,7 @@ def test_commit_and_abort(bootstrap: str, topic: str, unique: Unique) -> None:
     assert values(read_to_end(bootstrap, topic, "read_uncommitted")) == [b"kept", b"dropped", b"kept too"]
 
 
+@pytest.mark.seed("447-1", semantics="kafka", how="kafka-python")
 def test_second_producer_fences_the_first(bootstrap: str, topic: str, unique: Unique) -> None:
     name = unique("tx")
     with producer(bootstrap, transactional_id=name) as first, producer(bootstrap, transactional_id=name) as second:
@@ -112,6 +113,7 @@ def test_second_producer_fences_the_first(bootstrap: str, topic: str, unique: Un
     assert values(read_to_end(bootstrap, topic)) == [b"of the living"]
 
 
+@pytest.mark.seed("447-2", semantics="kafka", how="kafka-python")
 def test_offsets_move_with_the_transaction(bootstrap: str, topic: str, unique: Unique) -> None:
     target, group = unique("out"), unique("group")
     create(bootstrap, target)
