@@ -72,6 +72,7 @@ def read_all(broker: Minibroker, topic: str, partitions: int, count: int) -> lis
     return values
 
 
+@pytest.mark.seed("447-3", "447-5", semantics="kafka kip", how="confluent-kafka")
 def test_a_producer_dies_mid_transaction_and_the_group_goes_on_from_the_right_offset(broker: Minibroker) -> None:
     """The failover story of KIP-447: P2 dies with an open transaction that holds offset 10 of tp-1. The group
     rebalances, P1 gets tp-1, waits until that transaction is decided, and goes on where nothing is processed twice."""
@@ -132,6 +133,7 @@ def test_a_producer_dies_mid_transaction_and_the_group_goes_on_from_the_right_of
     assert sorted(read_all(broker, "out", 1, 40)) == expected
 
 
+@pytest.mark.seed("360-5", semantics="kafka kip", how="confluent-kafka")
 def test_a_coordinator_dies_while_a_producer_goes_on(broker: Minibroker) -> None:
     """KIP-360: a transactional producer aborts, which bumps its epoch, while its coordinator fails over."""
     producer = make_producer(broker, "bumped")
@@ -152,6 +154,7 @@ def test_a_coordinator_dies_while_a_producer_goes_on(broker: Minibroker) -> None
     assert read_all(broker, "events", 1, len(committed)) == committed
 
 
+@pytest.mark.seed("360-10", semantics="kafka kip", how="confluent-kafka")
 def test_a_replica_that_knows_nothing_of_a_producer(broker: Minibroker) -> None:
     """KIP-360: records deleted, partition moved to an empty replica, and an idempotent producer that goes on."""
     from confluent_kafka.admin import AdminClient

@@ -32,6 +32,7 @@ def test_a_missing_client_is_one_clear_line(
 
 
 @pytest.mark.clients
+@pytest.mark.seed("447-7", semantics="kafka", how="confluent-kafka")
 def test_exactly_once() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "minibroker", "demo", "--records", "500"],
