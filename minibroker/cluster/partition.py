@@ -12,6 +12,7 @@ from minibroker.cluster.metadata import NO_LEADER, PartitionImage
 from minibroker.runtime.clock import Clock
 from minibroker.runtime.deferred import Deferred, resolved
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import HEADER_SIZE, parse_header
 from minibroker_storage.config import LogConfig
 from minibroker_storage.log import AppendInfo, PartitionLog
 from minibroker_storage.origin import Origin
@@ -444,6 +445,7 @@ class Partition:
             return
         log = self._log or self.log
         if len(records):
+            self._begin_where_the_batch_does(log, records)
             base_offset = log.log_end_offset
             log.append_as_follower(records, self.leader_epoch, now_ms=self._clock.now_ms())
             if self._flush is not None and self._flush.active:
@@ -452,6 +454,14 @@ class Partition:
         if high_watermark > log.high_watermark:
             log.update_high_watermark(high_watermark)
         log.advance_log_start(min(log_start_offset, log.log_end_offset))
+
+    def _begin_where_the_batch_does(self, log: PartitionLog, records: bytes | bytearray | memoryview) -> None:
+        """A leader's log may begin within a batch (DeleteRecords), which it sends whole; an empty log that was to begin
+        at that offset then begins where the batch does (Kafka's Partition.appendRecordsToFollowerOrFutureReplica)."""
+        if log.log_end_offset == log.log_start_offset and len(records) >= HEADER_SIZE:
+            first = parse_header(records).base_offset
+            if first < log.log_end_offset:
+                log.truncate_fully_and_start_at(first, now_ms=self._clock.now_ms())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.clients
 
-confluent_kafka = pytest.importorskip("confluent_kafka")
+confluent_kafka = pytest.importorskip("confluent_kafka.admin") and pytest.importorskip("confluent_kafka")
 pytest.importorskip("pyarrow")
 
 from minibroker.cli import main  # noqa: E402
@@ -74,3 +74,38 @@ def test_no_finding(options: dict[str, Any], tmp_path: Path, capsys: pytest.Capt
     assert live["transactions"]["COMMIT"] == 4 * 3  # two partitions and the offsets
     assert live["transactions"]["ABORT"] == 2 * 3 + 1
     assert live["transactions"]["OPEN"] == 1
+
+
+def audit(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    main(["audit", str(path), "--json", "-", *more])
+    shown: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["shown"]
+    return shown
+
+
+def test_partitions_that_went_to_an_empty_replica(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The new replica knows only producers that are still in the log, and the log begins later."""
+    with Minibroker(data_dir=str(tmp_path), brokers=2, topics={"t": 2}) as broker:
+        work(broker.bootstrap_servers)
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        shorter = [confluent_kafka.TopicPartition("t", 0, 30)]
+        for future in admin.delete_records(shorter).values():
+            future.result(30)
+        for partition in (0, 1):
+            away = [n for n in broker.cluster.broker_ids if n != broker.cluster.leader("t", partition)]
+            broker.cluster.reassign("t", partition, away)
+        work(broker.bootstrap_servers)
+    assert audit(tmp_path, capsys) == []
+
+
+def test_killed_coordinators_and_leaders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"default.replication.factor": "3", "min.insync.replicas": "1"}
+    with Minibroker(data_dir=str(tmp_path), brokers=3, topics={"t": 2}, config=config) as broker:
+        work(broker.bootstrap_servers)
+        victim = broker.cluster.coordinator("transaction", "first")
+        assert victim is not None
+        broker.cluster.kill_broker(victim)
+        work(broker.bootstrap_servers)
+        broker.cluster.start_broker(victim)
+        work(broker.bootstrap_servers)
+    assert [one for one in audit(tmp_path, capsys) if one["severity"] == "error"] == []
