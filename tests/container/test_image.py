@@ -161,3 +161,29 @@ def test_our_module_with_faults_and_clock(image: str) -> None:
         before = broker.clock.freeze()
         assert broker.clock.advance(hours=1) == before + 3_600_000
         assert len(broker.control.describe()["topics"]["__transaction_state"]) == 50
+
+
+@pytest.fixture(scope="session")
+def stock_modules(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Class path of the Java program that starts the stock modules of Testcontainers for Java."""
+    from toolchain import Unavailable, tool
+
+    source, out = Path(__file__).parent / "java", tmp_path_factory.mktemp("classes")
+    libs = source / "target" / "libs"
+    try:
+        if not libs.exists():
+            argv = [tool("mvn"), "-q", "-B", "-f", source / "pom.xml", "dependency:copy-dependencies"]
+            subprocess.run([*argv, f"-DoutputDirectory={libs}"], check=True, capture_output=True, timeout=600)
+        program = source / "StockModules.java"
+        subprocess.run([tool("javac"), "-nowarn", "-cp", f"{libs}/*", "-d", out, program], check=True)
+    except (Unavailable, subprocess.SubprocessError) as missing:
+        pytest.skip(f"the Java modules are not to be had: {missing}")
+    return f"{out}{os.pathsep}{libs}/*"
+
+
+@pytest.mark.parametrize("module", ["apache", "confluent"])
+def test_the_stock_java_modules(image: str, stock_modules: str, module: str) -> None:
+    argv = ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", stock_modules, "StockModules"]
+    done = subprocess.run([*argv, image, module], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "done"
