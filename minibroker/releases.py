@@ -33,6 +33,7 @@ _MAX_VERSIONS: Final = (
     (14, 3, 5, 5, 5, 5),  # SyncGroup
     (15, 3, 5, 5, 6, 6),  # DescribeGroups
     (16, 2, 4, 5, 5, 5),  # ListGroups
+    (17, 1, 1, 1, 1, 1),  # SaslHandshake
     (18, 2, 3, 4, 4, 4),  # ApiVersions
     (19, 3, 7, 7, 7, 7),  # CreateTopics
     (20, 3, 6, 6, 6, 6),  # DeleteTopics
@@ -50,6 +51,7 @@ _MAX_VERSIONS: Final = (
     (32, 2, 4, 4, 4, 4),  # DescribeConfigs
     (33, 1, 2, 2, 2, 2),  # AlterConfigs
     (35, 1, 2, 4, 4, 5),  # DescribeLogDirs
+    (36, 1, 2, 2, 2, 2),  # SaslAuthenticate
     (37, 1, 3, 3, 3, 3),  # CreatePartitions
     (42, 1, 2, 2, 2, 2),  # DeleteGroups
     (43, 0, 2, 2, 2, 2),  # ElectLeaders
@@ -58,6 +60,8 @@ _MAX_VERSIONS: Final = (
     (46, _N, 0, 0, 0, 0),  # ListPartitionReassignments
     (47, _N, 0, 0, 0, 0),  # OffsetDelete
     (48, _N, 1, 1, 1, 1),  # DescribeClientQuotas
+    (50, _N, 0, 0, 0, 0),  # DescribeUserScramCredentials
+    (55, _N, _N, _N, 2, 2),  # DescribeQuorum
     (57, _N, 0, 1, 2, 2),  # UpdateFeatures
     (60, _N, 0, 1, 2, 2),  # DescribeCluster
     (61, _N, 0, 0, 0, 0),  # DescribeProducers

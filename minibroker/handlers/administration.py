@@ -1,6 +1,7 @@
-"""Administration that is answered from what this broker is: log directories, quotas, ACLs.
+"""Administration that is answered from what this broker is: log directories, quorum, quotas, ACLs.
 
-DescribeLogDirs (35), DescribeClientQuotas (48), DescribeAcls (29), CreateAcls (30), DeleteAcls (31).
+DescribeLogDirs (35), DescribeClientQuotas (48), DescribeQuorum (55), DescribeAcls (29), CreateAcls (30),
+DeleteAcls (31).
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from minibroker_protocol.messages.cluster import (
     DescribeClientQuotasResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
 )
 
 _NO_AUTHORIZER = "No Authorizer is configured."
+_METADATA_PARTITION = ("__cluster_metadata", 0)
+_QUORUM_EPOCH = 1
 UNKNOWN_BYTES = -1
 """Kafka's value for a volume whose size is not known."""
 
@@ -66,7 +71,63 @@ def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> D
 
 def describe_client_quotas(_: RequestContext, __: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """DescribeClientQuotas v0-1: there are no quotas, and none can be set."""
-    return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message=None, entries=[])
+    return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message="", entries=[])
+
+
+def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """DescribeQuorum v0-2: the one controller leads and is the only voter; the other brokers observe.
+
+    UNKNOWN_TOPIC_OR_PARTITION for anything but the metadata partition. The controller has no listener of its own.
+    """
+    partitions = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
+    if not partitions:
+        return DescribeQuorumResponse(error_code=0, error_message="", topics=[], nodes=[])
+    topic, index = partitions[0]
+    if len(partitions) > 1 or (topic, index) != _METADATA_PARTITION:
+        return _quorum(topic, _no_quorum(index), [])
+    image = ctx.broker.image
+    now_ms = ctx.broker.clock.now_ms()
+
+    def replica(node_id: int) -> DescribeQuorumResponse.ReplicaState:
+        return DescribeQuorumResponse.ReplicaState(
+            replica_id=node_id,
+            log_end_offset=image.offset,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+
+    partition = DescribeQuorumResponse.PartitionData(
+        partition_index=index,
+        error_code=0,
+        error_message="",
+        leader_id=image.controller_id,
+        leader_epoch=_QUORUM_EPOCH,
+        high_watermark=image.offset,
+        current_voters=[replica(image.controller_id)],
+        observers=[replica(node_id) for node_id in sorted(image.brokers) if node_id != image.controller_id],
+    )
+    nodes = [DescribeQuorumResponse.Node(node_id=image.controller_id, listeners=[])] if ctx.api_version >= 2 else []
+    return _quorum(topic, partition, nodes)
+
+
+def _no_quorum(index: int) -> DescribeQuorumResponse.PartitionData:
+    return DescribeQuorumResponse.PartitionData(
+        partition_index=index,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message="This server does not host this topic-partition.",
+        leader_id=0,
+        leader_epoch=0,
+        high_watermark=0,
+        current_voters=[],
+        observers=[],
+    )
+
+
+def _quorum(
+    topic: str, partition: DescribeQuorumResponse.PartitionData, nodes: list[DescribeQuorumResponse.Node]
+) -> DescribeQuorumResponse:
+    data = DescribeQuorumResponse.TopicData(topic_name=topic, partitions=[partition])
+    return DescribeQuorumResponse(error_code=0, error_message="", topics=[data], nodes=nodes)
 
 
 def describe_acls(_: RequestContext, __: DescribeAclsRequest) -> DescribeAclsResponse:
