@@ -58,7 +58,7 @@ def broken(defect: Defect) -> tuple[FunctionType, CodeType]:
     filename = function.__code__.co_filename
     # The whole module is compiled, so that closures, future imports and private names come out as they are now.
     whole = compile("".join(everything), filename, "exec", dont_inherit=True)
-    code = _code_named(whole, function.__code__.co_qualname)
+    code = code_named(whole, function.__code__.co_qualname)
     if code is None or code.co_freevars != function.__code__.co_freevars:
         raise ValueError(f"{defect.name}: {defect.where} cannot be replaced")
     return function, code
@@ -78,12 +78,13 @@ def _function(module: ModuleType, path: str) -> FunctionType:
     return found
 
 
-def _code_named(code: CodeType, qualname: str) -> CodeType | None:
+def code_named(code: CodeType, qualname: str) -> CodeType | None:
+    """The code in `code` with this qualified name."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             if constant.co_qualname == qualname:
                 return constant
-            found = _code_named(constant, qualname)
+            found = code_named(constant, qualname)
             if found is not None:
                 return found
     return None
