@@ -74,7 +74,9 @@ UNKNOWN = "aborts on UnknownProducerIdException"
 def test_java_lives_through_a_timeout(programs: Path, place: str, story: list[str]) -> None:
     """The abort succeeds; the next transaction is told to abort once more, and then the client claims the new epoch."""
     with Minibroker(topics={"t": 1}, semantics="kip") as broker:
-        assert _loop(programs, broker, place, lambda: _time_out(broker)) == story
+        said = _loop(programs, broker, place, lambda: _time_out(broker))
+        # Noticed in Produce, the client may claim the new epoch with the abort already.
+        assert said == story or (place == "produce" and said == [OLD_EPOCH, "done"])
         assert _committed(broker) == INPUT
 
 
