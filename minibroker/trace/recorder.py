@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from minibroker.trace.plain import plain, refusals
+from minibroker.trace.plain import HIDDEN, plain, refusals
 from minibroker_protocol.dsl import Request, Response
 
 if TYPE_CHECKING:
@@ -107,7 +107,10 @@ class Recorded:
         }
 
     def frames(self) -> dict[str, str | None]:
-        """The bytes of both frames, without their sizes, in base64; None for what was not kept or not sent."""
+        """The bytes of both frames, without their sizes, in base64; None for what was not kept or not sent, and for
+        an exchange with something in it that must not be told."""
+        if HIDDEN in json.dumps([self.request, self.response]):
+            return {"request_frame": None, "response_frame": None}
         response = self.response_bytes
         return {
             "request_frame": _base64(self.request_bytes),
