@@ -45,8 +45,8 @@ COORDINATORS: Final = (
         "any-producer-may-claim",
         "a producer id that does not hold the transactional id is fenced",
         _TXN + "init_producer_id:_may_claim",
-        "if expected.producer_id != metadata.previous_producer_id:",
-        "if False:",
+        "if entry.epoch == NO_PRODUCER_EPOCH or expected.producer_id == metadata.producer_id:",
+        "if True:",
     ),
     Defect(
         "any-transaction-timeout",

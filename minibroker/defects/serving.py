@@ -199,13 +199,6 @@ SERVING: Final = (
         "if False or",
     ),
     Defect(
-        "delete-records-of-compacted-topic",
-        "records of a compacted topic cannot be deleted",
-        "minibroker.handlers.partitions:_delete_records",
-        "if not log.config.deletes:",
-        "if False:",
-    ),
-    Defect(
         "delete-records-of-internal-topic",
         "records of internal topics cannot be deleted",
         "minibroker.handlers.partitions:_delete_records",

@@ -284,13 +284,6 @@ STORAGE: Final = (
         "if False:",
     ),
     Defect(
-        "accept-unknown-codec",
-        "a batch of an unassigned compression codec is refused",
-        _VALIDATOR + "_check_header",
-        "if header.compression > Compression.ZSTD:",
-        "if False:",
-    ),
-    Defect(
         "accept-second-batch",
         "a Produce request has one batch for a partition",
         _VALIDATOR + "client_batch",

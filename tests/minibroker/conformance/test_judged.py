@@ -1,0 +1,26 @@
+"""The judge is judged: every deliberate defect fails the scenarios that say they catch it."""
+
+from __future__ import annotations
+
+import pytest
+from defect_matrix import failures
+
+from minibroker.conformance.scenario import Scenario, bundled
+from minibroker.defects import DEFECTS
+
+CATCHERS: dict[str, list[Scenario]] = {}
+for _scenario in bundled():
+    for _defect in _scenario.catches:
+        CATCHERS.setdefault(_defect, []).append(_scenario)
+
+
+def test_every_defect_has_a_scenario_that_catches_it() -> None:
+    assert sorted(DEFECTS.keys() - CATCHERS.keys()) == []
+    assert len(DEFECTS) >= 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("defect", sorted(CATCHERS))
+def test_a_defect_fails_its_scenarios(defect: str) -> None:
+    wanted = {scenario.name for scenario in CATCHERS[defect]}
+    assert set(failures([defect], CATCHERS[defect])) == wanted
