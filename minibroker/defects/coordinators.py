@@ -85,6 +85,13 @@ COORDINATORS: Final = (
         "if False:",
     ),
     Defect(
+        "repeated-join-refused",
+        "partitions that are in the transaction may be added again",
+        _TXN + "partitions:add_partitions",
+        "return Outcome(None)",
+        'raise ApiError(ErrorCode.INVALID_TXN_STATE, "again")',
+    ),
+    Defect(
         "join-while-ending",
         "no partition joins while a transaction is being ended",
         _TXN + "partitions:add_partitions",

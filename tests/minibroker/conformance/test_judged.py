@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from conformance_page import PAGE, with_counts
 from defect_matrix import failures
 
 from minibroker.conformance.scenario import Scenario, bundled
@@ -24,3 +25,8 @@ def test_every_defect_has_a_scenario_that_catches_it() -> None:
 def test_a_defect_fails_its_scenarios(defect: str) -> None:
     wanted = {scenario.name for scenario in CATCHERS[defect]}
     assert set(failures([defect], CATCHERS[defect])) == wanted
+
+
+def test_the_page_has_todays_counts() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_counts(page) == page, "run python tests/support/conformance_page.py"
