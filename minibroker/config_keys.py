@@ -63,7 +63,14 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
     key("delete.topic.enable", BOOLEAN, True, "Whether DeleteTopics is obeyed.")
     key("connections.max.idle.ms", LONG, 600_000, "Close a connection that carried nothing for this long.")
     key("socket.request.max.bytes", INT, 104_857_600, "Largest request; a longer one closes its connection.", minimum=1)
-    key("socket.listen.backlog.size", INT, 50, "Connections the system holds until they are accepted.", minimum=1)
+    key(
+        "socket.listen.backlog.size",
+        INT,
+        1024,
+        "Connections the system holds until they are accepted.",
+        minimum=1,
+        deviation="Kafka's 50 are soon full where one thread accepts and serves; who comes then waits a second",
+    )
     key(
         "queued.max.request.bytes",
         LONG,

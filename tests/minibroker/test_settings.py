@@ -40,6 +40,7 @@ DEVIATIONS = {
     "transaction.state.log.min.isr": 1,
     "group.initial.rebalance.delay.ms": 0,
     "queued.max.request.bytes": 256 * 1024 * 1024,
+    "socket.listen.backlog.size": 1024,
     "group.coordinator.rebalance.protocols": ("classic", "consumer"),
 }
 

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import contextlib
+import selectors
 import socket
+import sys
+import time
 
 import pytest
 
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
+from minibroker.settings import Settings
 
 
 def test_free_ports_are_bound_distinct_and_accept_before_anybody_serves_them() -> None:
@@ -53,3 +58,19 @@ def test_ipv6() -> None:
     host, port = local_address(listener)
     assert format_address(host, port) == f"[::1]:{port}"
     listener.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cap what they hold lower")
+def test_hundreds_may_come_at_once_before_one_is_accepted() -> None:
+    (listener,) = listen_all("127.0.0.1", [0], Settings({}).int("socket.listen.backlog.size"))
+    with listener, contextlib.ExitStack() as clients, selectors.DefaultSelector() as waiting:
+        for _ in range(300):
+            client = clients.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(local_address(listener))
+            waiting.register(client, selectors.EVENT_WRITE)
+        deadline = time.monotonic() + 0.9  # the system sends again what it had no room for after a second
+        while waiting.get_map() and time.monotonic() < deadline:
+            for ready, _ in waiting.select(0.1):
+                waiting.unregister(ready.fileobj)
+        assert len(waiting.get_map()) == 0
