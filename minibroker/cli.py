@@ -31,6 +31,7 @@ COMMANDS = {
         "minibroker.audit.command", "look for broken exactly-once promises in data directories and topics"
     ),
     "transactions": Command("minibroker.transactions_command", "list, describe, abort transactions of any broker"),
+    "simulate": Command("minibroker.simulation.command", "run the broker's code under seeded failures and judge it"),
 }
 
 

@@ -223,6 +223,20 @@ _ALL = (
         "KIP-98",
         "What a broker rebuilds from its log is what it had in memory.",
     ),
+    Rule(
+        "refusal",
+        ERROR,
+        "client refused without cause",
+        "KIP-98, KIP-360",
+        "A client that keeps to the protocol, in time and with no newer instance beside it, is not refused for good.",
+    ),
+    Rule(
+        "no-progress",
+        ERROR,
+        "client stuck",
+        "KIP-98",
+        "Once brokers and network are whole again, every client comes to an end, and all that is stable can be read.",
+    ),
 )
 
 RULES: dict[str, Rule] = {rule.id: rule for rule in _ALL}

@@ -33,6 +33,7 @@ from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED = 1
 TOPIC_IDS_VERSION = 13
+_CURRENT_LEADER_VERSION = 16
 
 _PartitionData = FetchResponse.PartitionData
 
@@ -320,7 +321,8 @@ def _respond(ctx: RequestContext, fetch: _Fetch, reads: list[_Read]) -> FetchRes
         if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
             current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
             responses.append(current)
-        if read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+        moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+        if moved and ctx.api_version >= _CURRENT_LEADER_VERSION:
             _tell_leader(ctx, read, nodes)
         current.partitions.append(read.data)
     return FetchResponse(
@@ -355,7 +357,7 @@ def _is_news(fetch: _Fetch, session: FetchSession, read: _Read) -> bool:
 
 
 def _tell_leader(ctx: RequestContext, read: _Read, nodes: dict[int, FetchResponse.NodeEndpoint]) -> None:
-    """Who leads instead (KIP-951)."""
+    """Who leads instead (KIP-951); versions before 16 have no field for where that broker is."""
     image = ctx.broker.image
     known = image.partition(read.target.topic, read.target.index)
     leader = image.brokers.get(known.leader) if known is not None else None

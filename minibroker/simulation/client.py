@@ -1,0 +1,192 @@
+"""What all clients do: learn leaders and coordinators, ask them, and ask again as real clients would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Literal, Protocol, TypeVar
+
+from minibroker.handlers.dispatch import Dispatcher
+from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.waiting import sleep
+from minibroker.simulation.history import History
+from minibroker.simulation.links import Disconnected, Links
+from minibroker.simulation.plan import Plan
+from minibroker.simulation.schedule import Schedule
+from minibroker.simulation.weather import Weather
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+R = TypeVar("R", bound=Response)
+Kind = Literal["group", "transaction"]
+
+RETRIABLE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+"""Codes after which Kafka's clients ask again, maybe elsewhere."""
+_LOST = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+class Surroundings(Protocol):
+    """What a client is given of its world."""
+
+    plan: Plan
+    schedule: Schedule
+    weather: Weather
+    history: History
+
+    def dispatcher(self, node_id: int) -> tuple[int, Dispatcher] | None: ...
+
+    def instance(self, transactional_id: str) -> int:
+        """Another instance with this id begins; its number."""
+        ...
+
+    def newest_instance(self, transactional_id: str) -> int: ...
+
+    def reason(self, client: str) -> str:
+        """Why a broker refused a client's request most recently."""
+        ...
+
+    @property
+    def behind(self) -> list[int]:
+        """Brokers that may not know what the controller decided."""
+        ...
+
+    @property
+    def closing(self) -> bool:
+        """No client begins anything new."""
+        ...
+
+
+class Client:
+    """One application. `random` is its own, so that one client's choices do not depend on another's."""
+
+    def __init__(self, world: Surroundings, name: str, random: Random) -> None:
+        self.world = world
+        self.name = name
+        self.random = random
+        self.history = world.history
+        self.links = Links(name, world.schedule, world.weather, world.dispatcher, world.history.tell)
+        self.dead = False
+        self.done = False
+        self.doing = "nothing yet"
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._coordinators: dict[tuple[Kind, str], int] = {}
+
+    def tell(self, event: str, text: str) -> None:
+        self.history.tell(event, f"{self.name}: {text}")
+
+    def die(self) -> None:
+        """Without a word."""
+        self.dead = True
+        self.links.forget()
+        self.tell("client died", "dies")
+
+    async def pause(self, delay_ms: float) -> None:
+        await sleep(self.world.schedule, delay_ms)
+        if self.dead:
+            await Deferred[None]()
+
+    def bootstrap(self) -> int:
+        return self.random.randrange(self.world.plan.brokers) + 1
+
+    async def ask(self, node_id: int, request: Request, version: int, response: type[R]) -> R:
+        """Raises Disconnected."""
+        answer = await self.links.send(node_id, request, version)
+        if self.dead:
+            await Deferred[None]()
+        assert isinstance(answer, response)
+        return answer
+
+    async def leader(self, topic: str, index: int) -> int:
+        """Who leads a partition, as this client knows it; asks a broker, any one, when it does not."""
+        while (topic, index) not in self._leaders:
+            request = MetadataRequest(
+                topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+            )
+            try:
+                answer = await self.ask(self.bootstrap(), request, 9, MetadataResponse)
+            except Disconnected:
+                await self.pause(50)
+                continue
+            for found in answer.topics:
+                for partition in found.partitions:
+                    if partition.leader_id >= 0:
+                        self._leaders[topic, partition.partition_index] = partition.leader_id
+            if (topic, index) not in self._leaders:
+                await self.pause(100)
+        return self._leaders[topic, index]
+
+    def lost_leader(self, topic: str, index: int) -> None:
+        self._leaders.pop((topic, index), None)
+
+    async def coordinator(self, kind: Kind, key: str) -> int:
+        while (kind, key) not in self._coordinators:
+            request = FindCoordinatorRequest(key=key, key_type=0 if kind == "group" else 1)
+            try:
+                answer = await self.ask(self.bootstrap(), request, 3, FindCoordinatorResponse)
+            except Disconnected:
+                await self.pause(50)
+                continue
+            if answer.error_code == ErrorCode.NONE:
+                self._coordinators[kind, key] = answer.node_id
+            else:
+                await self.pause(100)
+        return self._coordinators[kind, key]
+
+    async def coordinate(
+        self,
+        kind: Kind,
+        key: str,
+        request: Request,
+        version: int,
+        response: type[R],
+        code: Callable[[Any], int],
+        *,
+        final: frozenset[int] = frozenset(),
+    ) -> tuple[R, bool]:
+        """Ask the coordinator until it answers with a code that is not to be retried, or is in `final`.
+
+        Returns the answer, and whether an earlier attempt may have been served too.
+        """
+        twice = False
+        name = type(request).__name__.removesuffix("Request")
+        while True:
+            node = await self.coordinator(kind, key)
+            self.doing = f"{name} at {node}"
+            try:
+                answer = await self.ask(node, request, version, response)
+            except Disconnected as error:
+                twice = twice or error.sent
+                self._coordinators.pop((kind, key), None)
+                await self.pause(20 + self.random.random() * 80)
+                continue
+            found = ErrorCode(code(answer))
+            self.history.counts[f"{name}: {found.name}"] += 1
+            if found not in RETRIABLE or found in final:
+                return answer, twice
+            if found in _LOST:
+                self._coordinators.pop((kind, key), None)
+            if found not in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+                twice = True
+            await self.pause(20 + self.random.random() * 60)

@@ -1,0 +1,67 @@
+"""What happened in a run, as the clients and the world know it: the rows the rules judge, the story, the coverage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from minibroker.audit.rows import ABORT, COMMIT, Finding, Log, Marks, Seen, Sent
+from minibroker.audit.rules import UNKNOWN, finding
+
+__all__ = ["ABORT", "COMMIT", "UNKNOWN", "History", "Record"]
+
+
+@dataclass(slots=True)
+class Record:
+    """A record that a client sent, or was about to."""
+
+    client: str
+    topic: str
+    partition: int
+    key: str
+    transaction: Hashable | None
+    sent: bool = False
+    acknowledged: bool = False
+
+
+@dataclass
+class History:
+    """Filled while the world runs. `elapsed_ms`: where the world's time stands."""
+
+    elapsed_ms: Callable[[], float]
+    telling: bool = False
+    records: dict[str, Record] = field(default_factory=dict)
+    outcomes: dict[Hashable, str] = field(default_factory=dict)
+    reads: list[Seen] = field(default_factory=list)
+    marks: list[Marks] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    inputs: dict[str, list[tuple[str, int, int]]] = field(default_factory=dict)
+    stale_ends: set[Hashable] = field(default_factory=set)
+    stale_markers: set[Hashable] = field(default_factory=set)
+    stale_inits: set[str] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+    story: list[str] = field(default_factory=list)
+
+    def tell(self, event: str, text: str = "") -> None:
+        """Count `event`; `text` is its line in the story."""
+        self.counts[event] += 1
+        if self.telling:
+            self.story.append(f"{self.elapsed_ms() / 1000:9.3f}  {text or event}")
+
+    def record(self, client: str, topic: str, partition: int, transaction: Hashable | None) -> Record:
+        key = f"{client}.{len(self.records)}"
+        made = self.records[key] = Record(client, topic, partition, key, transaction)
+        return made
+
+    def report(self, rule: str, topic: str, partition: int, message: str) -> None:
+        """A finding that the rows do not show."""
+        self.findings.append(finding(rule, Log("", topic, partition), message))
+        self.tell(f"found: {rule}", f"FOUND {rule}: {message}")
+
+    def sent(self) -> list[Sent]:
+        return [
+            Sent(r.client, r.topic, r.partition, r.key, r.acknowledged, r.transaction)
+            for r in self.records.values()
+            if r.sent
+        ]

@@ -1,0 +1,205 @@
+"""A client's connections: frames into a broker's dispatcher and out of it, one request at a time, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from minibroker.handlers.context import ConnectionInfo
+from minibroker.handlers.dispatch import CloseConnection, Dispatcher
+from minibroker.runtime.deferred import Deferred
+from minibroker.simulation.schedule import Schedule
+from minibroker.simulation.weather import Fate, Weather
+from minibroker_protocol.dsl import Request, Response, registry
+from minibroker_protocol.headers import API_VERSIONS, RequestHeader, first_flexible_version
+
+
+class Disconnected(Exception):
+    """The connection broke before the answer came. `sent`: the broker may have served the request."""
+
+    def __init__(self, sent: bool) -> None:
+        super().__init__("disconnected")
+        self.sent = sent
+
+
+def encode_frame(request: Request, version: int, client_id: str, correlation_id: int) -> bytearray:
+    """What a client sends, without the size."""
+    key = type(request).__api_key__
+    header = RequestHeader(
+        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+    )
+    return bytearray(header.encode(2 if version >= first_flexible_version(key) else 1) + request.encode(version))
+
+
+def decode_frame(kind: type[Request], version: int, buffers: list[Any]) -> Response:
+    """The response in a frame with its size."""
+    data = b"".join(buffers)
+    response = registry()[kind.__api_key__][1]
+    position = 8 if kind.__api_key__ == API_VERSIONS or version < response.__flexible__ else 9
+    message, _ = response.decode_from(data, version, position)
+    assert isinstance(message, Response)
+    return message
+
+
+class Links:
+    """One client's connections to brokers. `dispatcher`: who serves a node now, with a number for this life of it."""
+
+    def __init__(
+        self,
+        name: str,
+        schedule: Schedule,
+        weather: Weather,
+        dispatcher: Callable[[int], tuple[int, Dispatcher] | None],
+        tell: Callable[[str, str], None],
+    ) -> None:
+        self.name = name
+        self._schedule = schedule
+        self._weather = weather
+        self._dispatcher = dispatcher
+        self._tell = tell
+        self._connections: dict[int, _Connection] = {}
+        #: What the client is at, and who is told when a request of an earlier moment is served after all.
+        self.moment: Callable[[], Hashable] = lambda: None
+        self.stale: Callable[[str, Hashable], None] = lambda name, moment: None
+
+    def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
+        """Fails with Disconnected."""
+        found = self._dispatcher(node_id)
+        answer: Deferred[Response] = Deferred()
+        if found is None:
+            self._schedule.call_later(self._weather.delay_ms(), lambda: answer.fail(Disconnected(sent=False)))
+            return answer
+        connection = self._connections.get(node_id)
+        if connection is None or connection.broken or connection.life != found[0]:
+            connection = self._connections[node_id] = _Connection(self, node_id, *found)
+        connection.send(request, version, answer)
+        return answer
+
+    def broker_gone(self, node_id: int) -> None:
+        connection = self._connections.pop(node_id, None)
+        if connection is not None:
+            connection.break_off()
+
+    def forget(self) -> None:
+        """The client itself dies: nothing that is under way is answered any more, what arrived is served."""
+        for connection in self._connections.values():
+            connection.abandon()
+        self._connections.clear()
+
+
+class _Connection:
+    def __init__(self, links: Links, node_id: int, life: int, dispatcher: Dispatcher) -> None:
+        self._links = links
+        self._schedule = links._schedule
+        self._weather = links._weather
+        self._node_id = node_id
+        self.life = life
+        self._dispatcher = dispatcher
+        self.broken = False
+        # Nothing passes any more, and the client has not noticed yet.
+        self._failing = False
+        self._waiting: deque[Deferred[Response]] = deque()
+        self._queue: deque[tuple[bytearray, type[Request], int, Deferred[Response] | None]] = deque()
+        self._busy = False
+        self._arrival = 0.0
+        self._return = 0.0
+        self._info = ConnectionInfo(client_host="127.0.0.1", local_host="127.0.0.1")
+        self._correlation_id = 0
+
+    def send(self, request: Request, version: int, answer: Deferred[Response]) -> None:
+        self._correlation_id += 1
+        frame = encode_frame(request, version, self._links.name, self._correlation_id)
+        kind = type(request)
+        self._waiting.append(answer)
+        if self._failing:
+            return
+        weather, schedule = self._weather, self._schedule
+        fate = weather.fate() if weather.reaches(self._links.name, self._node_id) else Fate.LOST
+        if fate is not Fate.DELIVERED:
+            # A message is lost with its connection; all that follows on it is lost too.
+            text = f"{self._links.name} to {self._node_id}: {kind.__name__} is {fate.value}"
+            self._links._tell(f"client: {fate.value}", text)
+            self._failing = True
+            patience = weather.patience_ms()
+            schedule.call_later(patience, self.break_off)
+            if fate is Fate.LATE:
+                moment = self._links.moment()
+
+                def strayed() -> None:
+                    if self._links.moment() != moment:
+                        self._links.stale(kind.__name__.removesuffix("Request"), moment)
+                    self._arrive(frame, kind, version, None)
+
+                schedule.call_later(patience + weather.stray_ms(), strayed)
+            elif fate is Fate.MUTE:
+                schedule.call_later(weather.delay_ms(), lambda: self._arrive(frame, kind, version, None))
+            return
+        now = schedule.time_ms
+        self._arrival = max(self._arrival, now + weather.delay_ms())
+        schedule.call_later(self._arrival - now, lambda: self._arrive(frame, kind, version, answer))
+
+    def _arrive(
+        self, frame: bytearray, kind: type[Request], version: int, answer: Deferred[Response] | None
+    ) -> None:
+        self._queue.append((frame, kind, version, answer))
+        if not self._busy:
+            self._serve()
+
+    def _serve(self) -> None:
+        """The broker takes the next request of the connection once the one before is answered."""
+        found = self._links._dispatcher(self._node_id)
+        if not self._queue or found is None or found[0] != self.life:
+            return
+        frame, kind, version, answer = self._queue.popleft()
+        self._busy = True
+        try:
+            served = self._dispatcher.dispatch(frame, self._info)
+        except CloseConnection:
+            self.break_off()
+            return
+        if isinstance(served, Deferred):
+            served.then(lambda done: self._done(done, kind, version, answer))
+        else:
+            self._served(served, kind, version, answer)
+
+    def _done(
+        self, done: Deferred[Any], kind: type[Request], version: int, answer: Deferred[Response] | None
+    ) -> None:
+        found = self._links._dispatcher(self._node_id)
+        if found is not None and found[0] == self.life:  # else nobody is there to answer
+            self._served(done.result(), kind, version, answer)
+
+    def _served(
+        self, buffers: list[Any] | None, kind: type[Request], version: int, answer: Deferred[Response] | None
+    ) -> None:
+        self._busy = False
+        weather, schedule = self._weather, self._schedule
+        if answer is not None and buffers is not None and not answer.done and not self._failing:
+            if weather.reaches(self._links.name, self._node_id):
+                now = schedule.time_ms
+                self._return = max(self._return, now + weather.delay_ms())
+                data = [bytes(buffer) for buffer in buffers]
+                schedule.call_later(self._return - now, lambda: self._answer(data, kind, version, answer))
+            else:
+                self._failing = True
+                schedule.call_later(weather.patience_ms(), self.break_off)
+        if self._queue:
+            schedule.call_later(0, self._serve)
+
+    def _answer(self, data: list[Any], kind: type[Request], version: int, answer: Deferred[Response]) -> None:
+        if not answer.done and answer in self._waiting:
+            self._waiting.remove(answer)
+            answer.resolve(decode_frame(kind, version, data))
+
+    def break_off(self) -> None:
+        """Whoever still waits for an answer on this connection learns that none will come."""
+        self.broken = self._failing = True
+        waiting, self._waiting = self._waiting, deque()
+        for answer in waiting:
+            if not answer.done:
+                self._schedule.call_later(0, lambda answer=answer: answer.fail(Disconnected(sent=True)))  # type: ignore[misc]
+
+    def abandon(self) -> None:
+        self.broken = self._failing = True
+        self._waiting.clear()

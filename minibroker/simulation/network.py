@@ -1,0 +1,170 @@
+"""The network between brokers: requests and answers as bytes, one connection for each pair, under a `Weather`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from minibroker.cluster.transport import CONTROLLER, Node, Transport
+from minibroker.runtime.deferred import Deferred
+from minibroker.simulation.schedule import Schedule
+from minibroker.simulation.weather import Fate, Weather
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+Told = Callable[[str, str], None]
+Strayed = Callable[[Request], None]
+
+
+class SimulatedNetwork:
+    """`minibroker.cluster.transport.Network`. What a node sends to itself does not pass it.
+
+    tell: called with (event, text) for each message that is not simply delivered; strayed: with each request that
+    arrives after its sender gave it up.
+    """
+
+    def __init__(self, schedule: Schedule, weather: Weather, tell: Told, strayed: Strayed) -> None:
+        self._schedule = schedule
+        self._weather = weather
+        self._tell = tell
+        self._strayed = strayed
+        self._nodes: dict[int, Node] = {}
+        self._lives: dict[int, int] = {}
+        self._arrivals: dict[tuple[int, int], float] = {}
+        self._calls: dict[int, _Call] = {}
+        self._count = 0
+        self._news: dict[int, deque[Callable[[], None]]] = {}
+
+    # -- Network -----------------------------------------------------------------------------------------------------
+
+    def attach(self, node_id: int, node: Node) -> None:
+        self._nodes[node_id] = node
+        self._lives[node_id] = self._lives.get(node_id, 0) + 1
+
+    def detach(self, node_id: int) -> None:
+        self._nodes.pop(node_id, None)
+        self._news.pop(node_id, None)
+        for number, call in list(self._calls.items()):
+            if call.target == node_id:
+                self._schedule.call_later(self._weather.delay_ms(), lambda number=number: self._fail(number))  # type: ignore[misc]
+            elif call.source == node_id:
+                del self._calls[number]
+
+    def endpoint(self, node_id: int) -> Transport:
+        return _Endpoint(self, node_id)
+
+    def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
+        """News are never lost: a broker that cannot be reached gets them later, in order."""
+        if node_id in self._nodes:
+            queue = self._news.setdefault(node_id, deque())
+            queue.append(deliver)
+            if len(queue) == 1:
+                self._later(CONTROLLER, node_id, lambda: self._inform(node_id, queue))
+
+    def _inform(self, node_id: int, queue: deque[Callable[[], None]]) -> None:
+        if self._news.get(node_id) is not queue:
+            return
+        if not self._weather.reaches(CONTROLLER, node_id):
+            self._schedule.call_later(20, lambda: self._inform(node_id, queue))
+            return
+        while queue:
+            deliver = queue.popleft()
+            deliver()
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def send(self, source: int, target: int, request: Request, api_version: int) -> Deferred[Response]:
+        node = self._nodes.get(target)
+        if source == target and node is not None:
+            return node(request, api_version)
+        self._count += 1
+        number = self._count
+        self._calls[number] = call = _Call(source, target, api_version)
+        if node is None:
+            self._schedule.call_later(self._weather.delay_ms(), lambda: self._fail(number))
+            return call.answer
+        fate = self._weather.fate() if self._weather.reaches(source, target) else Fate.LOST
+        kind, data, life = type(request), request.encode(api_version), self._lives[target]
+        if fate is not Fate.DELIVERED:
+            self._tell(f"between brokers: {fate.value}", f"{source} to {target}: {kind.__name__} is {fate.value}")
+            patience = self._weather.patience_ms()
+            self._schedule.call_later(patience, lambda: self._fail(number))
+            if fate is Fate.LATE:
+
+                def arrive_late() -> None:
+                    self._strayed(request)
+                    self._deliver(-1, target, life, kind, data, api_version)
+
+                self._schedule.call_later(patience + self._weather.stray_ms(), arrive_late)
+            elif fate is Fate.MUTE:
+                self._later(source, target, lambda: self._deliver(-1, target, life, kind, data, api_version))
+        else:
+            self._later(source, target, lambda: self._deliver(number, target, life, kind, data, api_version))
+        return call.answer
+
+    def _later(self, source: int, target: int, callback: Callable[[], None]) -> None:
+        """After a delay, and after what was sent before on the same way."""
+        now = self._schedule.time_ms
+        arrival = max(now + self._weather.delay_ms(), self._arrivals.get((source, target), 0.0))
+        self._arrivals[source, target] = arrival
+        self._schedule.call_later(arrival - now, callback)
+
+    def _deliver(self, number: int, target: int, life: int, kind: type[Request], data: bytes, version: int) -> None:
+        """`number` -1: nobody waits for the answer any more."""
+        node = self._nodes.get(target)
+        if node is None or self._lives[target] != life:
+            return
+        try:
+            served = node(kind.decode(data, version), version)
+        except ApiError:
+            self._fail(number)
+            return
+        served.then(lambda done: self._answered(number, done))
+
+    def _answered(self, number: int, served: Deferred[Response]) -> None:
+        call = self._calls.get(number)
+        if call is None:
+            return
+        try:
+            response = served.result()
+        except ApiError as error:
+            self._fail(number, ApiError(error.code, error.message))
+            return
+        kind, data = type(response), response.encode(call.api_version)
+        if not self._weather.reaches(call.source, call.target):
+            self._schedule.call_later(self._weather.patience_ms(), lambda: self._fail(number))
+            return
+
+        def arrive() -> None:
+            waiting = self._calls.pop(number, None)
+            if waiting is not None:
+                waiting.answer.resolve(kind.decode(data, waiting.api_version))
+
+        self._later(call.target, call.source, arrive)
+
+    def _fail(self, number: int, error: ApiError | None = None) -> None:
+        call = self._calls.pop(number, None)
+        if call is not None:
+            text = f"node {call.target} cannot be reached"
+            call.answer.fail(error or ApiError(ErrorCode.NETWORK_EXCEPTION, text))
+
+
+class _Call:
+    __slots__ = ("answer", "api_version", "source", "target")
+
+    def __init__(self, source: int, target: int, api_version: int) -> None:
+        self.source = source
+        self.target = target
+        self.api_version = api_version
+        self.answer: Deferred[Response] = Deferred()
+
+
+class _Endpoint:
+    __slots__ = ("_network", "_node_id")
+
+    def __init__(self, network: SimulatedNetwork, node_id: int) -> None:
+        self._network = network
+        self._node_id = node_id
+
+    def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
+        return self._network.send(self._node_id, node_id, request, api_version)

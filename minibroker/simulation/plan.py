@@ -1,0 +1,131 @@
+"""What a seed stands for: how large the world is, how it fails, and what its clients are like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from minibroker.semantics import PRESETS, Semantics
+
+Ends = Literal["process", "machine"]
+"""How a broker dies: its process alone, or its machine with all that was not synced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Drawn from the seed alone. Times are virtual ms; chances are of one message, transaction or second.
+
+    client_version: the transaction.version that clients speak for. synced: brokers acknowledge what was synced, so a
+    lone broker may lose its machine. producers, transactional, copiers, readers: how many there are of each client.
+    """
+
+    seed: int
+    brokers: int
+    semantics: str
+    client_version: int
+    partitions: int
+    topics: int
+    synced: bool
+    roll_ms: int
+    transaction_partitions: int
+    length_ms: float
+    think_ms: float
+    transaction_timeout_ms: int
+    abort: float
+    dawdle: float
+    producers: int
+    transactional: int
+    copiers: int
+    readers: int
+    lost: float
+    mute: float
+    late: float
+    delay_ms: float
+    crash: float
+    machine: float
+    stop: float
+    isolate: float
+    move: float
+    reborn: float
+    zombies: float
+
+    @property
+    def rules(self) -> Semantics:
+        return PRESETS[self.semantics]
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        return [(f"t{t}", p) for t in range(self.topics) for p in range(self.partitions)]
+
+    def config(self) -> dict[str, str]:
+        """Broker settings."""
+        config = {
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.num.partitions": str(self.transaction_partitions),
+            "default.replication.factor": str(min(3, self.brokers)),
+            "min.insync.replicas": "2" if self.brokers > 1 else "1",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "400",
+            "replica.fetch.wait.max.ms": "2500",
+            "replica.fetch.backoff.ms": "100",
+            "replica.lag.time.max.ms": "4000",
+            "log.roll.ms": str(self.roll_ms),
+            "group.min.session.timeout.ms": "500",
+            "group.initial.rebalance.delay.ms": "100",
+        }
+        if self.synced:
+            config["minibroker.acknowledge.after.sync"] = "true"
+        return config
+
+    def __str__(self) -> str:
+        shape = f"{self.brokers} broker{'s' if self.brokers > 1 else ''}, {self.semantics}"
+        clients = f"{self.producers} idempotent, {self.transactional} transactional, {self.copiers} copying"
+        network = f"lost {self.lost:.3f}, answers lost {self.mute:.3f}, late {self.late:.3f}"
+        ends = f"crash {self.crash:.2f}, power {self.machine:.2f}, stop {self.stop:.2f}, isolate {self.isolate:.2f}"
+        return (
+            f"seed {self.seed}: {shape}, transaction.version {self.client_version}; {clients}; {network}; {ends},"
+            f" move {self.move:.2f}"
+        )
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed. Each kind of trouble is in some runs and missing in others, so that they meet in all ways."""
+    random = Random(f"plan {seed}")
+    brokers = random.choice((1, 3, 3))
+    semantics = random.choice(("kafka", "kafka", "kip"))
+
+    def some(most: float, share: float = 0.5) -> float:
+        return random.random() * most if random.random() < share else 0.0
+
+    synced = brokers == 1 and random.random() < 0.6
+    return Plan(
+        seed=seed,
+        brokers=brokers,
+        semantics=semantics,
+        client_version=1 if semantics == "kip" else random.choice((0, 1, 2, 2)),
+        partitions=random.choice((1, 2)),
+        topics=random.choice((1, 2)),
+        synced=synced,
+        roll_ms=random.choice((1 << 30, 1 << 30, 700)),
+        transaction_partitions=random.choice((1, 2)),
+        length_ms=random.choice((2500.0, 5000.0, 8000.0)),
+        think_ms=random.choice((50.0, 300.0)),
+        transaction_timeout_ms=random.choice((1500, 3000)),
+        abort=random.choice((0.1, 0.4)),
+        dawdle=some(0.15),
+        producers=random.choice((0, 0, 1)),
+        transactional=random.choice((1, 1, 2)),
+        copiers=random.choice((0, 0, 1, 2)),
+        readers=1,
+        lost=some(0.03),
+        mute=some(0.03),
+        late=some(0.03),
+        delay_ms=random.choice((1.0, 3.0, 15.0)),
+        crash=some(0.5),
+        machine=some(0.5) if brokers > 1 or synced else 0.0,
+        stop=some(0.4),
+        isolate=some(0.4) if brokers > 1 else 0.0,
+        move=some(0.5) if brokers > 1 else 0.0,
+        reborn=some(0.3),
+        zombies=some(0.5),
+    )

@@ -1,0 +1,426 @@
+"""Producers as state machines: sequences, windows, retries, bumps and transactions as Kafka's own clients keep them.
+
+Errors are taken as the Java client's TransactionManager and Sender take them: what is retriable is sent again with the
+same sequence, a transactional producer aborts on what is abortable and bumps its epoch through InitProducerId (or, with
+transaction.version 2, through EndTxn), an idempotent one bumps by itself; anything else ends the producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from minibroker.runtime.deferred import Deferred, gather, spawn
+from minibroker.simulation.client import RETRIABLE, Client, Surroundings
+from minibroker.simulation.history import ABORT, COMMIT, UNKNOWN, Record
+from minibroker.simulation.links import Disconnected
+from minibroker_protocol import records
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
+from minibroker_protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+Place = tuple[str, int]
+_WINDOW = 5
+_PATIENCE = 25
+
+
+class Abortable(Exception):
+    """The transaction cannot be committed. `bump`: the producer needs another epoch before it goes on."""
+
+    def __init__(self, code: ErrorCode, *, bump: bool) -> None:
+        super().__init__(code.name)
+        self.code = code
+        self.bump = bump
+
+
+class Fatal(Exception):
+    """The producer is at its end."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+@dataclass(slots=True)
+class Batch:
+    place: Place
+    records: list[Record]
+    sequence: int
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The request versions of clients that know a transaction.version."""
+
+    produce: int
+    init_producer_id: int
+    add_partitions: int
+    add_offsets: int
+    end_txn: int
+    txn_offset_commit: int
+
+
+VERSIONS = {0: Versions(9, 4, 2, 2, 2, 3), 1: Versions(11, 5, 3, 4, 4, 4), 2: Versions(12, 5, 3, 4, 5, 5)}
+
+
+class Producer(Client):
+    """Idempotent without a transactional id. `places`: the partitions it writes to."""
+
+    def __init__(
+        self,
+        world: Surroundings,
+        name: str,
+        random: Random,
+        places: Sequence[Place],
+        *,
+        transactional_id: str | None = None,
+    ) -> None:
+        super().__init__(world, name, random)
+        self.places = list(places)
+        self.transactional_id = transactional_id
+        self.versions = VERSIONS[world.plan.client_version]
+        self.producer_id = -1
+        self.epoch = -1
+        self.number = world.instance(transactional_id) if transactional_id else 0
+        self._sequences: dict[Place, int] = {}
+        self._transaction: Hashable | None = None
+        self._joined: set[Place] = set()
+        self._began_ms = 0.0
+        self.links.moment = lambda: (self._transaction, self.producer_id, self.epoch)
+        self.links.stale = self._served_late
+
+    def _served_late(self, name: str, moment: Hashable) -> None:
+        """A request that this producer gave up, of another transaction or epoch, reaches its broker."""
+        self.tell(f"stale {name}", f"its {name} of {moment} arrives only now")
+        if name == "EndTxn" and self._transaction is not None:
+            self.history.stale_ends.add(self._transaction)
+        if name == "InitProducerId" and self.transactional_id is not None:
+            self.history.stale_inits.add(self.transactional_id)
+
+    # -- epochs --------------------------------------------------------------------------------------------------------
+
+    async def init(self, *, bump: bool = False) -> None:
+        """InitProducerId; with `bump` for the producer id and epoch held. Raises Fatal."""
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.world.plan.transaction_timeout_ms,
+            producer_id=self.producer_id if bump else -1,
+            producer_epoch=self.epoch if bump else -1,
+        )
+        if self.transactional_id is None:
+            answer = await self._init_anywhere(request)
+        else:
+            answer, _ = await self.coordinate(
+                "transaction",
+                self.transactional_id,
+                request,
+                self.versions.init_producer_id,
+                InitProducerIdResponse,
+                lambda a: a.error_code,
+            )
+        if answer.error_code != ErrorCode.NONE:
+            self._refused("InitProducerId", ErrorCode(answer.error_code), late=bump)
+            raise Fatal(ErrorCode(answer.error_code))
+        if bump and answer.producer_id == self.producer_id and answer.producer_epoch <= self.epoch:
+            text = f"{self.name}: a bump from epoch {self.epoch} gave {answer.producer_epoch}"
+            self.history.report("epoch-back", self.transactional_id or "", -1, text)
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self._sequences.clear()
+        self.tell("producer initialised", f"has producer id {self.producer_id} epoch {self.epoch}")
+
+    async def _init_anywhere(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        while True:
+            self.doing = "InitProducerId"
+            try:
+                answer = await self.ask(self.bootstrap(), request, 4, InitProducerIdResponse)
+            except Disconnected:
+                await self.pause(50)
+                continue
+            if ErrorCode(answer.error_code) not in RETRIABLE:
+                return answer
+            await self.pause(50)
+
+    def _bump_locally(self) -> None:
+        self.epoch += 1
+        self._sequences.clear()
+        self.tell("idempotent bump", f"goes on with epoch {self.epoch}")
+
+    # -- what may be held against it -----------------------------------------------------------------------------------
+
+    @property
+    def superseded(self) -> bool:
+        return bool(self.transactional_id) and self.world.newest_instance(self.transactional_id or "") > self.number
+
+    @property
+    def late(self) -> bool:
+        """Whether the coordinator may have ended its transaction."""
+        if self._transaction is None:
+            return False
+        age = self.world.schedule.elapsed_ms - self._began_ms
+        return age > self.world.plan.transaction_timeout_ms * 0.8
+
+    @property
+    def joined(self) -> bool:
+        """Whether its transaction has a partition, as far as it knows."""
+        return bool(self._joined)
+
+    @property
+    def transaction_name(self) -> Hashable:
+        return self._transaction
+
+    def _refused(self, api: str, code: ErrorCode, *, late: bool = False) -> None:
+        reason = self.world.reason(self.name)
+        self.tell(f"{api} refused: {code.name}", f"{api} is refused with {code.name}: {reason}")
+        if not (self.superseded or self.late or late):
+            text = f"{self.name}, alone and in time, is told {code.name} by {api}: {reason}"
+            if self.world.behind:
+                text += f" (behind the controller: {self.world.behind})"
+            topic = self.transactional_id or self.places[0][0]
+            self.history.report("refusal", topic, -1, text)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def batch(self, place: Place, count: int) -> Batch:
+        made = [self.history.record(self.name, *place, self._transaction) for _ in range(count)]
+        sequence = self._sequences.get(place, 0)
+        self._sequences[place] = sequence + count
+        return Batch(place, made, sequence)
+
+    def _request(self, batch: Batch) -> ProduceRequest:
+        now = self.world.schedule.now_ms()
+        data = records.build_batch(
+            [records.Record(i, now, None, record.key.encode(), ()) for i, record in enumerate(batch.records)],
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=batch.sequence,
+            transactional=self.transactional_id is not None,
+        )
+        return ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=1500,
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name=batch.place[0],
+                    partition_data=[ProduceRequest.PartitionProduceData(index=batch.place[1], records=bytes(data))],
+                )
+            ],
+        )
+
+    async def write(self, batches: Sequence[Batch]) -> None:
+        """Have all batches acknowledged, the partitions side by side. Raises Abortable, Fatal."""
+        lanes: dict[Place, list[Batch]] = {}
+        for batch in batches:
+            lanes.setdefault(batch.place, []).append(batch)
+        await gather([spawn(self._lane(place, lane)) for place, lane in lanes.items()])
+
+    async def _lane(self, place: Place, batches: list[Batch]) -> None:
+        retrying = False
+        while batches:
+            leader = await self.leader(*place)
+            self.doing = f"Produce to {place} at {leader}"
+            window = batches[: 1 if retrying else _WINDOW]
+            answers: list[Deferred[ErrorCode | None]] = []
+            for batch in window:
+                batch.attempts += 1
+                for record in batch.records:
+                    record.sent = True
+                answers.append(spawn(self._produce(leader, batch)))
+            retrying = False
+            for batch, answer in zip(window, answers, strict=True):
+                code = await answer
+                if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    if batch is not batches[0]:
+                        self.tell("overtaken", f"sequence {batch.sequence} is taken before {batches[0].sequence}")
+                    for record in batch.records:
+                        record.acknowledged = True
+                    batches.remove(batch)
+                elif code is None or code in RETRIABLE or (retrying and code in _AFTER_FAILURE):
+                    retrying = True
+                    if batch.attempts > _PATIENCE:
+                        raise Abortable(ErrorCode.REQUEST_TIMED_OUT, bump=True)
+                elif code in (ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+                    self._refused("Produce", code)
+                    raise Fatal(code)
+                else:
+                    self._refused("Produce", code)
+                    raise Abortable(code, bump=True)
+            if retrying:
+                self.lost_leader(*place)
+                await self.pause(20 + self.random.random() * 80)
+
+    async def _produce(self, leader: int, batch: Batch) -> ErrorCode | None:
+        """The code, None when the connection broke."""
+        try:
+            answer = await self.ask(leader, self._request(batch), self.versions.produce, ProduceResponse)
+        except Disconnected:
+            return None
+        found = answer.responses[0].partition_responses[0]
+        code = ErrorCode(found.error_code)
+        self.history.tell(
+            f"Produce: {code.name}",
+            f"{self.name}: {batch.place[0]}-{batch.place[1]} at {leader}, epoch {self.epoch} sequence {batch.sequence}"
+            f" ({len(batch.records)} records from {batch.records[0].key}): {code.name}, offset {found.base_offset}",
+        )
+        return code
+
+    # -- idempotent ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write until the world closes."""
+        await self.init()
+        while not self.world.closing:
+            batches = [self.batch(self.random.choice(self.places), self.random.choice((1, 1, 2, 3)))
+                       for _ in range(self.random.choice((1, 2, 4, 7)))]
+            try:
+                await self.write(batches)
+            except Abortable:
+                # Whether the rest was written is not known: it is given up, and what comes next has a new epoch.
+                self._bump_locally()
+            await self.pause(self.random.random() * self.world.plan.think_ms)
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._transaction = f"{self.name}/{len(self.history.outcomes)}"
+        self.history.outcomes[self._transaction] = ABORT
+        self._joined.clear()
+        self._began_ms = self.world.schedule.elapsed_ms
+
+    async def join(self, places: set[Place]) -> None:
+        """AddPartitionsToTxn, where clients send it. Raises Abortable, Fatal."""
+        missing = sorted(places - self._joined)
+        if not missing or self.world.plan.client_version >= 2:
+            return
+        assert self.transactional_id is not None
+        topics: dict[str, list[int]] = {}
+        for topic, index in missing:
+            topics.setdefault(topic, []).append(index)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=found)
+                for name, found in topics.items()
+            ],
+        )
+        answer, _ = await self.coordinate(
+            "transaction",
+            self.transactional_id,
+            request,
+            self.versions.add_partitions,
+            AddPartitionsToTxnResponse,
+            _worst,
+        )
+        self._check("AddPartitionsToTxn", ErrorCode(_worst(answer)))
+        self._joined.update(missing)
+
+    def _check(self, api: str, code: ErrorCode) -> None:
+        """Raises what the Java client makes of a coordinator's refusal."""
+        if code == ErrorCode.NONE:
+            return
+        self._refused(api, code)
+        if code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID):
+            raise Abortable(code, bump=True)
+        if code == ErrorCode.TRANSACTION_ABORTABLE:
+            raise Abortable(code, bump=False)
+        raise Fatal(code)
+
+    async def end(self, *, commit: bool) -> None:
+        """EndTxn. Raises Abortable, Fatal."""
+        assert self.transactional_id is not None
+        transaction = self._transaction
+        if commit:
+            self.history.outcomes[transaction] = UNKNOWN
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+        answer, twice = await self.coordinate(
+            "transaction", self.transactional_id, request, self.versions.end_txn, EndTxnResponse, lambda a: a.error_code
+        )
+        code = ErrorCode(answer.error_code)
+        word = "commit" if commit else "abort"
+        if code == ErrorCode.NONE:
+            self.history.outcomes[transaction] = COMMIT if commit else ABORT
+        elif commit and not twice:
+            self.history.outcomes[transaction] = ABORT
+        self.tell(f"EndTxn {word}: {code.name}", f"{word} of {transaction}: {code.name}")
+        self._check("EndTxn", code)
+        if self.versions.end_txn >= 5:
+            if (answer.producer_id, answer.producer_epoch) == (self.producer_id, self.epoch):
+                text = f"{self.name}: EndTxn v5 left epoch {self.epoch}"
+                self.history.report("epoch-back", self.transactional_id, -1, text)
+            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+            self._sequences.clear()
+        self._transaction = None
+
+    async def work(self) -> None:
+        """What a transaction does before it ends."""
+        for _ in range(self.random.choice((1, 1, 2))):
+            wanted = self.random.sample(self.places, self.random.randint(1, len(self.places)))
+            await self.join(set(wanted))
+            batches = [
+                self.batch(self.random.choice(wanted), self.random.choice((1, 2)))
+                for _ in range(self.random.choice((1, 2, 3)))
+            ]
+            batches += [self.batch(place, 1) for place in wanted]
+            await self.write(batches)
+            if self.random.random() < self.world.plan.dawdle:
+                self.tell("dawdles", "dawdles past its transaction timeout")
+                await self.pause(self.world.plan.transaction_timeout_ms * (0.5 + self.random.random()))
+
+    async def run_transactions(self) -> None:
+        """Transaction after transaction until the world closes, or the producer is fenced."""
+        try:
+            await self.init()
+            while not self.world.closing:
+                await self.transaction()
+                await self.pause(self.random.random() * self.world.plan.think_ms)
+        except Fatal as error:
+            self.tell("producer ended", f"ends: {error.code.name}")
+
+    async def transaction(self) -> None:
+        """One transaction, aborted when it cannot be committed. Raises Fatal."""
+        self.begin()
+        transaction = self._transaction
+        try:
+            await self.work()
+            await self.end(commit=self.random.random() >= self.world.plan.abort)
+        except Abortable as error:
+            self.tell("abortable", f"must abort {transaction}: {error.code.name}")
+            await self._abort(error)
+
+    async def _abort(self, error: Abortable) -> None:
+        known = self.history.outcomes.get(self._transaction, ABORT)
+        if error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            try:
+                await self.end(commit=False)
+            except Abortable:
+                pass
+        if known == UNKNOWN:
+            self.history.outcomes[self._transaction] = UNKNOWN
+        if self.versions.end_txn < 5 and error.bump:
+            await self.init(bump=True)
+        self._transaction = None
+
+
+_AFTER_FAILURE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
+
+
+def _worst(answer: AddPartitionsToTxnResponse) -> int:
+    codes = [p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition]
+    others = [code for code in codes if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)]
+    return others[0] if others else ErrorCode.NONE

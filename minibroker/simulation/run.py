@@ -1,0 +1,51 @@
+"""One seed from its plan to its verdict, and many of them."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from minibroker.audit.rows import Finding
+from minibroker.simulation.judge import judge
+from minibroker.simulation.plan import Plan, draw
+from minibroker.simulation.world import World
+
+
+@dataclass
+class Outcome:
+    """What became of a seed. crash: the traceback of an exception that came out of the brokers' code."""
+
+    plan: Plan
+    findings: list[Finding]
+    counts: Counter[str]
+    crash: str = ""
+    story: list[str] = field(default_factory=list)
+
+    @property
+    def broken(self) -> bool:
+        return bool(self.findings or self.crash)
+
+    def why(self) -> str:
+        """In one line."""
+        return self.crash.strip().rpartition("\n")[2] if self.crash else str(self.findings[0])
+
+
+def simulate(seed: int, *, telling: bool = False) -> Outcome:
+    """Run a seed and judge it."""
+    world = World(draw(seed), telling=telling)
+    findings: list[Finding] = []
+    crash = ""
+    try:
+        world.run()
+        findings = judge(world)
+    except Exception:
+        crash = traceback.format_exc()
+    return Outcome(world.plan, findings, world.history.counts, crash, world.history.story)
+
+
+def simulate_all(seeds: Iterable[int]) -> Iterator[Outcome]:
+    """One after the other."""
+    for seed in seeds:
+        yield simulate(seed)

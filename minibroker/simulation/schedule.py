@@ -1,0 +1,90 @@
+"""Virtual time: every wait of brokers, network and clients is an entry of one queue, run in the order of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TypeVar
+
+from minibroker.runtime.deferred import Deferred
+
+T = TypeVar("T")
+
+START_MS = 1_700_000_000_000
+
+
+class _Entry:
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Schedule:
+    """`minibroker.runtime.clock.Timers`, and the wall clock, of a simulated world. Times are ms; entries that are due
+    at the same time run in the order they were made, as in an event loop."""
+
+    def __init__(self) -> None:
+        self.time_ms = float(START_MS)
+        self.steps = 0
+        self._count = 0
+        self._queue: list[tuple[float, int, _Entry]] = []
+
+    def now_ms(self) -> int:
+        return int(self.time_ms)
+
+    @property
+    def elapsed_ms(self) -> float:
+        """Since the beginning of the simulation."""
+        return self.time_ms - START_MS
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> _Entry:
+        entry = _Entry(callback)
+        self._count += 1
+        heappush(self._queue, (self.time_ms + max(0.0, delay_ms), self._count, entry))
+        return entry
+
+    def run(self, for_ms: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Let `for_ms` pass, or less when `until` comes true; returns whether it did."""
+        end = self.time_ms + for_ms
+        queue = self._queue
+        while not until():
+            if not queue or queue[0][0] > end:
+                self.time_ms = end
+                return until()
+            due, _, entry = heappop(queue)
+            callback, entry.callback = entry.callback, None
+            if callback is not None:
+                self.time_ms = due
+                self.steps += 1
+                callback()
+        return True
+
+
+class ScheduledExecutor:
+    """`minibroker.runtime.executor.Executor` without threads: the work is done some time later, all at once."""
+
+    def __init__(self, schedule: Schedule, delay_ms: Callable[[], float]) -> None:
+        self._schedule = schedule
+        self._delay_ms = delay_ms
+
+    def submit(self, work: Callable[[], T]) -> Deferred[T]:
+        done: Deferred[T] = Deferred()
+
+        def run() -> None:
+            try:
+                value = work()
+            except Exception as error:
+                done.fail(error)
+            else:
+                done.resolve(value)
+
+        self._schedule.call_later(self._delay_ms(), run)
+        return done
+
+    def each(self, work: Callable[[T], None], items: object) -> None:
+        for item in items:  # type: ignore[attr-defined]
+            work(item)
