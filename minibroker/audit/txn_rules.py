@@ -303,15 +303,17 @@ class _TxnJudge:
         self, by_place: Mapping[tuple[Log, int], list[Transaction]], commits: Iterable[CommittedOffset]
     ) -> None:
         """Offsets committed in transactions whose other partitions, or whose coordinator, say something else."""
-        outcomes: dict[tuple[int, int], dict[Log, list[str]]] = defaultdict(lambda: defaultdict(list))
+        # By both epochs: the marker of a fenced transaction has the epoch that the next transaction writes with.
+        outcomes: dict[tuple[int, int, int], dict[Log, list[str]]] = defaultdict(lambda: defaultdict(list))
         for txns in by_place.values():
             for txn in txns:
                 if txn.marker_offset >= 0:
-                    outcomes[txn.producer_id, txn.marker_epoch][txn.log].append(txn.outcome)
+                    outcomes[txn.producer_id, txn.producer_epoch, txn.marker_epoch][txn.log].append(txn.outcome)
         for commit in commits:
             around = _around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
             if around is not None and around.marker_offset >= 0:
-                self._offset(commit, around, outcomes[around.producer_id, around.marker_epoch])
+                epochs = around.producer_epoch, around.marker_epoch
+                self._offset(commit, around, outcomes[around.producer_id, *epochs])
 
     def _offset(self, commit: CommittedOffset, txn: Transaction, others: Mapping[Log, list[str]]) -> None:
         # With transaction.version below 2 an epoch has many transactions, which only the coordinator tells apart.

@@ -61,10 +61,16 @@ class Surroundings(Protocol):
         """Another instance with this id begins; its number."""
         ...
 
-    def newest_instance(self, transactional_id: str) -> int: ...
+    def initialising(self, transactional_id: str, number: int) -> None:
+        """That instance asks for the id's epoch."""
+        ...
 
-    def reason(self, client: str) -> str:
-        """Why a broker refused a client's request most recently."""
+    def owner(self, transactional_id: str) -> int:
+        """The instance that did so last."""
+        ...
+
+    def reason(self, client: str, code: int) -> str:
+        """Why a broker refused a client's request with `code` most recently."""
         ...
 
     @property
@@ -101,6 +107,10 @@ class Client:
         self.dead = True
         self.links.forget()
         self.tell("client died", "dies")
+
+    def broker_gone(self, node_id: int) -> None:
+        """Connections to it break."""
+        self.links.broker_gone(node_id)
 
     async def pause(self, delay_ms: float) -> None:
         await sleep(self.world.schedule, delay_ms)

@@ -69,4 +69,3 @@ def coverage(counts: Counter[str]) -> list[str]:
     """What the runs came through, most frequent first: a lazy simulation shows here."""
     width = max(map(len, counts), default=0)
     return [f"{event:<{width}}  {count}" for event, count in sorted(counts.items(), key=lambda e: (-e[1], e[0]))]
-

@@ -27,7 +27,8 @@ class Record:
 
 @dataclass
 class History:
-    """Filled while the world runs. `elapsed_ms`: where the world's time stands."""
+    """Filled while the world runs. `elapsed_ms`: where the world's time stands. `stale_ends`, `stale_markers`:
+    transactions, with their producer ids, that an EndTxn or a marker of an earlier one reached; `stale_inits`: ids."""
 
     elapsed_ms: Callable[[], float]
     telling: bool = False
@@ -36,9 +37,8 @@ class History:
     reads: list[Seen] = field(default_factory=list)
     marks: list[Marks] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    inputs: dict[str, list[tuple[str, int, int]]] = field(default_factory=dict)
-    stale_ends: set[Hashable] = field(default_factory=set)
-    stale_markers: set[Hashable] = field(default_factory=set)
+    stale_ends: dict[Hashable, int] = field(default_factory=dict)
+    stale_markers: dict[Hashable, int] = field(default_factory=dict)
     stale_inits: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     story: list[str] = field(default_factory=list)
@@ -49,8 +49,9 @@ class History:
         if self.telling:
             self.story.append(f"{self.elapsed_ms() / 1000:9.3f}  {text or event}")
 
-    def record(self, client: str, topic: str, partition: int, transaction: Hashable | None) -> Record:
-        key = f"{client}.{len(self.records)}"
+    def record(self, client: str, topic: str, partition: int, transaction: Hashable | None, origin: str) -> Record:
+        """A new record; the key of one that was made of another record ends in that one's."""
+        key = f"{client}.{len(self.records)}{'<' if origin else ''}{origin}"
         made = self.records[key] = Record(client, topic, partition, key, transaction)
         return made
 

@@ -36,25 +36,46 @@ def _verification_of_late_copy(found: Finding, world: World) -> bool:
 
 def _forgotten_window(found: Finding, world: World) -> bool:
     match = _OLDER.search(found.message)
-    if found.rule != "refusal" or match is None or not world.history.counts["broker started"]:
+    changed = sum(world.history.counts[event] for event in ("broker started", "leader moved", "broker fenced"))
+    if found.rule != "refusal" or match is None or not changed:
         return False
     return int(match[2]) < int(match[1])
 
 
+def _began_anywhere(found: Finding, world: World) -> bool:
+    match = _OLDER.search(found.message)
+    # Which of the window was taken may never have been told to the client.
+    return found.rule == "refusal" and match is not None and int(match[2]) == 0 and not match[3].startswith("0-")
+
+
 def _late_end(found: Finding, world: World) -> bool:
-    return _of_transaction(found, world.history.stale_ends)
+    return _of_transaction(found, world, world.history.stale_ends)
 
 
 def _late_marker(found: Finding, world: World) -> bool:
-    return _of_transaction(found, world.history.stale_markers)
+    return _of_transaction(found, world, world.history.stale_markers)
 
 
 def _left_behind(found: Finding, world: World) -> bool:
     return found.rule == "refusal" and "behind the controller" in found.message and "EPOCH" in found.message
 
 
-def _of_transaction(found: Finding, stale: set[Hashable]) -> bool:
-    """The message names the transaction, or the client that ran it."""
+_OF_MARKERS = frozenset({"torn-transaction", "marker-without-transaction", "hanging-transaction", "offset-outcome"})
+
+
+_QUOTED = re.compile(r"'([^']+)'")
+
+
+def _of_transaction(found: Finding, world: World, stale: dict[Hashable, int]) -> bool:
+    """The message names the transaction, a record of it, or the client that ran it; or its producer's markers are
+    what is wrong; or it copied input."""
+    if found.rule in _OF_MARKERS and found.producer_id in stale.values():
+        return True
+    if found.rule.startswith("lineage") and any(str(name).startswith("c") for name in stale):
+        return True
+    named = [world.history.records.get(key) for key in _QUOTED.findall(found.message)]
+    if any(record is not None and record.transaction in stale for record in named):
+        return True
     return any(str(name) in found.message or str(name).partition("/")[0] + "," in found.message for name in stale)
 
 
@@ -105,10 +126,17 @@ HOLES = (
         _verification_of_late_copy,
     ),
     Hole(
+        "unknown producer begins anywhere",
+        "ProducerAppendInfo.checkSequence, KAFKA-5793",
+        "A partition that does not know a producer takes any first sequence; when the first of a window is refused for"
+        " a moment and the second is not, the first is out of order for ever.",
+        _began_anywhere,
+    ),
+    Hole(
         "window forgotten by restart",
         "ProducerStateManager, snapshot format",
-        "A producer snapshot has the last batch only, so after a restart the retry of an older one of the five in"
-        " flight is out of order, not a duplicate.",
+        "A producer snapshot has the last batch only, so after a restart, or a truncation, the retry of an older one of"
+        " the five in flight is out of order, not a duplicate.",
         _forgotten_window,
     ),
     Hole(

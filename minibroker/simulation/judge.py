@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minibroker.audit.rows import Finding
-from minibroker.audit.rules import ERROR, judge_history, judge_logs, judge_marks
+from minibroker.audit.rows import Finding, Log, Seen
+from minibroker.audit.rules import ERROR, Place, judge_history, judge_lineage, judge_logs, judge_marks, judge_reload
 from minibroker.audit.scan import scan_directory
+from minibroker.simulation.client import Client
 from minibroker.simulation.holes import explained
+from minibroker.simulation.members import INPUT, Member
+from minibroker.simulation.readers import Reader
 
 if TYPE_CHECKING:
     from minibroker.simulation.world import World
@@ -33,8 +36,9 @@ def judge_all(world: World) -> list[Finding]:
         history.sent(),
         world.final.seen,
         outcomes=history.outcomes,
-        reads=[seen for client in world.clients for seen in getattr(client, "seen", ())],
+        reads=[seen for client in world.clients for seen in _seen(client)],
     )
+    found += _lineage(world)
     found += judge_marks(history.marks)
     scans = [scan_directory(disk, root=str(node)) for node, disk in world.disks.items()]
     found += judge_logs(
@@ -44,4 +48,30 @@ def judge_all(world: World) -> list[Finding]:
         as_of_ms=world.schedule.now_ms(),
         max_timeout_ms=world.plan.transaction_timeout_ms,
     )
+    before, after = world.restart()
+    for log, live in before.items():
+        found += judge_reload(log, live, after.get(log, {}))
     return [one for one in found if one.severity == ERROR]
+
+
+def _seen(client: Client) -> list[Seen]:
+    # A member of a group goes back to what was committed, so its reads are in order within a generation only.
+    return client.seen if isinstance(client, Reader) and not isinstance(client, Member) else []
+
+
+def _lineage(world: World) -> list[Finding]:
+    """Each input record is in the committed output once."""
+    if not world.plan.copiers:
+        return []
+    inputs: dict[str, list[Place]] = {}
+    outputs: dict[str, list[Place]] = {}
+    for seen in world.final.seen:
+        key, place = str(seen.key), Place(Log("", seen.topic, seen.partition), seen.offset)
+        if seen.topic == INPUT:
+            inputs.setdefault(key, []).append(place)
+        elif "<" in key:
+            outputs.setdefault(key.partition("<")[2], []).append(place)
+    found: list[Finding] = []
+    for key in {**inputs, **outputs}:
+        found += judge_lineage(key, inputs.get(key, []), outputs.get(key, []))
+    return found

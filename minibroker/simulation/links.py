@@ -13,6 +13,7 @@ from minibroker.simulation.schedule import Schedule
 from minibroker.simulation.weather import Fate, Weather
 from minibroker_protocol.dsl import Request, Response, registry
 from minibroker_protocol.headers import API_VERSIONS, RequestHeader, first_flexible_version
+from minibroker_protocol.messages.transactions import InitProducerIdRequest
 
 
 class Disconnected(Exception):
@@ -127,7 +128,7 @@ class _Connection:
                 moment = self._links.moment()
 
                 def strayed() -> None:
-                    if self._links.moment() != moment:
+                    if self._links.moment() != moment or kind is InitProducerIdRequest:
                         self._links.stale(kind.__name__.removesuffix("Request"), moment)
                     self._arrive(frame, kind, version, None)
 
@@ -139,9 +140,7 @@ class _Connection:
         self._arrival = max(self._arrival, now + weather.delay_ms())
         schedule.call_later(self._arrival - now, lambda: self._arrive(frame, kind, version, answer))
 
-    def _arrive(
-        self, frame: bytearray, kind: type[Request], version: int, answer: Deferred[Response] | None
-    ) -> None:
+    def _arrive(self, frame: bytearray, kind: type[Request], version: int, answer: Deferred[Response] | None) -> None:
         self._queue.append((frame, kind, version, answer))
         if not self._busy:
             self._serve()
@@ -163,9 +162,7 @@ class _Connection:
         else:
             self._served(served, kind, version, answer)
 
-    def _done(
-        self, done: Deferred[Any], kind: type[Request], version: int, answer: Deferred[Response] | None
-    ) -> None:
+    def _done(self, done: Deferred[Any], kind: type[Request], version: int, answer: Deferred[Response] | None) -> None:
         found = self._links._dispatcher(self._node_id)
         if found is not None and found[0] == self.life:  # else nobody is there to answer
             self._served(done.result(), kind, version, answer)

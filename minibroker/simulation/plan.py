@@ -58,6 +58,11 @@ class Plan:
     def places(self) -> list[tuple[str, int]]:
         return [(f"t{t}", p) for t in range(self.topics) for p in range(self.partitions)]
 
+    @property
+    def inputs(self) -> list[tuple[str, int]]:
+        """What is copied into `places`."""
+        return [("in", p) for p in range(self.partitions)] if self.copiers else []
+
     def config(self) -> dict[str, str]:
         """Broker settings."""
         config = {
@@ -108,7 +113,7 @@ def draw(seed: int) -> Plan:
         synced=synced,
         roll_ms=random.choice((1 << 30, 1 << 30, 700)),
         transaction_partitions=random.choice((1, 2)),
-        length_ms=random.choice((2500.0, 5000.0, 8000.0)),
+        length_ms=random.choice((1500.0, 2500.0, 4000.0)),
         think_ms=random.choice((50.0, 300.0)),
         transaction_timeout_ms=random.choice((1500, 3000)),
         abort=random.choice((0.1, 0.4)),

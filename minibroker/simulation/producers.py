@@ -7,6 +7,7 @@ transaction.version 2, through EndTxn), an idempotent one bumps by itself; anyth
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -102,7 +103,7 @@ class Producer(Client):
         """A request that this producer gave up, of another transaction or epoch, reaches its broker."""
         self.tell(f"stale {name}", f"its {name} of {moment} arrives only now")
         if name == "EndTxn" and self._transaction is not None:
-            self.history.stale_ends.add(self._transaction)
+            self.history.stale_ends[self._transaction] = self.producer_id
         if name == "InitProducerId" and self.transactional_id is not None:
             self.history.stale_inits.add(self.transactional_id)
 
@@ -119,6 +120,7 @@ class Producer(Client):
         if self.transactional_id is None:
             answer = await self._init_anywhere(request)
         else:
+            self.world.initialising(self.transactional_id, self.number)
             answer, _ = await self.coordinate(
                 "transaction",
                 self.transactional_id,
@@ -127,6 +129,7 @@ class Producer(Client):
                 InitProducerIdResponse,
                 lambda a: a.error_code,
             )
+            self.world.initialising(self.transactional_id, self.number)
         if answer.error_code != ErrorCode.NONE:
             self._refused("InitProducerId", ErrorCode(answer.error_code), late=bump)
             raise Fatal(ErrorCode(answer.error_code))
@@ -158,7 +161,7 @@ class Producer(Client):
 
     @property
     def superseded(self) -> bool:
-        return bool(self.transactional_id) and self.world.newest_instance(self.transactional_id or "") > self.number
+        return self.transactional_id is not None and self.world.owner(self.transactional_id) != self.number
 
     @property
     def late(self) -> bool:
@@ -178,7 +181,7 @@ class Producer(Client):
         return self._transaction
 
     def _refused(self, api: str, code: ErrorCode, *, late: bool = False) -> None:
-        reason = self.world.reason(self.name)
+        reason = self.world.reason(self.name, code)
         self.tell(f"{api} refused: {code.name}", f"{api} is refused with {code.name}: {reason}")
         if not (self.superseded or self.late or late):
             text = f"{self.name}, alone and in time, is told {code.name} by {api}: {reason}"
@@ -189,8 +192,9 @@ class Producer(Client):
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def batch(self, place: Place, count: int) -> Batch:
-        made = [self.history.record(self.name, *place, self._transaction) for _ in range(count)]
+    def batch(self, place: Place, count: int, *, origin: str = "") -> Batch:
+        """The next batch for a partition; `origin` is the input record that its record comes from."""
+        made = [self.history.record(self.name, *place, self._transaction, origin) for _ in range(count)]
         sequence = self._sequences.get(place, 0)
         self._sequences[place] = sequence + count
         return Batch(place, made, sequence)
@@ -207,7 +211,7 @@ class Producer(Client):
         return ProduceRequest(
             transactional_id=self.transactional_id,
             acks=-1,
-            timeout_ms=1500,
+            timeout_ms=500,
             topic_data=[
                 ProduceRequest.TopicProduceData(
                     name=batch.place[0],
@@ -279,8 +283,10 @@ class Producer(Client):
         """Write until the world closes."""
         await self.init()
         while not self.world.closing:
-            batches = [self.batch(self.random.choice(self.places), self.random.choice((1, 1, 2, 3)))
-                       for _ in range(self.random.choice((1, 2, 4, 7)))]
+            batches = [
+                self.batch(self.random.choice(self.places), self.random.choice((1, 1, 2, 3)))
+                for _ in range(self.random.choice((1, 2, 4, 7)))
+            ]
             try:
                 await self.write(batches)
             except Abortable:
@@ -378,7 +384,7 @@ class Producer(Client):
             ]
             batches += [self.batch(place, 1) for place in wanted]
             await self.write(batches)
-            if self.random.random() < self.world.plan.dawdle:
+            if not self.world.closing and self.random.random() < self.world.plan.dawdle:
                 self.tell("dawdles", "dawdles past its transaction timeout")
                 await self.pause(self.world.plan.transaction_timeout_ms * (0.5 + self.random.random()))
 
@@ -406,10 +412,8 @@ class Producer(Client):
     async def _abort(self, error: Abortable) -> None:
         known = self.history.outcomes.get(self._transaction, ABORT)
         if error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-            try:
+            with contextlib.suppress(Abortable):
                 await self.end(commit=False)
-            except Abortable:
-                pass
         if known == UNKNOWN:
             self.history.outcomes[self._transaction] = UNKNOWN
         if self.versions.end_txn < 5 and error.bump:

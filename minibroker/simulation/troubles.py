@@ -71,7 +71,7 @@ class Troubles:
 
     def _gone(self, node: int) -> None:
         for client in self._world.clients:
-            client.links.broker_gone(node)
+            client.broker_gone(node)
         downtime = self._random.choice((20.0, 300.0, 2000.0))
         self._world.schedule.call_later(downtime, lambda: self._bring_back(node))
 

@@ -1,0 +1,285 @@
+"""A member of a classic group that reads its share of the input, and the application that copies it exactly once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from random import Random
+
+from minibroker.audit.rows import Seen
+from minibroker.runtime.deferred import spawn
+from minibroker.simulation.client import Surroundings
+from minibroker.simulation.producers import Abortable, Fatal, Place, Producer
+from minibroker.simulation.readers import Reader
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from minibroker_protocol.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+from minibroker_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+GROUP = "copiers"
+INPUT = "in"
+_SESSION_MS = 1500
+_EVICTED = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS})
+
+
+class Rejoin(Exception):
+    """The group goes on without this generation of the member."""
+
+
+class Member(Reader):
+    """Joins, syncs, sends heartbeats and reads what it is assigned. Raises Rejoin where the group moved on."""
+
+    def __init__(self, world: Surroundings, name: str, random: Random, places: Sequence[Place]) -> None:
+        super().__init__(world, name, random, ())
+        self.every_place = list(places)
+        self.member_id = ""
+        self.generation = -1
+        self.evicted = True
+        #: What the group had committed when this generation began, and what was committed since.
+        self.taken: dict[Place, int] = {}
+
+    async def join(self) -> None:
+        """Until it has an assignment and its committed offsets."""
+        while True:
+            request = JoinGroupRequest(
+                group_id=GROUP,
+                session_timeout_ms=_SESSION_MS,
+                rebalance_timeout_ms=2000,
+                member_id=self.member_id,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+            )
+            joined, _ = await self.coordinate("group", GROUP, request, 5, JoinGroupResponse, lambda a: a.error_code)
+            if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = joined.member_id
+                continue
+            if joined.error_code != ErrorCode.NONE:
+                self.member_id = ""
+                await self.pause(50)
+                continue
+            self.member_id, self.generation = joined.member_id, joined.generation_id
+            if await self._sync(joined):
+                self.evicted = False
+                spawn(self._heartbeats(self.generation)).then(lambda done: done.result())
+                return
+
+    async def _sync(self, joined: JoinGroupResponse) -> bool:
+        members = sorted(member.member_id for member in joined.members)
+        shares: dict[str, list[int]] = {member: [] for member in members}
+        if members:
+            for number, (_, index) in enumerate(self.every_place):
+                shares[members[number % len(members)]].append(index)
+        request = SyncGroupRequest(
+            group_id=GROUP,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            assignments=[
+                SyncGroupRequest.SyncGroupRequestAssignment(member_id=m, assignment=struct.pack(f">{len(s)}b", *s))
+                for m, s in shares.items()
+            ],
+        )
+        synced, _ = await self.coordinate("group", GROUP, request, 3, SyncGroupResponse, lambda a: a.error_code)
+        if synced.error_code != ErrorCode.NONE:
+            if synced.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+            await self.pause(20)
+            return False
+        indexes = list(struct.unpack(f">{len(synced.assignment)}b", bytes(synced.assignment)))
+        self.tell("assigned", f"is assigned {indexes} in generation {self.generation}")
+        self.positions = {}
+        if indexes:
+            self.positions = {(INPUT, i): max(0, o) for i, o in (await self.committed(indexes)).items()}
+        self.taken = dict(self.positions)
+        return True
+
+    async def committed(self, indexes: list[int]) -> dict[int, int]:
+        """The group's stable offsets; waits while a transaction has others pending."""
+        request = OffsetFetchRequest(
+            group_id=GROUP,
+            topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name=INPUT, partition_indexes=indexes)],
+            require_stable=True,
+        )
+
+        def code(answer: OffsetFetchResponse) -> int:
+            codes = [p.error_code for t in answer.topics or () for p in t.partitions if p.error_code]
+            return answer.error_code or (codes[0] if codes else 0)
+
+        answer, _ = await self.coordinate("group", GROUP, request, 7, OffsetFetchResponse, code)
+        return {p.partition_index: p.committed_offset for t in answer.topics or () for p in t.partitions}
+
+    async def _heartbeats(self, generation: int) -> None:
+        while not self.evicted and self.generation == generation:
+            await self.pause(_SESSION_MS / 4)
+            if self.evicted or self.generation != generation:
+                return
+            request = HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id=self.member_id)
+            answer, _ = await self.coordinate("group", GROUP, request, 3, HeartbeatResponse, lambda a: a.error_code)
+            if answer.error_code != ErrorCode.NONE and self.generation == generation:
+                self.evict(ErrorCode(answer.error_code))
+
+    def evict(self, code: ErrorCode) -> None:
+        self.tell(f"member: {code.name}", f"must join again: {code.name}")
+        if code == ErrorCode.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        self.evicted = True
+
+    async def leave(self) -> None:
+        self.evicted = True
+        request = LeaveGroupRequest(
+            group_id=GROUP, members=[LeaveGroupRequest.MemberIdentity(member_id=self.member_id)]
+        )
+        await self.coordinate("group", GROUP, request, 3, LeaveGroupResponse, lambda a: a.error_code)
+
+    async def next(self) -> list[Seen]:
+        """Some records of the assignment. Raises Rejoin."""
+        fresh: list[Seen] = []
+        for place in list(self.positions):
+            if self.evicted:
+                raise Rejoin
+            fresh += await self.poll(place)
+        return fresh
+
+    @property
+    def drained(self) -> bool:
+        return all(offset >= self.stable.get(place, 1 << 62) for place, offset in self.positions.items())
+
+
+class Copier(Producer):
+    """Consume, transform, produce (KIP-447): each input record becomes one output record, in the transaction that
+    commits the input's offset."""
+
+    def __init__(
+        self, world: Surroundings, name: str, random: Random, places: Sequence[Place], *, transactional_id: str
+    ) -> None:
+        super().__init__(world, name, random, places, transactional_id=transactional_id)
+        inputs = [(INPUT, index) for index in range(world.plan.partitions)]
+        self.member = Member(world, f"{name}.member", random, inputs)
+
+    def die(self) -> None:
+        super().die()
+        self.member.die()
+
+    def broker_gone(self, node_id: int) -> None:
+        super().broker_gone(node_id)
+        self.member.broker_gone(node_id)
+
+    async def run_transactions(self) -> None:
+        """Until the world closes and nothing is left to copy, or the producer is fenced."""
+        try:
+            await self.init()
+            while True:
+                try:
+                    if await self._round() and self.world.closing:
+                        break
+                except Rejoin:
+                    continue
+        except Fatal as error:
+            self.tell("producer ended", f"ends: {error.code.name}")
+        await self.member.leave()
+
+    async def _round(self) -> bool:
+        """One transaction; returns whether there was nothing to copy. Raises Rejoin, Fatal."""
+        member = self.member
+        if member.evicted:
+            await member.join()
+        fresh = await member.next()
+        offsets = dict(member.positions)
+        moved = {place: offset for place, offset in offsets.items() if offset > member.taken.get(place, 0)}
+        if not moved:
+            await self.pause(self.random.random() * self.world.plan.think_ms)
+            return member.drained and not member.evicted
+        generation = member.generation
+        self.begin()
+        transaction = self.transaction_name
+        try:
+            await self._copy(fresh)
+            await self._send_offsets(moved, generation)
+            if not self.world.closing and self.random.random() < self.world.plan.dawdle:
+                self.tell("dawdles", "dawdles past its transaction timeout")
+                await self.pause(self.world.plan.transaction_timeout_ms * (0.5 + self.random.random()))
+            abort = not self.world.closing and self.random.random() < self.world.plan.abort
+            await self.end(commit=not abort)
+        except Abortable as error:
+            self.tell("abortable", f"must abort {transaction}: {error.code.name}")
+            await self._abort(error)
+            abort = True
+        if abort:
+            # Back to what the group has committed, as after a rebalance.
+            member.evict(ErrorCode.REBALANCE_IN_PROGRESS)
+            raise Rejoin
+        member.taken.update(moved)
+        return False
+
+    async def _copy(self, fresh: list[Seen]) -> None:
+        if not fresh:
+            return
+        chosen = [(self.random.choice(self.places), seen) for seen in fresh]
+        await self.join({place for place, _ in chosen})
+        await self.write([self.batch(place, 1, origin=str(seen.key)) for place, seen in chosen])
+
+    async def _send_offsets(self, offsets: dict[Place, int], generation: int) -> None:
+        """AddOffsetsToTxn, where clients send it, and TxnOffsetCommit. Raises Abortable, Fatal."""
+        assert self.transactional_id is not None
+        if self.world.plan.client_version < 2:
+            add = AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                group_id=GROUP,
+            )
+            added, _ = await self.coordinate(
+                "transaction",
+                self.transactional_id,
+                add,
+                self.versions.add_offsets,
+                AddOffsetsToTxnResponse,
+                lambda a: a.error_code,
+            )
+            self._check("AddOffsetsToTxn", ErrorCode(added.error_code))
+            self._joined.add(("__consumer_offsets", 0))
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=GROUP,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            generation_id=generation,
+            member_id=self.member.member_id,
+            topics=[
+                TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                    name=INPUT,
+                    partitions=[
+                        TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=offset, committed_metadata=""
+                        )
+                        for (_, index), offset in offsets.items()
+                    ],
+                )
+            ],
+        )
+        answer, _ = await self.coordinate(
+            "group",
+            GROUP,
+            request,
+            self.versions.txn_offset_commit,
+            TxnOffsetCommitResponse,
+            lambda a: max(p.error_code for t in a.topics for p in t.partitions),
+        )
+        code = ErrorCode(max(p.error_code for t in answer.topics for p in t.partitions))
+        if code in _EVICTED:
+            self.member.evict(code)
+            raise Abortable(code, bump=False)
+        self._check("TxnOffsetCommit", code)

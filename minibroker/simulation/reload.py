@@ -1,0 +1,45 @@
+"""What brokers have in memory, row by row, to be compared with what they have after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from minibroker.audit.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log
+from minibroker.coordinators.transactions.metadata import TransactionMetadata
+from minibroker.coordinators.transactions.shard import durable_state
+
+if TYPE_CHECKING:
+    from minibroker.cluster.broker import Broker
+
+COORDINATOR = "coordinator"
+States = dict[Log, dict[Hashable, object]]
+
+
+def _kept(metadata: TransactionMetadata, transaction_version: int) -> TransactionMetadata:
+    """What the log can hold of it: version 0 of its message has no tagged fields."""
+    if transaction_version:
+        return metadata
+    return replace(metadata, previous_producer_id=-1, next_producer_id=-1, last_producer_epoch=-1)
+
+
+def in_memory(brokers: dict[int, Broker], transaction_version: int) -> States:
+    """Per replica its ends and producers; per coordinator partition, whoever coordinates it, ids and offsets."""
+    states: States = {}
+    for node, broker in brokers.items():
+        for partition in broker.partitions():
+            if partition.has_log:
+                log = partition.log
+                found: dict[Hashable, object] = {"log end offset": log.log_end_offset}
+                found.update({f"producer {p.producer_id}": p for p in log.producers.active()})
+                states[Log(str(node), partition.topic, partition.index)] = found
+        for index, transactions in broker.transactions.host.shards():
+            ids = durable_state(transactions.entries.values())
+            states[Log(COORDINATOR, TRANSACTION_STATE, index)] = {
+                name: _kept(metadata, transaction_version) for name, metadata in ids.items()
+            }
+        for index, groups in broker.groups.host.shards():
+            committed, pending = groups.offsets.snapshot()
+            states[Log(COORDINATOR, CONSUMER_OFFSETS, index)] = {"offsets": committed, "pending": pending}
+    return states
