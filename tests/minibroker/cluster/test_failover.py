@@ -98,6 +98,12 @@ def test_a_record_only_the_dead_leader_had_is_lost_and_cut_when_it_returns(broke
     assert brokers.partition(1, "t").log.producers.entry(77).last_sequence == 1
 
 
+def test_a_fetch_too_old_for_the_new_leaders_address_is_told_to_look_for_it(brokers: ManyBrokers) -> None:
+    brokers.create("t", [[1, 2]])
+    brokers.produce("t", b"a")
+    assert brokers.fetch("t", at=2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER  # v12
+
+
 def test_no_replica_out_of_sync_leads_unless_asked_to(brokers: ManyBrokers) -> None:
     brokers.create("t", [[1, 2]])
     brokers.produce("t", b"a")
