@@ -85,6 +85,13 @@ COORDINATORS: Final = (
         "if False:",
     ),
     Defect(
+        "first-partition-begins-nothing",
+        "the first partition that joins begins the transaction",
+        _TXN + "transitions:with_partitions",
+        "state=ONGOING,",
+        "state=metadata.state,",
+    ),
+    Defect(
         "repeated-join-refused",
         "partitions that are in the transaction may be added again",
         _TXN + "partitions:add_partitions",
@@ -344,6 +351,13 @@ COORDINATORS: Final = (
         "minibroker.handlers.offsets:_named_topics",
         "unstable = require_stable and offsets.is_pending(group_id, name, index)",
         "unstable = False",
+    ),
+    Defect(
+        "offset-metadata-lost",
+        "a committed offset is fetched with its metadata",
+        "minibroker.handlers.offsets:_told",
+        "metadata=offset.metadata,",
+        'metadata="",',
     ),
     Defect(
         "metadata-of-any-length",

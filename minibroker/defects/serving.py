@@ -107,6 +107,13 @@ SERVING: Final = (
         "last_stable_offset=log.high_watermark,",
     ),
     Defect(
+        "fetch-without-log-start",
+        "a fetch answer tells the log start offset",
+        _FETCH + "_read_log",
+        "log_start_offset=log.log_start_offset,",
+        "log_start_offset=-1,",
+    ),
+    Defect(
         "no-divergence-check",
         "a reader whose last epoch ended earlier here is told where",
         _FETCH + "_read_log",
@@ -254,6 +261,13 @@ SERVING: Final = (
         "minibroker.handlers.dispatch:Dispatcher.dispatch",
         "if api_key == API_VERSIONS_KEY:",
         "if False:",
+    ),
+    Defect(
+        "first-coordinator-only",
+        "FindCoordinator answers every key it is asked for",
+        "minibroker.handlers.find_coordinator:handle",
+        "for key in keys]",
+        "for key in keys[:1]]",
     ),
     Defect(
         "any-software-name",
