@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -100,6 +101,7 @@ class Broker:
             settings.int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
         )
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._recovered: dict[tuple[str, int], PartitionLog] = {}
         self._stored: set[tuple[str, int]] = set(directory.partitions())
         self.replication = Replication(self)
         self.producer_ids = ProducerIdBlocks(self.allocate_producer_ids)
@@ -131,18 +133,35 @@ class Broker:
             self._remove_strays()
         for warning in self.directory.warnings:
             log.warning("%s", warning)
+        if not self.directory.clean:
+            self._recover()
         image, self.image = self.image, replace(self.image, topics={}, topic_names={})
         self.on_image(image, tuple(image.topics))
         if not self.directory.clean:
             for partition in self._partitions.values():
                 if partition.has_log:
-                    partition.log  # noqa: B018  (opening is recovery)
+                    partition.log  # noqa: B018  (takes over what was recovered, or says why it could not be)
         self.transactions.start()
         self._started = True
         if self._groups is not None:
             self._groups.start()
         self.maintenance.start()
         self.replication.start()
+
+    def _recover(self) -> None:
+        """Check and mend the logs of an unclean end, several at a time, on the executor's threads."""
+
+        def recover(key: tuple[str, int]) -> None:
+            # A log that cannot be opened fails again where its partition asks for it, and is reported there.
+            with suppress(ApiError):
+                self._recovered[key] = self._open_log(key, self.image.topics[key[0]].topic_id)
+
+        wanted = [
+            (topic, index)
+            for topic, index in sorted(self._stored)
+            if (image := self.image.partition(topic, index)) is not None and self.node_id in image.replicas
+        ]
+        self.executor.each(recover, wanted)
 
     def _remove_strays(self) -> None:
         for topic, index in sorted(self._stored):
@@ -255,6 +274,9 @@ class Broker:
         )
 
     def _open_log(self, key: tuple[str, int], topic_id: bytes) -> PartitionLog:
+        recovered = self._recovered.pop(key, None)
+        if recovered is not None:
+            return recovered
         topic = self.image.topics.get(key[0])
         opened = self.directory.open_log(
             *key,
