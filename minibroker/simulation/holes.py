@@ -57,12 +57,13 @@ def _late_marker(found: Finding, world: World) -> bool:
 
 
 def _left_behind(found: Finding, world: World) -> bool:
-    return found.rule == "refusal" and "behind the controller" in found.message and "EPOCH" in found.message
+    return found.rule == "refusal" and "behind the controller" in found.message and bool(_BEHIND.search(found.message))
 
 
 _OF_MARKERS = frozenset({"torn-transaction", "marker-without-transaction", "hanging-transaction", "offset-outcome"})
 
 
+_BEHIND = re.compile(r"EPOCH|FENCED|INVALID_TXN_STATE|TRANSACTION_ABORTABLE")
 _QUOTED = re.compile(r"'([^']+)'")
 
 

@@ -96,6 +96,8 @@ class Producer(Client):
         self._transaction: Hashable | None = None
         self._joined: set[Place] = set()
         self._began_ms = 0.0
+        # A transaction timed out, and the epoch that the coordinator gave it then was not asked for yet.
+        self._stained = False
         self.links.moment = lambda: (self._transaction, self.producer_id, self.epoch)
         self.links.stale = self._served_late
 
@@ -109,8 +111,9 @@ class Producer(Client):
 
     # -- epochs --------------------------------------------------------------------------------------------------------
 
-    async def init(self, *, bump: bool = False) -> None:
-        """InitProducerId; with `bump` for the producer id and epoch held. Raises Fatal."""
+    async def init(self, *, bump: bool = False, late: bool = False) -> None:
+        """InitProducerId; with `bump` for the producer id and epoch held, which the coordinator may have taken back
+        when `late`. Raises Fatal."""
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.world.plan.transaction_timeout_ms,
@@ -131,12 +134,13 @@ class Producer(Client):
             )
             self.world.initialising(self.transactional_id, self.number)
         if answer.error_code != ErrorCode.NONE:
-            self._refused("InitProducerId", ErrorCode(answer.error_code), late=bump)
+            self._refused("InitProducerId", ErrorCode(answer.error_code), late=late)
             raise Fatal(ErrorCode(answer.error_code))
         if bump and answer.producer_id == self.producer_id and answer.producer_epoch <= self.epoch:
             text = f"{self.name}: a bump from epoch {self.epoch} gave {answer.producer_epoch}"
             self.history.report("epoch-back", self.transactional_id or "", -1, text)
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self._stained = False
         self._sequences.clear()
         self.tell("producer initialised", f"has producer id {self.producer_id} epoch {self.epoch}")
 
@@ -166,6 +170,8 @@ class Producer(Client):
     @property
     def late(self) -> bool:
         """Whether the coordinator may have ended its transaction."""
+        if self._stained:
+            return True
         if self._transaction is None:
             return False
         age = self.world.schedule.elapsed_ms - self._began_ms
@@ -410,14 +416,15 @@ class Producer(Client):
             await self._abort(error)
 
     async def _abort(self, error: Abortable) -> None:
-        known = self.history.outcomes.get(self._transaction, ABORT)
+        known, late = self.history.outcomes.get(self._transaction, ABORT), self.late
         if error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
             with contextlib.suppress(Abortable):
                 await self.end(commit=False)
+        self._stained = late and self.versions.end_txn < 5
         if known == UNKNOWN:
             self.history.outcomes[self._transaction] = UNKNOWN
         if self.versions.end_txn < 5 and error.bump:
-            await self.init(bump=True)
+            await self.init(bump=True, late=late)
         self._transaction = None
 
 
