@@ -172,8 +172,9 @@ class Producer(Client):
         """Whether the coordinator may have ended its transaction."""
         if self._stained:
             return True
-        if self._transaction is None:
-            return False
+        return self._transaction is not None and self._overdue()
+
+    def _overdue(self) -> bool:
         age = self.world.schedule.elapsed_ms - self._began_ms
         return age > self.world.plan.transaction_timeout_ms * 0.8
 
@@ -420,6 +421,7 @@ class Producer(Client):
         if error.code != ErrorCode.INVALID_PRODUCER_ID_MAPPING:
             with contextlib.suppress(Abortable):
                 await self.end(commit=False)
+        late = late or self._overdue()
         self._stained = late and self.versions.end_txn < 5
         if known == UNKNOWN:
             self.history.outcomes[self._transaction] = UNKNOWN
