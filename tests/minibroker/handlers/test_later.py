@@ -1,5 +1,6 @@
 """Handlers that come with their first request: the names are right, and a start does without them."""
 
+import os
 import subprocess
 import sys
 
@@ -19,7 +20,8 @@ def test_every_handler_named_in_the_table_is_there(monkeypatch: pytest.MonkeyPat
 
 def test_the_table_imports_no_group_coordinator() -> None:
     program = "import sys, minibroker.cluster.cluster, minibroker.handlers.table; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
     modules = done.stdout.split()
     assert "minibroker.handlers.produce" in modules
     assert [
