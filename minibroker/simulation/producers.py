@@ -368,6 +368,7 @@ class Producer(Client):
         word = "commit" if commit else "abort"
         if code == ErrorCode.NONE:
             self.history.outcomes[transaction] = COMMIT if commit else ABORT
+            self._stained = not commit and self.late and self.versions.end_txn < 5
         elif commit and not twice:
             self.history.outcomes[transaction] = ABORT
         self.tell(f"EndTxn {word}: {code.name}", f"{word} of {transaction}: {code.name}")
