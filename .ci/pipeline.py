@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
 HANGING_SECONDS = 120  # a test that takes longer shows where it is
-MAX_SECOND_TRIES = 10  # with more failures than this something is broken, not moody
+TRIES = 3  # of a test that failed
+MAX_FAILED_TO_TRY_AGAIN = 10  # with more failures than this something is broken, not moody
 PACKAGES = ("minibroker", "minibroker_protocol", "minibroker_storage")
 
 
@@ -205,26 +206,28 @@ def tier(marker: str) -> Callable[[Workplace], None]:
 def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool = False) -> None:
     """Run pytest with a file of results, and count them; a tier that skipped every test is skipped itself.
 
-    What failed is run once more: a test that passes then is counted as passed and named in the last lines, so that a
-    test which depends on the machine's mood shows without turning everything red.
+    What failed is tried again: a test that passes then is counted as passed and named in the last lines, so that a test
+    which depends on the machine's mood shows without turning everything red.
     """
     options = f"-o faulthandler_timeout={HANGING_SECONDS}"
-    first = place.directory / f"results-{time.monotonic_ns()}.xml"
-    try:
-        run(f"--junitxml={first} {options}")
-    except Failed:
-        failed = failures(cases_of(first))
-        if not failed or len(failed) > MAX_SECOND_TRIES or time.monotonic() > place.deadline:
-            place.counts = count(cases_of(first))
-            raise
-        second = place.directory / f"results-{time.monotonic_ns()}.xml"
-        place.counts = count(cases_of(first))
-        run(f"--last-failed --junitxml={second} {options}")
-        place.counts.passed += len(failed)
-        place.counts.failed -= len(failed)
-        place.notes += [f"passed on the second try only: {name}" for name in failed]
-    else:
-        place.counts = count(cases_of(first))
+    first = results = place.directory / f"results-{time.monotonic_ns()}.xml"
+    moody: list[str] = []
+    for again in range(TRIES):
+        try:
+            run(f"{'--last-failed ' if again else ''}--junitxml={results} {options}")
+            break
+        except Failed:
+            failed = failures(cases_of(results))
+            if again == 0:
+                place.counts, moody = count(cases_of(first)), failed
+            hopeless = not failed or len(failed) > MAX_FAILED_TO_TRY_AGAIN or time.monotonic() > place.deadline
+            if again == TRIES - 1 or hopeless:
+                raise
+            results = place.directory / f"results-{time.monotonic_ns()}.xml"
+    place.counts = count(cases_of(first))
+    place.counts.passed += len(moody)
+    place.counts.failed -= len(moody)
+    place.notes += [f"passed only when tried again: {name}" for name in moody]
     reasons = [skip.get("message", "") for case in cases_of(first) for skip in case.iter("skipped")]
     if may_skip and reasons and len(reasons) == len(cases_of(first)):
         raise Skipped(reasons[0])
