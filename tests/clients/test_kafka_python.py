@@ -42,7 +42,14 @@ def producer(bootstrap: str, **config: Any) -> Any:
 
 
 def consumer(bootstrap: str, *topics: str, **config: Any) -> Any:
-    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 100, **config}
+    settings = {
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "fetch_max_wait_ms": 100,
+        # The client can miss a topic that is being created; it asks again only this often.
+        "metadata_max_age_ms": 2000,
+        **config,
+    }
     return closing(KafkaConsumer(*topics, bootstrap_servers=bootstrap, **settings))
 
 
