@@ -30,6 +30,7 @@ COMMANDS = {
     "audit": Command(
         "minibroker.audit.command", "look for broken exactly-once promises in data directories and topics"
     ),
+    "judge": Command("minibroker.judge.command", "run a client under failures and judge whether exactly-once held"),
     "transactions": Command("minibroker.transactions_command", "list, describe, abort transactions of any broker"),
     "simulate": Command("minibroker.simulation.command", "run the broker's code under seeded failures and judge it"),
 }

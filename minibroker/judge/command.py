@@ -1,0 +1,151 @@
+"""The command `minibroker judge`: a broker, failures, the user's command, and whether exactly-once held."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from minibroker.audit.rows import Log
+from minibroker.audit.rules import finding
+from minibroker.config_types import ConfigError
+from minibroker.judge.history import History, HistoryError, read_history
+from minibroker.judge.report import BROKEN, HELD, lines, outcome, to_json
+from minibroker.judge.run import Run, run_command
+from minibroker.judge.scripts import Script, ScriptError, bundled, load
+from minibroker.judge.verdict import Broken, Evidence, judge
+from minibroker.server.options import parse_topic
+from minibroker.server.service import StartError
+from minibroker.settings import parse_assignment
+from minibroker_storage.os_disk import OsDisk
+
+EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED = 0, 1, 2
+ALL = "all"
+_TIMEOUT_SECONDS = 120.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = (
+        "Run COMMAND with BOOTSTRAP_SERVERS naming a new broker on which a script of failures acts, and judge whether "
+        "exactly-once held. Exit status: 0 it held, 1 it was broken, 2 it could not be decided."
+    )
+    parser.add_argument(
+        "--script",
+        action="append",
+        default=[],
+        metavar="NAME|FILE",
+        help=f"failures: {', '.join(bundled())}, all of these (all), or a .toml file; may be repeated (default: calm)",
+    )
+    parser.add_argument(
+        "--history", metavar="FILE", help="what the client believes, as JSON lines (default: $MINIBROKER_HISTORY)"
+    )
+    parser.add_argument(
+        "--lineage",
+        action="append",
+        default=[],
+        metavar="IN=OUT",
+        help="each committed record of topic IN is in topic OUT once, by its value",
+    )
+    parser.add_argument("--semantics", default="kafka", metavar="NAME", help="kafka (default) or kip")
+    parser.add_argument("--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="make this topic")
+    parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
+    parser.add_argument(
+        "--timeout", type=float, default=_TIMEOUT_SECONDS, metavar="S", help="for the command (default: %(default)g s)"
+    )
+    parser.add_argument("--any-exit", action="store_true", help="the command may end with any status")
+    parser.add_argument("--report", metavar="FILE", help="write the verdicts as JSON too (-: stdout, instead)")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when exactly-once held under every script, 1 when it was broken, 2 when that could not be decided."""
+    worst = EXIT_HELD
+    reports = []
+    try:
+        scripts = [load(name) for name in _names(arguments.script)]
+        for script in scripts:
+            ran, broken = _judged(arguments, script)
+            said = outcome(ran, broken, any_status=arguments.any_exit)
+            reports.append(to_json(ran, broken, any_status=arguments.any_exit))
+            if arguments.report != "-":
+                print("\n".join(lines(ran, broken, any_status=arguments.any_exit)), flush=True)
+            if said == BROKEN or worst == EXIT_BROKEN:
+                worst = EXIT_BROKEN
+            elif said != HELD:
+                worst = EXIT_UNDECIDED
+        _write(arguments.report, reports)
+    except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
+        print(f"minibroker: {error}", file=sys.stderr)
+        return EXIT_UNDECIDED
+    return worst
+
+
+def _names(given: list[str]) -> list[str]:
+    names = given or ["calm"]
+    return [one for name in names for one in (bundled() if name == ALL else [name])]
+
+
+def _judged(arguments: argparse.Namespace, script: Script) -> tuple[Run, list[Broken]]:
+    lineage = [_lineage(text) for text in arguments.lineage]
+    options = {
+        "semantics": arguments.semantics,
+        "topics": dict(parse_topic(text) for text in arguments.topic),
+        "config": dict(parse_assignment(text) for text in arguments.config),
+    }
+    with tempfile.TemporaryDirectory(prefix="minibroker-judge-") as place:
+        data_dir = Path(place, "data")
+        data_dir.mkdir()
+        path = Path(arguments.history).absolute() if arguments.history else Path(place, "history.jsonl")
+        before = path.stat().st_size if path.exists() else 0
+        ran = run_command(
+            arguments.command,
+            script,
+            data_dir=data_dir,
+            history=path,
+            timeout=arguments.timeout,
+            broker_options=options,
+        )
+        history = _history(path, before, wanted=bool(arguments.history))
+        evidence = Evidence(OsDisk(str(data_dir)), ran.exchanges, ran.produced, history, lineage, ran.as_of_ms)
+        broken = judge(evidence)
+    if ran.status is None:
+        reason = f"the command did not end within {arguments.timeout:g} s"
+        broken.append(Broken(finding("no-progress", Log("", "", -1), reason), _last(ran)))
+    return ran, broken
+
+
+def _last(ran: Run) -> dict[str, Any] | None:
+    return ran.exchanges[-1] if ran.exchanges else None
+
+
+def _history(path: Path, before: int, *, wanted: bool) -> History | None:
+    """What the command added to the file."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        if wanted:
+            raise HistoryError(f"{path}: the command wrote no history") from None
+        return None
+    added = data[before:] if len(data) >= before else data
+    try:
+        return read_history(added.decode().splitlines())
+    except UnicodeDecodeError as error:
+        raise HistoryError(f"{path}: {error}") from None
+
+
+def _lineage(text: str) -> tuple[str, str]:
+    source, equals, target = text.partition("=")
+    if not equals or not source or not target:
+        raise ScriptError(f"expected IN=OUT, got {text!r}")
+    return source, target
+
+
+def _write(path: str | None, reports: list[dict[str, Any]]) -> None:
+    if path == "-":
+        print(json.dumps(reports, indent=2))
+    elif path is not None:
+        Path(path).write_text(json.dumps(reports, indent=2) + "\n", encoding="utf-8")

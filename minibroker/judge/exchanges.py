@@ -1,0 +1,73 @@
+"""What went over the wire: the exchanges in the order in which they ended, and the batches that were produced."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from minibroker_protocol.errors import Malformed
+from minibroker_protocol.headers import parse_request_header
+from minibroker_protocol.messages.produce import ProduceRequest
+from minibroker_protocol.records import CorruptBatch, Record, UnsupportedMagic, decode_records, iter_batches
+
+Exchange = dict[str, Any]
+"""As `minibroker.trace.recorder.Recorded.to_json` has it, of Produce with its ``request_frame`` too."""
+
+
+class Produced(NamedTuple):
+    """A batch that a client sent. batch: its producer id, epoch and first sequence. base_offset: as answered, -1 when
+    the answer was an error or never came."""
+
+    exchange: Exchange
+    topic: str
+    partition: int
+    batch: tuple[int, int, int]
+    records: list[Record]
+    base_offset: int
+
+
+def produced(exchanges: Iterable[Exchange], topic_names: Mapping[bytes, str]) -> list[Produced]:
+    """Every readable batch of the Produce requests. topic_names: by topic id."""
+    found = []
+    for exchange in exchanges:
+        if exchange["api"] == "Produce" and exchange.get("request_frame"):
+            found += _batches(exchange, topic_names)
+    return found
+
+
+def _batches(exchange: Exchange, topic_names: Mapping[bytes, str]) -> Iterable[Produced]:
+    frame = base64.b64decode(exchange["request_frame"])
+    try:
+        _, version, _, _, body = parse_request_header(frame)
+        request = ProduceRequest.decode(frame, version, body)
+    except Malformed:
+        return
+    answers = _answers(exchange)
+    for topic in request.topic_data:
+        topic_id = bytes(topic.topic_id)
+        name = topic.name or topic_names.get(topic_id, "")
+        for data in topic.partition_data:
+            offset = answers.get((topic.name or str(uuid.UUID(bytes=topic_id)), data.index), -1)
+            try:
+                for _, header in iter_batches(data.records or b""):
+                    whole = bytes(data.records or b"")
+                    batch = header.producer_id, header.producer_epoch, header.base_sequence
+                    yield Produced(exchange, name, data.index, batch, decode_records(whole, 0, header), offset)
+                    break  # one batch a partition is all that a Produce may carry
+            except (Malformed, CorruptBatch, UnsupportedMagic):
+                continue
+
+
+def _answers(exchange: Exchange) -> dict[tuple[str, int], int]:
+    """(topic's name or id, partition) → base offset, where there was no error and the answer left."""
+    response = exchange["response"]
+    if response is None or exchange["outcome"] != "answered":
+        return {}
+    return {
+        (topic.get("name") or topic.get("topic_id", ""), partition["index"]): partition["base_offset"]
+        for topic in response["responses"]
+        for partition in topic["partition_responses"]
+        if not partition["error_code"]
+    }

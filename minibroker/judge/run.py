@@ -1,0 +1,113 @@
+"""One run: a broker, a script of failures, and the user's command under a limit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minibroker.judge.exchanges import Exchange, Produced, produced
+from minibroker.judge.scripts import Script
+from minibroker.testing.embedded import Minibroker
+
+_POLL_SECONDS = 0.05
+_KEPT = 10_000
+_ENDING_MS = 16 * 60_000
+"""Above transaction.max.timeout.ms: whatever a client left open has been aborted by then."""
+STANDARD_ERROR = 2
+
+
+@dataclass(slots=True)
+class Run:
+    """What happened. status: of the command, None when it had to be ended. lost: exchanges that came too fast to be
+    kept."""
+
+    script: Script
+    status: int | None = None
+    seconds: float = 0.0
+    fired: int = 0
+    as_of_ms: int = 0
+    lost: int = 0
+    exchanges: list[Exchange] = field(default_factory=list)
+    produced: list[Produced] = field(default_factory=list)
+
+
+def run_command(
+    command: Sequence[str],
+    script: Script,
+    *,
+    data_dir: Path,
+    history: Path,
+    timeout: float,
+    broker_options: Mapping[str, Any],
+) -> Run:
+    """Raises OSError when the command cannot be started, ConfigError or StartError when the broker cannot."""
+    run = Run(script)
+    with Minibroker(data_dir=str(data_dir), **broker_options) as broker:
+        broker.control._caller.call("trace.record", {"kept": _KEPT, "frames": True})
+        steps = [
+            (step, broker.faults.inject(rule.pop("api", None), rule.pop("action"), **rule))
+            for step in script.steps
+            for rule in [dict(step.rule)]
+        ]
+        environment = {
+            **os.environ,
+            "BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            "MINIBROKER_HISTORY": str(history),
+        }
+        began = time.monotonic()
+        child = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
+        )
+        try:
+            while time.monotonic() - began < timeout:
+                run.status = child.poll()
+                _collect(broker, run)
+                if run.status is not None:
+                    break
+                for step, fault in steps:
+                    if step.advance_ms and fault.held:
+                        broker.clock.advance(ms=step.advance_ms)
+                        fault.release()
+                time.sleep(_POLL_SECONDS)
+        finally:
+            _end(child)
+        run.seconds = time.monotonic() - began
+        run.fired = sum(fault.fired for _, fault in steps)
+        broker.faults.clear()
+        run.as_of_ms = broker.clock.advance(ms=_ENDING_MS)
+        broker.clock.sweep()
+        _collect(broker, run)
+        names = broker.cluster.run(lambda c: {bytes(t.topic_id): t.name for t in c.image.topics.values()})
+    run.produced = produced(run.exchanges, names)
+    return run
+
+
+def _collect(broker: Minibroker, run: Run) -> None:
+    last = run.exchanges[-1]["number"] if run.exchanges else 0
+    arguments = {"count": _KEPT, "after": last or -1, "frames": True}
+    for exchange in broker.control._caller.call("trace.last", arguments):
+        number = exchange["number"]
+        if number <= last:
+            continue
+        run.lost += number - (run.exchanges[-1]["number"] if run.exchanges else 0) - 1
+        exchange.pop("response_frame", None)
+        if exchange["api"] != "Produce":
+            exchange.pop("request_frame", None)
+        run.exchanges.append(exchange)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """The command, and what it started, where the system has process groups."""
+    if child.poll() is None:
+        if sys.platform == "win32":
+            child.kill()
+        else:
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()

@@ -1,0 +1,97 @@
+"""Scripts of failures: TOML files, the bundled ones in the folder `scripts`.
+
+A script has ``about`` (one line) and any number of ``[[fault]]``: the fields of a rule as `minibroker.faults.rules`
+has them, and for the action ``hold`` on request ``meanwhile = { advance_ms = N }``: once a request is held, the broker
+clock moves on, and then it is let go.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from minibroker.faults.errors import FaultError
+from minibroker.faults.rules import rule_from, rule_to
+
+_SUFFIX = ".toml"
+
+
+class ScriptError(ValueError):
+    """A script that cannot be; the text is one line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A rule as JSON has it. advance_ms: how far the clock moves while the rule holds a request; 0: no holding."""
+
+    rule: Mapping[str, Any]
+    advance_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What is done to a broker while a client works with it."""
+
+    name: str
+    about: str
+    steps: tuple[Step, ...]
+
+
+def bundled() -> list[str]:
+    """Names of the scripts that come with the package."""
+    found = [file.name for file in files("minibroker.judge").joinpath("scripts").iterdir()]
+    return sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
+
+
+def load(name: str) -> Script:
+    """A bundled script by its name, another one by its file. Raises ScriptError."""
+    if name in bundled():
+        text = files("minibroker.judge").joinpath("scripts", name + _SUFFIX).read_text(encoding="utf-8")
+        return parse(text, name)
+    path = Path(name)
+    if path.suffix != _SUFFIX:
+        near = difflib.get_close_matches(name, bundled(), 1, 0.5)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(bundled())}, or name a {_SUFFIX} file"
+        raise ScriptError(f"there is no script {name!r}: {hint}")
+    try:
+        return replace(parse(path.read_text(encoding="utf-8"), name), name=path.stem)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScriptError(f"{name}: {error}") from None
+
+
+def parse(text: str, name: str) -> Script:
+    """A script from TOML. Raises ScriptError."""
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScriptError(f"{name}: {error}") from None
+    about, faults = given.pop("about", ""), given.pop("fault", [])
+    if given:
+        raise ScriptError(f"{name}: a script has about and fault, not {next(iter(given))}")
+    if not isinstance(about, str) or not isinstance(faults, list):
+        raise ScriptError(f"{name}: about is a text, and each fault begins with [[fault]]")
+    steps = []
+    for number, fault in enumerate(faults, 1):
+        try:
+            steps.append(_step(dict(fault)))
+        except (FaultError, TypeError, ValueError) as error:
+            raise ScriptError(f"{name}: fault {number}: {error}") from None
+    return Script(name, about, tuple(steps))
+
+
+def _step(fault: dict[str, Any]) -> Step:
+    meanwhile = fault.pop("meanwhile", None)
+    rule = rule_to(rule_from(fault))
+    if meanwhile is None:
+        return Step(rule)
+    advance = meanwhile.get("advance_ms") if isinstance(meanwhile, dict) and len(meanwhile) == 1 else None
+    if not isinstance(advance, int) or isinstance(advance, bool) or advance < 1:
+        raise FaultError("meanwhile has advance_ms, a number of 1 or more")
+    if rule["action"]["name"] != "hold":
+        raise FaultError("meanwhile needs the action hold")
+    return Step(rule, advance)

@@ -1,0 +1,178 @@
+"""The verdict: the rules of the audit over the log, the wire and the client's history, and the exchanges they name."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from minibroker.audit.rows import Content, Finding, Log, Seen
+from minibroker.audit.rules import (
+    ERROR,
+    Place,
+    finding,
+    judge_content,
+    judge_history,
+    judge_lineage,
+    judge_log,
+    judge_logs,
+)
+from minibroker.audit.scan import scan_directory
+from minibroker.judge.exchanges import Exchange, Produced
+from minibroker.judge.history import History, key_of, text_of
+from minibroker.judge.stored import Stored, content_of, read_stored
+from minibroker_storage.disk import Disk
+
+_COMMITS = ("OffsetCommit", "TxnOffsetCommit")
+
+
+class Evidence(NamedTuple):
+    """All that a run left behind. as_of_ms: the broker clock at its end. lineage: (input topic, output topic)."""
+
+    disk: Disk
+    exchanges: Sequence[Exchange]
+    produced: Sequence[Produced]
+    history: History | None
+    lineage: Sequence[tuple[str, str]]
+    as_of_ms: int
+
+
+class Broken(NamedTuple):
+    """A broken promise, and the exchange that broke it; None when nothing on the wire shows it."""
+
+    finding: Finding
+    exchange: Exchange | None
+
+
+def judge(evidence: Evidence) -> list[Broken]:
+    """Every broken promise; the one whose exchange came first leads."""
+    scanned = scan_directory(evidence.disk)
+    transactions = [t for rows in scanned.logs for t in judge_log(rows, as_of_ms=evidence.as_of_ms).transactions]
+    stored = read_stored(evidence.disk, transactions)
+    found = judge_logs(scanned.logs, scanned.states, scanned.commits, as_of_ms=evidence.as_of_ms)
+    found += _content(stored)
+    found += judge_wire(evidence.produced, stored)
+    if evidence.history is not None:
+        found += _history(evidence.history, stored)
+    for source, target in evidence.lineage:
+        found += _lineage(stored, source, target)
+    link = _Links(evidence, stored)
+    broken: dict[tuple[str, Log, int, str], Broken] = {}
+    for one in found:
+        if one.severity == ERROR:
+            # The wire and the history may both tell of one place.
+            message = "" if one.first_offset >= 0 else one.message
+            broken.setdefault((one.rule, one.log._replace(root=""), one.first_offset, message), link.broken(one))
+    last = len(evidence.exchanges) + 1
+    return sorted(broken.values(), key=lambda b: b.exchange["number"] if b.exchange is not None else last)
+
+
+def judge_wire(produced: Sequence[Produced], stored: Sequence[Stored]) -> list[Finding]:
+    """What was sent and answered against what is there.
+
+    `lost-record`: the answer names an offset, and another record lies there. `duplicate-record`: a record was sent
+    again after its answer was lost or an error, and both copies are read.
+    """
+    there = {(one.topic, one.partition, one.record.offset): one for one in stored}
+    copies: dict[tuple[object, ...], list[Stored]] = defaultdict(list)
+    for one in stored:
+        if one.committed:
+            copies[one.topic, *one.content].append(one)
+    found = []
+    tries: dict[tuple[object, ...], list[Produced]] = defaultdict(list)
+    for sent in produced:
+        for index, record in enumerate(sent.records):
+            tries[sent.exchange["client_id"], sent.topic, *content_of(record)].append(sent)
+            at = (sent.topic, sent.partition, sent.base_offset + index)
+            if sent.base_offset >= 0 and (at not in there or there[at].content[1:] != content_of(record)[1:]):
+                reason = f"the answer says that {text_of(record.value)!r} is at offset {at[2]}, it is not"
+                found.append(_of(sent, "lost-record", at[2], reason))
+    for what, sent_again in tries.items():
+        same = copies.get(what[1:], [])
+        if len(sent_again) > 1 and len(same) > 1 and sent_again[0].base_offset < 0:
+            offsets = ", ".join(f"{one.topic}-{one.partition}@{one.record.offset}" for one in same)
+            reason = f"{text_of(same[0].record.value)!r} was sent {len(sent_again)} times and is read at {offsets}"
+            found.append(_of(sent_again[1], "duplicate-record", same[1].record.offset, reason))
+    return found
+
+
+def _of(sent: Produced, rule: str, offset: int, reason: str) -> Finding:
+    log = Log("", sent.topic, sent.partition)
+    return finding(rule, log, reason, producer_id=sent.batch[0], producer_epoch=sent.batch[1], first_offset=offset)
+
+
+def _content(stored: Sequence[Stored]) -> list[Finding]:
+    same: dict[tuple[object, ...], list[Content]] = defaultdict(list)
+    for one in stored:
+        log = Log("", one.topic, one.partition)
+        if one.committed:
+            same[one.content].append(Content(log, one.record.offset, one.batch[0], one.batch[1], one.content))
+    return [found for key, rows in same.items() for found in judge_content(key, rows)]
+
+
+def _history(history: History, stored: Sequence[Stored]) -> list[Finding]:
+    topics = {sent.topic for sent in history.sent}
+    final = [
+        Seen("the log", one.topic, one.partition, one.record.offset, key_of(one.topic, text_of(one.record.value)))
+        for one in stored
+        if one.committed and one.topic in topics
+    ]
+    return judge_history(history.sent, final, outcomes=history.outcomes, reads=history.reads)
+
+
+def _lineage(stored: Sequence[Stored], source: str, target: str) -> list[Finding]:
+    places: dict[str, dict[str, list[Place]]] = {source: defaultdict(list), target: defaultdict(list)}
+    for one in stored:
+        if one.committed and one.topic in places:
+            place = Place(Log("", one.topic, one.partition), one.record.offset)
+            places[one.topic][text_of(one.record.value)].append(place)
+    inputs, outputs = places[source], places[target]
+    return [
+        found
+        for key in {**inputs, **outputs}
+        for found in judge_lineage(key, inputs.get(key, []), outputs.get(key, []))
+    ]
+
+
+class _Links:
+    """From a finding to the exchange that made it."""
+
+    def __init__(self, evidence: Evidence, stored: Sequence[Stored]) -> None:
+        self._evidence = evidence
+        self._there = {(one.topic, one.partition, one.record.offset): one for one in stored}
+
+    def broken(self, found: Finding) -> Broken:
+        return Broken(found, self._exchange(found))
+
+    def _exchange(self, found: Finding) -> Exchange | None:
+        if found.rule in ("offset-end", "offset-outcome"):
+            commits = [e for e in self._evidence.exchanges if e["api"] in _COMMITS and not e["errors"]]
+            return commits[-1] if commits else None
+        if found.rule in ("lost-record", "torn-transaction") and found.first_offset < 0:
+            return self._of_value(found.message)
+        one = self._there.get((found.log.topic, found.log.partition, found.first_offset))
+        batches = self._evidence.produced
+        if found.rule == "lost-record":  # what the answer names is not what lies there
+            own = [
+                b
+                for b in batches
+                if (b.topic, b.partition) == (found.log.topic, found.log.partition)
+                and 0 <= b.base_offset <= found.first_offset < b.base_offset + len(b.records)
+            ]
+        elif one is not None and one.batch[0] >= 0:
+            own = [b for b in batches if (b.topic, b.partition, b.batch) == (one.topic, one.partition, one.batch)]
+        elif one is not None:
+            own = [b for b in batches if b.topic == one.topic and one.content in map(content_of, b.records)]
+        else:
+            own = [b for b in batches if b.batch[0] == found.producer_id >= 0]
+        if not own:
+            return None
+        # Copies without producer id cannot be told apart: the second try is where it went wrong.
+        return own[1 if len(own) > 1 and found.rule == "duplicate-record" and found.producer_id < 0 else -1].exchange
+
+    def _of_value(self, message: str) -> Exchange | None:
+        # The rules over histories name a record by its key, and only in their words.
+        for one in reversed(self._evidence.produced):
+            if any(repr(key_of(one.topic, text_of(record.value))) in message for record in one.records):
+                return one.exchange
+        return None
