@@ -30,7 +30,7 @@ class Produced(NamedTuple):
 
 def produced(exchanges: Iterable[Exchange], topic_names: Mapping[bytes, str]) -> list[Produced]:
     """Every readable batch of the Produce requests. topic_names: by topic id."""
-    found = []
+    found: list[Produced] = []
     for exchange in exchanges:
         if exchange["api"] == "Produce" and exchange.get("request_frame"):
             found += _batches(exchange, topic_names)

@@ -37,7 +37,7 @@ class History:
 
 def text_of(value: object) -> str:
     """A record's value as histories have it: UTF-8, other bytes as \\xNN, null empty."""
-    return "" if value is None else bytes(value).decode("utf-8", "backslashreplace")  # type: ignore[call-overload, no-any-return]
+    return "" if value is None else bytes(value).decode("utf-8", "backslashreplace")  # type: ignore[call-overload]
 
 
 def key_of(topic: str, value: str) -> str:

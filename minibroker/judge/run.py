@@ -82,7 +82,6 @@ def run_command(
         run.fired = sum(fault.fired for _, fault in steps)
         broker.faults.clear()
         run.as_of_ms = broker.clock.advance(ms=_ENDING_MS)
-        broker.clock.sweep()
         _collect(broker, run)
         names = broker.cluster.run(lambda c: {bytes(t.topic_id): t.name for t in c.image.topics.values()})
     run.produced = produced(run.exchanges, names)

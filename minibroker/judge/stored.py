@@ -53,8 +53,12 @@ def read_stored(disk: Disk, transactions: Iterable[Transaction]) -> list[Stored]
                     if header.is_control:
                         continue
                     own = ended.get((Log("", *place), header.producer_id), [])
-                    committed = not header.is_transactional or header.producer_id < 0 or any(
-                        t.outcome == COMMIT and t.first_offset <= header.base_offset <= t.last_offset for t in own
+                    committed = (
+                        not header.is_transactional
+                        or header.producer_id < 0
+                        or any(
+                            t.outcome == COMMIT and t.first_offset <= header.base_offset <= t.last_offset for t in own
+                        )
                     )
                     batch = header.producer_id, header.producer_epoch, header.base_sequence
                     found += [Stored(*place, batch, record, committed) for record in decode_records(data, 0, header)]

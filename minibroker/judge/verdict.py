@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.audit.rows import Content, Finding, Log, Seen
@@ -22,6 +22,9 @@ from minibroker.judge.exchanges import Exchange, Produced
 from minibroker.judge.history import History, key_of, text_of
 from minibroker.judge.stored import Stored, content_of, read_stored
 from minibroker_storage.disk import Disk
+
+Starts = Mapping[tuple[str, int], int]
+"""Where logs begin, by topic and partition; what is missing below was deleted as asked."""
 
 _COMMITS = ("OffsetCommit", "TxnOffsetCommit")
 
@@ -51,9 +54,10 @@ def judge(evidence: Evidence) -> list[Broken]:
     stored = read_stored(evidence.disk, transactions)
     found = judge_logs(scanned.logs, scanned.states, scanned.commits, as_of_ms=evidence.as_of_ms)
     found += _content(stored)
-    found += judge_wire(evidence.produced, stored)
+    starts = {(rows.facts.log.topic, rows.facts.log.partition): rows.facts.start_offset for rows in scanned.logs}
+    found += judge_wire(evidence.produced, stored, starts)
     if evidence.history is not None:
-        found += _history(evidence.history, stored)
+        found += _history(evidence.history, stored, starts)
     for source, target in evidence.lineage:
         found += _lineage(stored, source, target)
     link = _Links(evidence, stored)
@@ -67,7 +71,7 @@ def judge(evidence: Evidence) -> list[Broken]:
     return sorted(broken.values(), key=lambda b: b.exchange["number"] if b.exchange is not None else last)
 
 
-def judge_wire(produced: Sequence[Produced], stored: Sequence[Stored]) -> list[Finding]:
+def judge_wire(produced: Sequence[Produced], stored: Sequence[Stored], starts: Starts) -> list[Finding]:
     """What was sent and answered against what is there.
 
     `lost-record`: the answer names an offset, and another record lies there. `duplicate-record`: a record was sent
@@ -84,7 +88,8 @@ def judge_wire(produced: Sequence[Produced], stored: Sequence[Stored]) -> list[F
         for index, record in enumerate(sent.records):
             tries[sent.exchange["client_id"], sent.topic, *content_of(record)].append(sent)
             at = (sent.topic, sent.partition, sent.base_offset + index)
-            if sent.base_offset >= 0 and (at not in there or there[at].content[1:] != content_of(record)[1:]):
+            kept = sent.base_offset >= 0 and at[2] >= starts.get(at[:2], 0)
+            if kept and (at not in there or there[at].content[1:] != content_of(record)[1:]):
                 reason = f"the answer says that {text_of(record.value)!r} is at offset {at[2]}, it is not"
                 found.append(_of(sent, "lost-record", at[2], reason))
     for what, sent_again in tries.items():
@@ -110,14 +115,14 @@ def _content(stored: Sequence[Stored]) -> list[Finding]:
     return [found for key, rows in same.items() for found in judge_content(key, rows)]
 
 
-def _history(history: History, stored: Sequence[Stored]) -> list[Finding]:
+def _history(history: History, stored: Sequence[Stored], starts: Starts) -> list[Finding]:
     topics = {sent.topic for sent in history.sent}
     final = [
         Seen("the log", one.topic, one.partition, one.record.offset, key_of(one.topic, text_of(one.record.value)))
         for one in stored
         if one.committed and one.topic in topics
     ]
-    return judge_history(history.sent, final, outcomes=history.outcomes, reads=history.reads)
+    return judge_history(history.sent, final, outcomes=history.outcomes, reads=history.reads, start_offsets=starts)
 
 
 def _lineage(stored: Sequence[Stored], source: str, target: str) -> list[Finding]:
@@ -171,8 +176,10 @@ class _Links:
         return own[1 if len(own) > 1 and found.rule == "duplicate-record" and found.producer_id < 0 else -1].exchange
 
     def _of_value(self, message: str) -> Exchange | None:
-        # The rules over histories name a record by its key, and only in their words.
+        # The rules over histories name a record by its key, or its transaction, and only in their words.
+        history = self._evidence.history or History()
+        meant = {sent.key for sent in history.sent if repr(sent.key) in message or f"{sent.transaction!r} " in message}
         for one in reversed(self._evidence.produced):
-            if any(repr(key_of(one.topic, text_of(record.value))) in message for record in one.records):
+            if any(key_of(one.topic, text_of(record.value)) in meant for record in one.records):
                 return one.exchange
         return None

@@ -1,0 +1,43 @@
+"""Real clients under each bundled script of failures."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from minibroker.cli import main
+from minibroker.judge.scripts import bundled
+
+pytestmark = pytest.mark.clients
+
+APPLICATION = Path(__file__).parents[1] / "support" / "judged_client.py"
+MODULES = {"confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka", "kafka-python": "kafka"}
+
+
+@pytest.mark.parametrize("script", bundled())
+@pytest.mark.parametrize("client", MODULES)
+def test_exactly_once_holds(tmp_path: Path, client: str, script: str) -> None:
+    pytest.importorskip(MODULES[client])
+    report = tmp_path / "report.json"
+    command = [sys.executable, str(APPLICATION), client]
+    status = main(["judge", "--script", script, "--topic", "orders:1", "--report", str(report), "--", *command])
+    (verdict,) = json.loads(report.read_text())
+    assert (status, verdict["verdict"]) == (0, "held"), verdict
+
+
+def test_a_producer_without_idempotence_is_found_out(tmp_path: Path) -> None:
+    importlib.import_module("confluent_kafka")
+    program = (
+        "import os; from confluent_kafka import Producer\n"
+        "p = Producer({'bootstrap.servers': os.environ['BOOTSTRAP_SERVERS'], 'acks': 'all', 'log_level': 0})\n"
+        "for n in range(5): p.produce('orders', b'%d' % n); p.flush(20)\n"
+    )
+    report = tmp_path / "report.json"
+    arguments = ["--script", "lost-produce-replies", "--topic", "orders:1", "--report", str(report)]
+    assert main(["judge", *arguments, "--", sys.executable, "-c", program]) == 1
+    (verdict,) = json.loads(report.read_text())
+    assert {one["rule"] for one in verdict["broken"]} == {"duplicate-record"}

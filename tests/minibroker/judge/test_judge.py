@@ -1,0 +1,156 @@
+"""Each rule on a client that breaks it, the scripts, and what the command does with what is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker.cli import main
+from minibroker.judge.history import HistoryError, read_history
+from minibroker.judge.scripts import ScriptError, bundled, load, parse
+
+CLIENT = Path(__file__).parents[2] / "support" / "wrong_client.py"
+TOPICS = ["--topic", "orders:1", "--topic", "in:1", "--topic", "out:1", "--lineage", "in=out"]
+
+
+def judged(tmp_path: Path, way: str, *options: str) -> tuple[int, dict[str, Any]]:
+    """Exit status and report of one run of the mini-client."""
+    report = tmp_path / "report.json"
+    command = [sys.executable, str(CLIENT), way]
+    status = main(["judge", *TOPICS, "--report", str(report), "--timeout", "30", *options, "--", *command])
+    return status, json.loads(report.read_text())[0]
+
+
+@pytest.mark.parametrize("script", ["calm", "lost-produce-replies", "duplicate-delivery", "lost-end-txn-reply"])
+def test_a_right_client_holds(tmp_path: Path, script: str) -> None:
+    status, report = judged(tmp_path, "right", "--script", script)
+    assert (status, report["verdict"], report["broken"]) == (0, "held", [])
+    assert report["failures"] or script == "calm"
+
+
+@pytest.mark.parametrize(
+    ("way", "rule", "api"),
+    [
+        ("duplicate_record", "duplicate-record", "Produce"),
+        ("duplicate_record_by_new_id", "duplicate-record", "Produce"),
+        ("duplicate_record_by_history", "duplicate-record", "Produce"),
+        ("duplicate_content", "duplicate-content", "Produce"),
+        ("lost_record", "lost-record", "Produce"),
+        ("lost_record_by_history", "lost-record", "Produce"),
+        ("torn_transaction", "torn-transaction", "Produce"),
+        ("aborted_read", "aborted-read", "Produce"),
+        ("order", "order", "Produce"),
+        ("stray_record", "stray-record", "Produce"),
+        ("no_producer_id", "no-producer-id", "Produce"),
+        ("offset_end", "offset-end", "OffsetCommit"),
+        ("lineage_lost", "lineage-lost", "Produce"),
+        ("lineage_duplicate", "lineage-duplicate", "Produce"),
+        ("lineage_stray", "lineage-stray", "Produce"),
+    ],
+)
+def test_each_wrong_client_breaks_its_rule_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str, rule: str, api: str
+) -> None:
+    script = "lost-produce-replies" if way in ("duplicate_record", "duplicate_record_by_new_id") else "calm"
+    status, report = judged(tmp_path, way, "--script", script)
+    assert (status, {one["rule"] for one in report["broken"]}) == (1, {rule})
+    (marked,) = [line for line in report["timeline"] if line.startswith(">")]
+    assert f" {api} v" in marked
+    assert f"first violating exchange: {report['broken'][0]['exchange']}, {api} of mini" in capsys.readouterr().out
+
+
+def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
+    status, report = judged(tmp_path, "no_progress", "--timeout", "2")
+    assert (status, [one["rule"] for one in report["broken"]]) == (1, ["no-progress"])
+
+
+def test_the_second_try_is_the_violating_one(tmp_path: Path) -> None:
+    _, report = judged(tmp_path, "duplicate_record", "--script", "lost-produce-replies")
+    (marked,) = [at for at, line in enumerate(report["timeline"]) if line.startswith(">")]
+    assert "fault" in report["timeline"][marked - 1]
+
+
+def test_a_script_that_never_acts_decides_nothing(tmp_path: Path) -> None:
+    status, report = judged(tmp_path, "lineage_lost", "--script", "lost-end-txn-reply", "--lineage", "none=none")
+    assert (status, report["failures"]) == (1, 0)  # what is broken is broken, whoever did it
+    status, report = judged(tmp_path, "right", "--script", "connection-resets", "-c", "log.retention.ms=-1")
+    assert status == 0
+    quiet = tmp_path / "quiet.toml"
+    quiet.write_text('[[fault]]\napi = "DeleteTopics"\naction = "close"\n')
+    status, report = judged(tmp_path, "right", "--script", str(quiet))
+    assert (status, report["doubt"]) == (2, "no request came that the script is about")
+
+
+@pytest.mark.parametrize(("extra", "expected"), [([], 2), (["--any-exit"], 0)])
+def test_a_failed_command(capsys: pytest.CaptureFixture[str], extra: list[str], expected: int) -> None:
+    assert main(["judge", *extra, "--", sys.executable, "-c", "raise SystemExit(3)"]) == expected
+    assert "ended with 3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--script", "lost-produce-reply"],
+        ["--script", "nowhere.toml"],
+        ["--semantics", "x"],
+        ["--lineage", "a"],
+        ["--topic", "a:b"],
+        ["--history", "nowhere.jsonl"],
+    ],
+)
+def test_what_makes_no_sense(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["judge", *arguments, "--", sys.executable, "-c", ""]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", "--", "no-such-command-here"]) == 2
+    assert "no-such-command-here" in capsys.readouterr().err
+
+
+def test_every_bundled_script_is_read() -> None:
+    assert len(bundled()) == 8
+    for name in bundled():
+        script = load(name)
+        assert script.about
+        assert bool(script.steps) == (name != "calm")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x", "s: "),
+        ("steps = 1", "not steps"),
+        ('[[fault]]\napi = "Produce"\naction = "drop_replies"', "did you mean drop_reply"),
+        ('[[fault]]\napi = "Produce"\naction = "close"\nmeanwhile = { advance_ms = 1 }', "needs the action hold"),
+        ('[[fault]]\napi = "Produce"\naction = "hold"\nmeanwhile = { advance_ms = 0 }', "1 or more"),
+        ("fault = [1]", "fault 1"),
+    ],
+)
+def test_a_script_that_cannot_be(text: str, said: str) -> None:
+    with pytest.raises(ScriptError, match=said):
+        parse(text, "s")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["{"], "line 1"),
+        (['{"event": "send", "topic": "t"}'], "'value' is missing"),
+        (['{"event": "ack", "topic": "t", "value": "v"}'], "was not sent"),
+        (['{"event": "send", "topic": "t", "value": "v"}'] * 2, "line 2.*before"),
+        (['{"event": "end", "transaction": 1, "outcome": "yes"}'], "commit or abort"),
+        (['{"event": "went"}'], "not 'went'"),
+        (["1"], "line 1"),
+    ],
+)
+def test_a_history_that_cannot_be_read(lines: list[str], said: str) -> None:
+    with pytest.raises(HistoryError, match=said):
+        read_history(lines)
