@@ -30,13 +30,16 @@ class Control:
         self.clock = Clock(caller)
         self.state = State(caller)
 
-    def record(self, kept: int = 100) -> None:
-        """Keep the last `kept` exchanges from now on; 0 ends it."""
-        self._caller.call("trace.record", {"kept": kept})
+    def record(self, kept: int = 100, *, frames: bool = False) -> None:
+        """Keep the last `kept` exchanges from now on, on request with the bytes of their frames; 0 ends it."""
+        self._caller.call("trace.record", {"kept": kept, "frames": frames})
 
-    def exchanges(self, count: int = 100) -> list[dict[str, Any]]:
-        """The last recorded exchanges as JSON objects, the oldest first."""
-        found: list[dict[str, Any]] = self._caller.call("trace.last", {"count": count})
+    def exchanges(self, count: int = 100, *, after: int = 0, frames: bool = False) -> list[dict[str, Any]]:
+        """The last recorded exchanges as JSON objects, the oldest first; only those numbered above `after`, if that is
+        not 0."""
+        found: list[dict[str, Any]] = self._caller.call(
+            "trace.last", {"count": count, "after": after, "frames": frames}
+        )
         return found
 
     def refusals(self, count: int = 100) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ def run_command(
     """Raises OSError when the command cannot be started, ConfigError or StartError when the broker cannot."""
     run = Run(script)
     with Minibroker(data_dir=str(data_dir), **broker_options) as broker:
-        broker.control._caller.call("trace.record", {"kept": _KEPT, "frames": True})
+        broker.control.record(_KEPT, frames=True)
         steps = [
             (step, broker.faults.inject(rule.pop("api", None), rule.pop("action"), **rule))
             for step in script.steps
@@ -90,8 +90,7 @@ def run_command(
 
 def _collect(broker: Minibroker, run: Run) -> None:
     last = run.exchanges[-1]["number"] if run.exchanges else 0
-    arguments = {"count": _KEPT, "after": last or -1, "frames": True}
-    for exchange in broker.control._caller.call("trace.last", arguments):
+    for exchange in broker.control.exchanges(_KEPT, after=last or -1, frames=True):
         number = exchange["number"]
         if number <= last:
             continue

@@ -85,6 +85,12 @@ def test_a_script_that_never_acts_decides_nothing(tmp_path: Path) -> None:
     assert (status, report["doubt"]) == (2, "no request came that the script is about")
 
 
+def test_the_clock_ends_a_transaction_while_its_end_is_held(tmp_path: Path) -> None:
+    """The mini-client takes every refusal for its end, so its status tells whether EndTxn came too late."""
+    status, report = judged(tmp_path, "right", "--script", "timeout-mid-transaction")
+    assert (status, report["status"], report["failures"], report["broken"]) == (2, 1, 1, [])
+
+
 @pytest.mark.parametrize(("extra", "expected"), [([], 2), (["--any-exit"], 0)])
 def test_a_failed_command(capsys: pytest.CaptureFixture[str], extra: list[str], expected: int) -> None:
     assert main(["judge", *extra, "--", sys.executable, "-c", "raise SystemExit(3)"]) == expected
