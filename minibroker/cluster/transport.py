@@ -31,6 +31,12 @@ class Transport(Protocol):
         ...
 
 
+class Carrier(Protocol):
+    """What takes a request from one node to another."""
+
+    def send(self, source: int, target: int, request: Request, api_version: int) -> Deferred[Response]: ...
+
+
 class Network(Protocol):
     """What connects the nodes of a cluster."""
 
@@ -62,7 +68,7 @@ class InProcessNetwork:
         self._timers = timers
         self._nodes: dict[int, Node] = {}
         # By number, so that what serves a call holds nothing of the node that made it.
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, PendingCall] = {}
         self._count = 0
 
     def attach(self, node_id: int, node: Node) -> None:
@@ -77,7 +83,7 @@ class InProcessNetwork:
                 del self._calls[number]
 
     def endpoint(self, node_id: int) -> Transport:
-        return _Endpoint(self, node_id)
+        return Endpoint(self, node_id)
 
     def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
         if node_id in self._nodes:
@@ -89,7 +95,7 @@ class InProcessNetwork:
             return node(request, api_version)
         self._count += 1
         number = self._count
-        self._calls[number] = call_ = _Call(source, target, api_version)
+        self._calls[number] = call_ = PendingCall(source, target, api_version)
         if node is None:
             self._fail(number, _unreachable(target))
         else:
@@ -134,7 +140,7 @@ class InProcessNetwork:
             self._timers.call_later(0, lambda: call_.answer.fail(error))
 
 
-class _Call:
+class PendingCall:
     """One request that another node is to answer."""
 
     __slots__ = ("answer", "api_version", "source", "target")
@@ -146,10 +152,12 @@ class _Call:
         self.answer: Deferred[Response] = Deferred()
 
 
-class _Endpoint:
+class Endpoint:
+    """The transport of one node: what it sends goes out under its own id."""
+
     __slots__ = ("_network", "_node_id")
 
-    def __init__(self, network: InProcessNetwork, node_id: int) -> None:
+    def __init__(self, network: Carrier, node_id: int) -> None:
         self._network = network
         self._node_id = node_id
 

@@ -9,6 +9,7 @@ from minibroker.cluster.metadata import PartitionImage, TopicImage
 from minibroker.controller.elections import changed
 from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState, PartitionChange
+from minibroker.controller.topics import check_replica_list
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -74,21 +75,7 @@ class ReassignmentControl:
     def _begun(
         self, topic: TopicImage, partition: PartitionImage, replicas: Sequence[int], same_count: bool
     ) -> PartitionImage:
-        if not replicas:
-            raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
-            )
-        if len(set(replicas)) != len(replicas):
-            raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "The manual partition assignment includes the same broker more than once.",
-            )
-        for node in replicas:
-            if node not in self._state.image.brokers:
-                raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"The manual partition assignment includes broker {node}, but no such broker is registered.",
-                )
+        check_replica_list(replicas, self._state.image.brokers)
         before = _original(partition)
         if same_count and len(replicas) != len(before):
             raise ApiError(

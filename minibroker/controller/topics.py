@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from minibroker.controller.state import ControllerState
 from minibroker.settings import validate_topic_config
@@ -41,6 +41,24 @@ def check_topic_name(name: str) -> None:
         reason = f"'{name}' contains characters other than ASCII alphanumerics, '.', '_' and '-'"
     if reason is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def check_replica_list(replicas: Sequence[int], brokers: Container[int]) -> None:
+    """Raises INVALID_REPLICA_ASSIGNMENT for a partition's replica list that is empty, or names a broker twice or one
+    that is not registered."""
+    reason = None
+    if not replicas:
+        reason = "The manual partition assignment includes an empty replica list."
+    elif len(set(replicas)) != len(replicas):
+        reason = "The manual partition assignment includes the same broker more than once."
+    else:
+        strangers = [node for node in replicas if node not in brokers]
+        if strangers:
+            reason = (
+                f"The manual partition assignment includes broker {strangers[0]}, but no such broker is registered."
+            )
+    if reason is not None:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
 class TopicControl:
@@ -152,22 +170,7 @@ class TopicControl:
     def _check_manual(self, assignment: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         sizes = {len(replicas) for replicas in assignment}
         for replicas in assignment:
-            if not replicas:
-                raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    "The manual partition assignment includes an empty replica list.",
-                )
-            if len(set(replicas)) != len(replicas):
-                raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    "The manual partition assignment includes the same broker more than once.",
-                )
-            for node in replicas:
-                if node not in self._state.image.brokers:
-                    raise ApiError(
-                        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                        f"The manual partition assignment includes broker {node}, but no such broker is registered.",
-                    )
+            check_replica_list(replicas, self._state.image.brokers)
             brokers = self._state.image.brokers
             if not any(brokers[node].active for node in replicas):
                 raise ApiError(

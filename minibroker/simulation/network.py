@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from minibroker.cluster.transport import CONTROLLER, Node, Transport
+from minibroker.cluster.transport import CONTROLLER, Endpoint, Node, PendingCall, Transport
 from minibroker.runtime.deferred import Deferred
 from minibroker.simulation.schedule import Schedule
 from minibroker.simulation.weather import Fate, Weather
@@ -31,7 +31,7 @@ class SimulatedNetwork:
         self._nodes: dict[int, Node] = {}
         self._lives: dict[int, int] = {}
         self._arrivals: dict[tuple[int, int], float] = {}
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, PendingCall] = {}
         self._count = 0
         self._news: dict[int, deque[Callable[[], None]]] = {}
 
@@ -51,7 +51,7 @@ class SimulatedNetwork:
                 del self._calls[number]
 
     def endpoint(self, node_id: int) -> Transport:
-        return _Endpoint(self, node_id)
+        return Endpoint(self, node_id)
 
     def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
         """News are never lost: a broker that cannot be reached gets them later, in order."""
@@ -79,7 +79,7 @@ class SimulatedNetwork:
             return node(request, api_version)
         self._count += 1
         number = self._count
-        self._calls[number] = call = _Call(source, target, api_version)
+        self._calls[number] = call = PendingCall(source, target, api_version)
         if node is None:
             self._schedule.call_later(self._weather.delay_ms(), lambda: self._fail(number))
             return call.answer
@@ -147,24 +147,3 @@ class SimulatedNetwork:
         if call is not None:
             text = f"node {call.target} cannot be reached"
             call.answer.fail(error or ApiError(ErrorCode.NETWORK_EXCEPTION, text))
-
-
-class _Call:
-    __slots__ = ("answer", "api_version", "source", "target")
-
-    def __init__(self, source: int, target: int, api_version: int) -> None:
-        self.source = source
-        self.target = target
-        self.api_version = api_version
-        self.answer: Deferred[Response] = Deferred()
-
-
-class _Endpoint:
-    __slots__ = ("_network", "_node_id")
-
-    def __init__(self, network: SimulatedNetwork, node_id: int) -> None:
-        self._network = network
-        self._node_id = node_id
-
-    def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
-        return self._network.send(self._node_id, node_id, request, api_version)
