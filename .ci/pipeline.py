@@ -23,8 +23,10 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
 HANGING_SECONDS = 120  # a test that takes longer shows where it is
-TRIES = 3  # of a test that failed
+TRIES = 3  # of a test that failed, and of an installation
+INSTALL_SECONDS = 50  # an installation that takes longer hangs on a download: begun again, it mostly does not
 MAX_FAILED_TO_TRY_AGAIN = 10  # with more failures than this something is broken, not moody
+SPARK_SECONDS = 150  # Spark is a download of 400 MB
 PACKAGES = ("minibroker", "minibroker_protocol", "minibroker_storage")
 
 
@@ -79,8 +81,8 @@ class Workplace:
         kept = {name: value for name, value in os.environ.items() if name not in dropped}
         return kept | {"HOME": str(home), "PATH": path, "CI": "true"} | changes
 
-    def run(self, *argv: str | Path, shell: str | None = None, **changes: str) -> None:
-        """Run a command in the clone until the part's budget is used up; Failed unless it exits with 0."""
+    def run(self, *argv: str | Path, shell: str | None = None, seconds: float | None = None, **changes: str) -> None:
+        """Run a command in the clone, within `seconds` and the part's budget; Failed unless it exits with 0."""
         print(f"$ {shell or ' '.join(map(str, argv))}", flush=True)
         process = subprocess.Popen(
             shell or [str(word) for word in argv],
@@ -90,13 +92,24 @@ class Workplace:
             stdin=subprocess.DEVNULL,
             start_new_session=os.name == "posix",
         )
+        left = max(1.0, self.deadline - time.monotonic())
         try:
-            code = process.wait(max(1.0, self.deadline - time.monotonic()))
+            code = process.wait(left if seconds is None else min(left, seconds))
         except subprocess.TimeoutExpired:
             end_group(process)
-            raise Failed("over its budget") from None
+            raise Failed("over its budget" if seconds is None or left < seconds else f"took {seconds:.0f} s") from None
         if code:
             raise Failed(f"exit code {code}")
+
+    def install(self, python: Path, *what: str, seconds: float = INSTALL_SECONDS, **changes: str) -> None:
+        """pip install, begun again when a download hangs or breaks."""
+        for left in reversed(range(TRIES)):
+            try:
+                self.run(python, "-m", "pip", "install", "-q", *what, seconds=seconds, **changes)
+                break
+            except Failed:
+                if not left or time.monotonic() > self.deadline:
+                    raise
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -153,7 +166,7 @@ def wheel(place: Workplace) -> None:
     """sdist, a wheel from it, and the demo from the wheel where there is no compiler."""
     tools = place.directory / "tools"
     place.run(real_python(), "-m", "venv", tools)
-    place.run(scripts(tools) / "python", "-m", "pip", "install", "-q", "build")
+    place.install(scripts(tools) / "python", "build")
     place.run(scripts(tools) / "python", "-m", "build", "--outdir", place.directory / "dist", place.clone)
     names = zipfile.ZipFile(place.wheel).namelist()
     missing = [name for name in PACKAGES if f"{name}/py.typed" not in names]
@@ -170,7 +183,7 @@ def demo_from_wheel(place: Workplace, python: Path, name: str) -> None:
     if found:
         raise Failed(f"the environment is not bare, it has {found}")
     requirement = f"minibroker[demo] @ {place.wheel.as_uri()}"
-    place.run(scripts(venv) / "python", "-m", "pip", "install", "-q", "--only-binary=:all:", requirement, PATH=path)
+    place.install(scripts(venv) / "python", "--only-binary=:all:", requirement, PATH=path)
     place.run(scripts(venv) / "minibroker", "demo", PATH=path)
 
 
@@ -257,8 +270,8 @@ def spark(place: Workplace) -> None:
     """The tests that start Spark, after installing it."""
     python = scripts(place.clone / ".venv") / "python"
     try:
-        place.run(
-            python, "-m", "pip", "install", "-q", "-e", f"{place.clone}[test,spark]", HOME=os.environ.get("HOME", "")
+        place.install(
+            python, "-e", f"{place.clone}[test,spark]", seconds=SPARK_SECONDS, HOME=os.environ.get("HOME", "")
         )
     except Failed as wrong:
         raise Skipped(f"the extra `spark` could not be installed: {wrong}") from None
@@ -267,20 +280,21 @@ def spark(place: Workplace) -> None:
 
 # Name, budget in seconds, what runs. Together the budgets stay under an hour.
 PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
-    ("readme-demo", 90, readme_demo),
+    ("readme-demo", 150, readme_demo),
     ("readme-tests", 480, readme_tests),
-    ("style", 20, check("ruff", "check", ".")),
-    ("format", 20, check("ruff", "format", "--check", ".")),
+    ("style", 30, check("ruff", "check", ".")),
+    ("format", 30, check("ruff", "format", "--check", ".")),
     ("types", 90, check("mypy")),
     ("imports", 30, check("lint-imports")),
-    ("wheel", 120, wheel),
-    *((f"python{version}", 90, other_python(version)) for version in OTHER_PYTHONS),
-    ("simulation", 180, check("minibroker", "simulate", "--seeds", "700", "--jobs", "2")),
-    ("clients", 600, tier("clients")),
-    ("jvm", 720, tier("jvm")),
-    ("go", 150, tier("go")),
+    ("wheel", 180, wheel),
+    *((f"python{version}", 180, other_python(version)) for version in OTHER_PYTHONS),
+    ("simulation", 150, check("minibroker", "simulate", "--seeds", "700", "--jobs", "2")),
+    ("clients", 660, tier("clients")),
+    ("jvm", 480, tier("jvm")),
+    ("go", 120, tier("go")),
     ("node", 120, tier("node")),
-    ("spark", 600, spark),
+    ("container", 120, tier("container")),
+    ("spark", 360, spark),
 ]
 
 
