@@ -21,9 +21,13 @@ def kafka_libs() -> Path:
     named = os.environ.get("MINIBROKER_KAFKA_LIBS")
     if named:
         return Path(named)
-    libs = JVM_TIER / "target" / "libs"
+    return fetched_jars(JVM_TIER / "pom.xml", "Kafka's jars")
+
+
+def fetched_jars(pom: Path, what: str) -> Path:
+    """Directory with the jars that a pom lists, downloaded when they, or the pom, are new. Raises Unavailable."""
+    libs = pom.parent / "target" / "libs"
     stamp = libs / ".complete"
-    pom = JVM_TIER / "pom.xml"
     if stamp.exists() and stamp.read_text() == pom.read_text():
         return libs
     mvn = tool("mvn")
@@ -31,9 +35,9 @@ def kafka_libs() -> Path:
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"mvn could not fetch Kafka's jars in {DOWNLOAD_SECONDS} s") from None
+        raise Unavailable(f"mvn could not fetch {what} in {DOWNLOAD_SECONDS} s") from None
     if done.returncode:
-        raise Unavailable(f"mvn could not fetch Kafka's jars: {last_line(done.stdout + done.stderr)}")
+        raise Unavailable(f"mvn could not fetch {what}: {last_line(done.stdout + done.stderr)}")
     stamp.write_text(pom.read_text())
     return libs
 

@@ -19,23 +19,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 pytest.importorskip("pyspark")
 
-from minibroker.audit import command, session  # noqa: E402
+from minibroker.audit import command  # noqa: E402
 from minibroker.audit.command import plan_of  # noqa: E402
 from minibroker.audit.engine import SparkAudit, audit_here  # noqa: E402
 
 MANIFEST = Path(__file__).parents[2] / "golden" / "kafka-4.3.1" / "directory" / "manifest.json"
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    opened, _ = session.open_session("local[2]", ["spark.driver.memory=1g", "spark.default.parallelism=4"])
-    yield opened
-    opened.stop()
-
-
-@pytest.fixture(scope="session")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_files(Planted().files, tmp_path_factory.mktemp("golden"))
 
 
 def plan(path: Path, *more: str) -> Any:

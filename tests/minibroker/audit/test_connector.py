@@ -1,0 +1,111 @@
+"""Spark's own connector for Kafka (spark-sql-kafka, whose Java clients are 3.9) with minibroker as source and sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+pytest.importorskip("pyspark")
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+
+@pytest.fixture(scope="module")
+def bootstrap(connector: list[Path] | str) -> Iterator[str]:
+    if isinstance(connector, str):
+        pytest.skip(connector)
+    from minibroker.testing.embedded import Minibroker
+
+    topics = {"written": 2, "transactions": 2, "in": 2, "out": 2}
+    with Minibroker(ephemeral=True, topics=topics) as broker:
+        yield broker.bootstrap_servers
+
+
+def source(spark: Any, bootstrap: str, topic: str, **options: str) -> Any:
+    """The topic as the connector reads it, as one finished table."""
+    return configured(spark.read, bootstrap, topic, **options).load()
+
+
+def configured(reader: Any, bootstrap: str, topic: str, **options: str) -> Any:
+    named = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest", **options}
+    return reader.format("kafka").options(**named)
+
+
+def pairs(table: Any) -> list[tuple[str, str]]:
+    rows = table.selectExpr("cast(key as string) k", "cast(value as string) v").collect()
+    return sorted((row.k, row.v) for row in rows)
+
+
+def test_what_a_batch_job_writes_it_reads_back(spark: Any, bootstrap: str) -> None:
+    made = spark.range(500).selectExpr(
+        "cast(id as string) key",
+        "concat('v', id) value",
+        "array(struct('h' as key, cast('x' as binary) as value)) headers",
+        "cast(id % 2 as int) partition",
+    )
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": "written", "kafka.compression.type": "zstd"}
+    made.write.format("kafka").options(**options).option("includeHeaders", "true").save()
+    table = source(spark, bootstrap, "written", includeHeaders="true")
+    assert pairs(table) == sorted((str(n), f"v{n}") for n in range(500))
+    assert table.where("headers[0].key = 'h' and headers[0].value = cast('x' as binary)").count() == 500
+    assert {row.partition: row["count"] for row in table.groupBy("partition").count().collect()} == {0: 250, 1: 250}
+    part = source(
+        spark,
+        bootstrap,
+        "written",
+        startingOffsets='{"written":{"0":100,"1":-2}}',
+        endingOffsets='{"written":{"0":-1,"1":10}}',
+    )
+    assert part.count() == 150 + 10
+
+
+def test_only_what_was_committed(spark: Any, bootstrap: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "linger.ms": 0})
+    producer.init_transactions(30)
+    for number in range(4):
+        producer.begin_transaction()
+        for key in range(10):
+            producer.produce("transactions", key=f"{number}-{key}", value=b"v", partition=key % 2)
+        producer.flush()
+        if number < 3:
+            (producer.abort_transaction if number == 1 else producer.commit_transaction)(30)
+    committed = source(spark, bootstrap, "transactions", **{"kafka.isolation.level": "read_committed"})
+    try:
+        assert pairs(committed) == sorted((f"{number}-{key}", "v") for number in (0, 2) for key in range(10))
+        assert source(spark, bootstrap, "transactions").count() == 40
+    finally:
+        producer.abort_transaction(30)
+
+
+def test_a_stream_from_topic_to_topic_goes_on_from_its_checkpoint(spark: Any, bootstrap: str, tmp_path: Path) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+
+    def send(*keys: str) -> None:
+        for number, key in enumerate(keys):
+            producer.produce("in", key=key, value=key.upper(), partition=number % 2)
+        producer.flush()
+
+    def run(most: int) -> int:
+        """Carries over what has come in, `most` records at once; returns how many batches that took."""
+        query = (
+            configured(spark.readStream, bootstrap, "in", maxOffsetsPerTrigger=str(most))
+            .load()
+            .writeStream.format("kafka")
+            .options(**{"kafka.bootstrap.servers": bootstrap, "topic": "out"})
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return sum(one["numInputRows"] > 0 for one in query.recentProgress)
+
+    send("a", "b", "c", "d")
+    assert run(2) == 2
+    assert pairs(source(spark, bootstrap, "out")) == [(key, key.upper()) for key in "abcd"]
+    send("e", "f")
+    assert run(10) == 1
+    assert pairs(source(spark, bootstrap, "out")) == [(key, key.upper()) for key in "abcdef"]
