@@ -111,7 +111,7 @@ class Semantics:
         "always",
     )
     timed_out_codes: tuple[TimedOutCode, ...] = _f(
-        (), "588-2 588-7 588-9", "What the old epoch is told after a timeout; empty: fenced like any stale epoch."
+        (), "588-2 588-5 588-7 588-9", "What the old epoch is told after a timeout; empty: fenced like any stale epoch."
     )
     fenced_code: int = _f(int(ErrorCode.PRODUCER_FENCED), "588-7", "The number of PRODUCER_FENCED on the wire.")
     init_compares_epoch_while_ongoing: bool = _f(

@@ -144,7 +144,7 @@ COORDINATORS: Final = (
         "fenced-code-to-producers",
         "Produce answers INVALID_PRODUCER_EPOCH, not PRODUCER_FENCED",
         "minibroker.runtime.transaction_verifier:_code",
-        "if code == ErrorCode.PRODUCER_FENCED:",
+        "if code in (ErrorCode.PRODUCER_FENCED, TIMED_OUT_FOR_LEADERS):",
         "if False:",
     ),
     Defect(

@@ -21,7 +21,7 @@ from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.unknown_producer_check import has_timed_out, refusal_of_unknown
+from minibroker.runtime.unknown_producer_check import refusal_of_unknown
 from minibroker.runtime.waiting import with_timeout
 from minibroker.semantics import PRODUCE
 from minibroker_protocol.dsl import NO_ID
@@ -227,7 +227,10 @@ async def _verify(
                 _refuse(entry, refusal)
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
     if stale and timed_out is not None:
-        ended = await has_timed_out(broker, request.transactional_id, producer_id, epoch)
+        first = stale[0][0]
+        ended = await broker.verifier.has_timed_out(
+            request.transactional_id, producer_id, epoch, (first.topic, first.index)
+        )
         for entry, refusal in stale:
             told = ApiError(ErrorCode(timed_out), f"the transaction has timed out: {refusal.message}")
             _refuse(entry, told if ended else refusal)

@@ -12,7 +12,7 @@ from typing import Final
 
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
-from minibroker.coordinators.transactions.refusals import wire_code
+from minibroker.coordinators.transactions.refusals import code_for_leader, wire_code
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.runtime.deferred import Deferred, gather
 from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, Ending
@@ -223,9 +223,11 @@ async def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnR
 def _refusal(
     ctx: RequestContext, api_key: int, transactional_id: str, error: ApiError, ending: Ending | None = None
 ) -> int:
-    # Between brokers the error itself is sent: leaders translate for their clients.
     semantics = ctx.broker.semantics
-    code = error.code if ctx.inter_broker else wire_code(error, semantics, api_key, ctx.api_version, ending)
+    if ctx.inter_broker:
+        code: int = code_for_leader(error, semantics)
+    else:
+        code = wire_code(error, semantics, api_key, ctx.api_version, ending)
     if code != ErrorCode.NONE:  # an abort of what has timed out may be taken as done
         ctx.refused(transactional_id, error, code)
     return code

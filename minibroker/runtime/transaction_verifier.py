@@ -10,7 +10,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
+from minibroker.cluster.transport import call
 from minibroker.coordinators.transactions.metadata import TopicPartition
+from minibroker.coordinators.transactions.refusals import TIMED_OUT_FOR_LEADERS
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred, resolved, spawn
 from minibroker.runtime.waiting import sleep
@@ -134,6 +136,36 @@ class TransactionVerifier:
         asked.then(lambda done: answer.resolve(done.result().get(partition, ErrorCode.NONE)))
         return answer
 
+    async def has_timed_out(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        """Whether the coordinator ended this epoch's transaction for its timeout, and nobody has claimed the next epoch
+        yet. False too when the coordinator cannot be asked. `partition`: any one that exists."""
+        node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
+        if node_id is None:
+            return False
+        transaction = _Transaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            verify_only=True,
+            topics=[_Topic(name=partition[0], partitions=[partition[1]])],
+        )
+        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        try:
+            response = await call(
+                self._broker.transport, node_id, request, ADD_PARTITIONS_VERSION, AddPartitionsToTxnResponse
+            )
+        except ApiError:
+            return False
+        codes = [
+            one.partition_error_code
+            for result in response.results_by_transaction
+            for topic in result.topic_results
+            for one in topic.results_by_partition
+        ]
+        return codes == [TIMED_OUT_FOR_LEADERS]
+
     async def _verify_patiently(
         self,
         first: Deferred[Codes],
@@ -245,7 +277,7 @@ def _failed_call(code: ErrorCode) -> ErrorCode:
 
 
 def _code(code: int, operation: Operation) -> ErrorCode:
-    if code == ErrorCode.PRODUCER_FENCED:
+    if code in (ErrorCode.PRODUCER_FENCED, TIMED_OUT_FOR_LEADERS):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if code == ErrorCode.TRANSACTION_ABORTABLE and operation is Operation.DEFAULT_ERROR:
         return ErrorCode.INVALID_TXN_STATE

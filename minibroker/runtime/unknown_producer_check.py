@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 
 from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
 from minibroker.cluster.transport import call
-from minibroker.coordinators.transactions.states import COMPLETE_ABORT, PREPARE_ABORT
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     DescribeTransactionStateRequest,
     DescribeTransactionStateResponse,
 )
-
-_ABORTED = (PREPARE_ABORT.label, COMPLETE_ABORT.label)
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
@@ -48,17 +45,6 @@ async def refusal_of_unknown(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer id {producer_id} epoch {producer_epoch} is not known here and does not hold {transactional_id}:"
         f" expected producer id {known.producer_id} epoch {known.epoch}",
-    )
-
-
-async def has_timed_out(broker: Broker, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
-    """Whether the epoch's transaction was aborted by the coordinator, and nobody has claimed the next epoch yet."""
-    known = await _described(broker, transactional_id)
-    return (
-        not isinstance(known, ApiError)
-        and known.error == ErrorCode.NONE
-        and (known.producer_id, known.epoch) == (producer_id, producer_epoch + 1)
-        and known.state in _ABORTED
     )
 
 

@@ -87,7 +87,10 @@ SEEDS: dict[str, Seed] = {
         "With transaction.version 2 the same; fenced with 0 or 1.",
     ),
     "588-4": Seed("A later instance with the same transactional id fences both epochs for good."),
-    "588-5": Seed("Produce from the old epoch gets INVALID_PRODUCER_EPOCH."),
+    "588-5": Seed(
+        "Produce from the old epoch gets INVALID_PRODUCER_EPOCH; `timed_out_codes=recoverable` has another code below"
+        " version 11, because librdkafka ends for good on that one, `draft` has not."
+    ),
     "588-6": Seed(
         "PRODUCER_FENCED from AddPartitionsToTxn v2, AddOffsetsToTxn v2, EndTxn v2 and InitProducerId v4 on,"
         " INVALID_PRODUCER_EPOCH below."

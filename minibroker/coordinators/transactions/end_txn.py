@@ -76,7 +76,7 @@ def end_txn(
         return _end_and_bump(shard, entry, producer, commit, transaction_version, producer_ids, now_ms)
     _require_producer_id(entry, producer)
     if producer.producer_epoch != entry.epoch:
-        raise fenced(shard, entry, producer, "does not have the current epoch")
+        raise fenced(entry, producer, "does not have the current epoch")
     _require_nothing_pending(entry)
     if entry.metadata.state is not ONGOING:
         _repeat_or_refuse(entry, commit)
@@ -119,7 +119,7 @@ def _end_and_bump(
     else:
         valid = current
     if not valid:
-        raise fenced(shard, entry, producer, "has neither the current epoch nor that of a retry")
+        raise fenced(entry, producer, "has neither the current epoch nor that of a retry")
     if state is not ONGOING and (retry or overflow_retry or commit or state in PREPARED):
         if not (retry or overflow_retry) and state in COMPLETED:
             # The epoch moved on with the last end: this is a commit of a transaction that never began.
@@ -158,6 +158,7 @@ def abort_with_fence(
             transaction_version=version,
             next_producer_id=producer_ids.take() if entry.epoch_exhausted else NO_PRODUCER_ID,
             now_ms=now_ms,
+            timed_out=timed_out,
         )
         return shard.write(entry, metadata, response)
     metadata = transitions.fenced(
@@ -167,6 +168,7 @@ def abort_with_fence(
         keep_last_epoch=timed_out and shard.config.semantics.timeout_keeps_last_epoch == "always",
         transaction_version=version,
         now_ms=now_ms,
+        timed_out=timed_out,
     )
     return shard.write(entry, metadata, response, fence_epoch=epoch)
 

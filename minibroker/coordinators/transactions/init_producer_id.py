@@ -82,7 +82,7 @@ def init_producer_id(
     if entry.volatile.pending_state is not None:
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     if expected is not None and not _may_claim(shard, entry, expected):
-        raise fenced(shard, entry, expected, "does not hold this transactional id")
+        raise fenced(entry, expected, "does not hold this transactional id")
     if metadata.state in PREPARED:
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     if metadata.state is ONGOING:
@@ -116,7 +116,7 @@ def _take_over(
         and shard.config.semantics.init_compares_epoch_while_ongoing
         and expected.producer_epoch not in (entry.epoch, entry.last_epoch)
     ):
-        raise fenced(shard, entry, expected, "has neither the current nor the last epoch")
+        raise fenced(entry, expected, "has neither the current nor the last epoch")
     again = ApiError(
         ErrorCode.CONCURRENT_TRANSACTIONS,
         f"the running transaction of {entry.metadata.transactional_id} is aborted first",
@@ -134,11 +134,13 @@ def _claim(
 ) -> TransactionMetadata:
     epoch, last_epoch = entry.epoch, entry.last_epoch
     offered = None if expected is None else expected.producer_epoch
-    if entry.epoch_exhausted and offered in (None, epoch):
+    # A timeout that fenced with the very last epoch leaves the one before it to be claimed; no client may hold 32767.
+    timed_out = entry.metadata.timed_out and offered == last_epoch
+    if entry.epoch_exhausted and (offered in (None, epoch) or timed_out):
         return transitions.rotated(
             entry,
             producer_id=producer_ids.take(),
-            last_producer_epoch=NO_PRODUCER_EPOCH if expected is None else epoch,
+            last_producer_epoch=NO_PRODUCER_EPOCH if expected is None else last_epoch if timed_out else epoch,
             timeout_ms=timeout_ms,
             now_ms=now_ms,
         )
@@ -157,7 +159,7 @@ def _claim(
         bumped = (epoch, last_epoch)  # the answer to the bump was lost
     else:
         assert expected is not None
-        raise fenced(shard, entry, expected, "has neither the current nor the last epoch")
+        raise fenced(entry, expected, "has neither the current nor the last epoch")
     claimed = transitions.bumped(
         entry, producer_epoch=bumped[0], last_producer_epoch=bumped[1], timeout_ms=timeout_ms, now_ms=now_ms
     )

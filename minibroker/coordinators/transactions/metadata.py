@@ -37,6 +37,8 @@ class TransactionMetadata:
     Times are milliseconds of the broker clock. previous_producer_id: the id held before the last transition.
     next_producer_id: allocated while preparing, taken over on completion, when the epoch is used up (KIP-890).
     last_producer_epoch: the epoch before the current one as a client may still hold it, -1 for none (KIP-360).
+    timed_out: the coordinator aborted the last transaction because of its timeout, and nobody went on since. No record
+        has a field for it; `records` says what of it a reload can still tell.
     """
 
     transactional_id: str
@@ -51,6 +53,7 @@ class TransactionMetadata:
     start_ms: int = NO_TIMESTAMP
     last_update_ms: int
     client_transaction_version: int = 0
+    timed_out: bool = False
 
     @property
     def producer(self) -> ProducerIdAndEpoch:

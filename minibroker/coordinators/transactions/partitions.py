@@ -67,4 +67,4 @@ def _require_producer(shard: TransactionShard, entry: Entry, producer: ProducerI
             f"{producer} does not hold {entry.metadata.transactional_id}, which is {entry}",
         )
     if producer.producer_epoch != entry.epoch:
-        raise fenced(shard, entry, producer, "does not have the current epoch")
+        raise fenced(entry, producer, "does not have the current epoch")

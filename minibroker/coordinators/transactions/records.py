@@ -6,17 +6,27 @@ which has the last producer id and the last epoch.
 
 The last epoch: apache/kafka#22096 (KAFKA-20357) persists it in a tagged field of version 1; see
 `minibroker_protocol.coordinator_records.TransactionLogValue` for what is known of that field.
+
+Why a transaction was aborted is in none of these layouts. Read back, it was a timeout (`timed_out`)
+
+* exactly, if the client version is 1: clients end in version 0 or 2, only a coordinator at transaction.version 1 ends
+  in that one, and it keeps a last epoch after a timeout only;
+* perhaps, if it is 2, or the layout is KIP-360's, and the abort was completed later than the transaction's timeout
+  allows. What a client or a new instance aborted that late looks the same. Earlier, it was none;
+* never, if it is 0 (a client's), or if the last epoch is not there, as in version 0 of the message.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from minibroker.coordinators.outcome import CoordinatorRecord
-from minibroker.coordinators.transactions.metadata import TopicPartition, TransactionMetadata
-from minibroker.coordinators.transactions.states import EMPTY, TransactionState
+from minibroker.coordinators.transactions.metadata import NO_PRODUCER_EPOCH, TopicPartition, TransactionMetadata
+from minibroker.coordinators.transactions.states import COMPLETE_ABORT, EMPTY, PREPARE_ABORT, TransactionState
+from minibroker.coordinators.transactions.transitions import EPOCH_BUMP_VERSION
 from minibroker.semantics import TransactionStateLayout
 from minibroker_protocol.coordinator_records import LiteralTransactionLogValue, TransactionLogKey, TransactionLogValue
 from minibroker_protocol.dsl import Data
@@ -25,6 +35,8 @@ from minibroker_protocol.errors import Malformed
 KEY_TYPE = 0
 KNOWN_VALUE_VERSIONS = (0, 1)
 LITERAL_VERSION = 1
+
+_COORDINATORS_OWN_VERSION: Final = 1
 
 _Partitions = TransactionLogValue.PartitionsSchema | LiteralTransactionLogValue.PartitionsSchema
 
@@ -132,11 +144,24 @@ def decode(key: bytes, value: bytes | None, layout: TransactionStateLayout = "ka
         last_update_ms=fields.transaction_last_update_timestamp_ms,
         client_transaction_version=fields.client_transaction_version,
     )
-    return _record(metadata, fields, version)
+    by_coordinator = fields.client_transaction_version == _COORDINATORS_OWN_VERSION
+    bumping = fields.client_transaction_version >= EPOCH_BUMP_VERSION
+    timed_out = by_coordinator or (bumping and _ended_late(metadata))
+    return _record(replace(metadata, timed_out=timed_out and _may_have_timed_out(metadata)), fields, version)
+
+
+def _may_have_timed_out(metadata: TransactionMetadata) -> bool:
+    """The transaction was aborted, and the epoch bumped away is known."""
+    aborted = metadata.state in (PREPARE_ABORT, COMPLETE_ABORT)
+    return aborted and metadata.last_producer_epoch != NO_PRODUCER_EPOCH
+
+
+def _ended_late(metadata: TransactionMetadata) -> bool:
+    return metadata.last_update_ms - metadata.start_ms > metadata.timeout_ms
 
 
 def _of_literal(transactional_id: str, fields: LiteralTransactionLogValue) -> TransactionMetadata:
-    return TransactionMetadata(
+    metadata = TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=fields.producer_id,
         producer_epoch=fields.current_epoch,
@@ -148,6 +173,7 @@ def _of_literal(transactional_id: str, fields: LiteralTransactionLogValue) -> Tr
         start_ms=fields.txn_start_time,
         last_update_ms=fields.txn_last_update_time,
     )
+    return replace(metadata, timed_out=_may_have_timed_out(metadata) and _ended_late(metadata))
 
 
 def _state(status: int, version: int) -> TransactionState:

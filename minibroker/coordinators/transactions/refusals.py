@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from minibroker.coordinators.transactions.metadata import NO_PRODUCER_EPOCH, Entry, ProducerIdAndEpoch
-from minibroker.coordinators.transactions.shard import TransactionShard
-from minibroker.coordinators.transactions.states import COMPLETE_ABORT, PREPARE_ABORT
 from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, Ending, Semantics
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -23,18 +23,28 @@ class Fenced(ApiError):
         self.timed_out = timed_out
 
 
-def fenced(shard: TransactionShard, entry: Entry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
+def fenced(entry: Entry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
     """`offered` is shut out of `entry`; the text says what was expected and what came."""
     metadata = entry.metadata
     timed_out = (
-        metadata.state in (PREPARE_ABORT, COMPLETE_ABORT)
+        metadata.timed_out
         and offered.producer_id == metadata.producer_id
         and entry.last_epoch != NO_PRODUCER_EPOCH
         and offered.producer_epoch == entry.last_epoch == entry.epoch - 1
-        # The coordinator ends transactions in the finalized version; an end by a client in another one was no timeout.
-        and metadata.client_transaction_version == shard.config.transaction_version
     )
     return Fenced(f"{offered} {why}: {metadata.transactional_id} is {entry}", timed_out=timed_out)
+
+
+TIMED_OUT_FOR_LEADERS: Final = ErrorCode.UNKNOWN_PRODUCER_ID
+"""What a partition leader is told in AddPartitionsToTxn v4+ about the epoch of a transaction that has timed out, so
+that it can answer Produce with the code for that; nothing else there is answered with this one."""
+
+
+def code_for_leader(error: ApiError, semantics: Semantics) -> ErrorCode:
+    """The code of `error` between brokers: leaders translate for their clients."""
+    if isinstance(error, Fenced) and error.timed_out and semantics.timed_out_codes:
+        return TIMED_OUT_FOR_LEADERS
+    return error.code
 
 
 def wire_code(error: ApiError, semantics: Semantics, api_key: int, version: int, ending: Ending | None = None) -> int:

@@ -54,6 +54,7 @@ def bumped(
         partitions=frozenset(),
         start_ms=NO_TIMESTAMP,
         last_update_ms=now_ms,
+        timed_out=False,
     )
 
 
@@ -74,6 +75,7 @@ def rotated(
         partitions=frozenset(),
         start_ms=NO_TIMESTAMP,
         last_update_ms=now_ms,
+        timed_out=False,
     )
 
 
@@ -93,11 +95,18 @@ def with_partitions(
         start_ms=metadata.start_ms if metadata.state is ONGOING else now_ms,
         last_update_ms=now_ms,
         client_transaction_version=transaction_version,
+        timed_out=False,
     )
 
 
 def prepared(
-    entry: Entry, to: TransactionState, *, transaction_version: int, next_producer_id: int, now_ms: int
+    entry: Entry,
+    to: TransactionState,
+    *,
+    transaction_version: int,
+    next_producer_id: int,
+    now_ms: int,
+    timed_out: bool = False,
 ) -> TransactionMetadata:
     """The end of a transaction is decided; below transaction.version 2 the epoch stays."""
     metadata = _from(entry, to)
@@ -115,6 +124,7 @@ def prepared(
         start_ms=metadata.start_ms if metadata.state is ONGOING else now_ms,
         last_update_ms=now_ms,
         client_transaction_version=transaction_version,
+        timed_out=timed_out,
     )
 
 
@@ -133,7 +143,14 @@ def fence_epoch(entry: Entry) -> int:
 
 
 def fenced(
-    entry: Entry, to: TransactionState, *, epoch: int, keep_last_epoch: bool, transaction_version: int, now_ms: int
+    entry: Entry,
+    to: TransactionState,
+    *,
+    epoch: int,
+    keep_last_epoch: bool,
+    transaction_version: int,
+    now_ms: int,
+    timed_out: bool,
 ) -> TransactionMetadata:
     """The coordinator aborts below transaction.version 2: the epoch is `epoch`, and the old one forgotten or kept."""
     metadata = _from(entry, to)
@@ -146,6 +163,7 @@ def fenced(
         state=to,
         last_update_ms=now_ms,
         client_transaction_version=transaction_version,
+        timed_out=timed_out,
     )
 
 

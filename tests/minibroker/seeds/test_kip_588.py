@@ -118,6 +118,28 @@ def test_only_the_coordinator_knows_of_a_timeout(start: Start) -> None:
     assert client.produce(held, 1, version=9).code == EPOCH
 
 
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.seed("588-2", "588-5", semantics="kip")
+def test_an_epoch_that_its_own_client_left_is_just_old(start: Start, level: int) -> None:
+    """After a client's own abort with EndTxn v5, and while a new instance's fence is under way."""
+    client = start("kip", transaction_version=level)
+    held = client.new()
+    client.add(held)
+    client.produce(held, 0)
+    assert client.end_and_go_on(held, commit=False) == (OK, (held[0], held[1] + 1))
+    assert client.produce(held, 1, version=9).code == EPOCH
+    assert client.produce(held, 0, version=9, partition=1).code == EPOCH
+    assert client.end(held, commit=False, version=1) == EPOCH
+    assert client.add(held) == FENCED
+    running = client.new()
+    client.add(running)
+    client.produce(running, 0)
+    assert client.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert client.described().epoch == running[1] + 1
+    assert client.produce(running, 1, version=9).code == EPOCH
+    assert client.add(running) == FENCED
+
+
 @both
 @pytest.mark.seed("588-6", semantics="kafka kip")
 def test_fenced_by_version(start: Start, semantics: str) -> None:

@@ -159,3 +159,86 @@ def test_combinations_that_cannot_hold_are_named() -> None:
     assert "previous producer id" in KIP.problems(0)[0]
     assert "timed_out_codes" in replace(KIP, timeout_keeps_last_epoch="transaction.version 2").problems(1)[0]
     assert "90" in replace(KIP, timed_out_codes=DRAFT_TIMED_OUT_CODES).problems(1)[0]
+
+
+# -- what is a timeout and what is not ---------------------------------------------------------------------------------
+
+EVERY_LEVEL = replace(KIP, remember_offered_producer_id=False, timed_out_codes=DRAFT_TIMED_OUT_CODES, fenced_code=91)
+
+
+def _at_epoch_1(version: int, *, hold_markers: bool = False) -> tuple[CoordinatorDouble, ProducerIdAndEpoch]:
+    """Epoch 0 is the last one, epoch 1 has a transaction running."""
+    config = TransactionConfig(semantics=EVERY_LEVEL, transaction_version=version)
+    coordinator = CoordinatorDouble(config, hold_markers=hold_markers)
+    held = coordinator.init(coordinator.init(timeout_ms=1000), timeout_ms=1000)
+    coordinator.add(held)
+    return coordinator, held
+
+
+def _told_timed_out(coordinator: CoordinatorDouble) -> bool:
+    """Whether EndTxn v2 tells the epoch before the current one that its transaction has timed out."""
+    metadata = coordinator.metadata
+    return _code(coordinator, (metadata.producer_id, metadata.producer_epoch - 1), END_TXN, 2) == 90
+
+
+@pytest.mark.parametrize("hold_markers", [False, True])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_timeout_is_told_from_every_other_abort(version: int, hold_markers: bool) -> None:  # 588-2
+    coordinator, _ = _at_epoch_1(version, hold_markers=hold_markers)
+    coordinator.now_ms += 1001
+    coordinator.sweep_timeouts()
+    assert _told_timed_out(coordinator)
+    coordinator.reload()
+    # The record of transaction.version 0 has no last epoch; that of 1 names the coordinator; that of 2 has the times.
+    assert _told_timed_out(coordinator) is (version > 0)
+
+
+@pytest.mark.parametrize("hold_markers", [False, True])
+@pytest.mark.parametrize("end_version", [0, 2])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_clients_own_abort_is_no_timeout(version: int, end_version: int, hold_markers: bool) -> None:
+    coordinator, held = _at_epoch_1(version, hold_markers=hold_markers)
+    coordinator.end(held, commit=False, version=end_version)
+    assert coordinator.metadata.last_producer_epoch == held.producer_epoch - (end_version == 0)
+    assert not _told_timed_out(coordinator)
+    coordinator.reload()
+    assert not _told_timed_out(coordinator)
+
+
+@pytest.mark.parametrize("hold_markers", [False, True])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_new_instance_is_no_timeout(version: int, hold_markers: bool) -> None:
+    coordinator, _ = _at_epoch_1(version, hold_markers=hold_markers)
+    assert refusal(coordinator.init) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert coordinator.metadata.producer_epoch == 2
+    assert not _told_timed_out(coordinator)
+    coordinator.reload()
+    assert not _told_timed_out(coordinator)
+
+
+def test_what_a_reload_cannot_tell() -> None:
+    """With transaction.version 2 a client's abort that came late, but before the sweep, is logged like a timeout."""
+    coordinator, held = _at_epoch_1(2)
+    coordinator.now_ms += 1001
+    coordinator.end(held, commit=False, version=2)
+    assert not _told_timed_out(coordinator)
+    coordinator.reload()
+    assert _told_timed_out(coordinator)
+    coordinator.add((held.producer_id, 2))
+    assert not _told_timed_out(coordinator), "the next transaction has begun"
+
+
+def test_a_timeout_in_the_last_epoch_gives_a_new_producer_id() -> None:  # 588-3, 360-15
+    coordinator = _coordinator(KIP)
+    producer_id, _ = coordinator.init(timeout_ms=1000)
+    for _ in range(32766):
+        held = coordinator.init(timeout_ms=1000)
+    assert held == (producer_id, 32766)
+    coordinator.add(held)
+    coordinator.now_ms += 1001
+    coordinator.sweep_timeouts()
+    assert coordinator.metadata.producer_epoch == 32767
+    claimed = coordinator.init(held)
+    assert (claimed.producer_id != producer_id, claimed.producer_epoch) == (True, 0)
+    coordinator.reload()
+    assert coordinator.init(held) == claimed, "the answer was lost"
