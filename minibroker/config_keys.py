@@ -90,6 +90,14 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
         "Most partitions in one DescribeTopicPartitions answer.",
         minimum=1,
     )
+    key("broker.heartbeat.interval.ms", INT, 2000, "How often a broker tells the controller that it lives.", minimum=1)
+    key(
+        "broker.session.timeout.ms",
+        INT,
+        9000,
+        "A broker that was not heard of for this long is fenced; real time, and up to a ninth later.",
+        minimum=1,
+    )
     key("request.timeout.ms", INT, 30_000, "How long a request between brokers may take.")
     key(
         "unstable.api.versions.enable",

@@ -26,7 +26,7 @@ _NAMES = frozenset(
     """
     alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name background.threads
-    broker.heartbeat.interval.ms broker.id broker.session.timeout.ms client.quota.callback.class
+    broker.id client.quota.callback.class
     config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
     controlled.shutdown.enable cordoned.log.dirs create.topic.policy.class.name
     delete.records.purgatory.purge.interval.requests early.start.listeners

@@ -8,7 +8,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from minibroker.cluster.controller_channel import ControllerChannel, ask_controller
 from minibroker.cluster.fetch_sessions import FetchSessionCache
+from minibroker.cluster.heartbeat import Heartbeat
 from minibroker.cluster.internal_topics import creatable
 from minibroker.cluster.log_flush import LogFlush
 from minibroker.cluster.log_maintenance import LogMaintenance
@@ -22,7 +24,7 @@ from minibroker.cluster.metadata import (
 )
 from minibroker.cluster.partition import Partition
 from minibroker.cluster.replication import Replication
-from minibroker.cluster.transport import CONTROLLER, Transport, call
+from minibroker.cluster.transport import Transport
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.logs import get_logger
@@ -104,6 +106,8 @@ class Broker:
         self._recovered: dict[tuple[str, int], PartitionLog] = {}
         self._stored: set[tuple[str, int]] = set(directory.partitions())
         self.replication = Replication(self)
+        self.controller_channel = ControllerChannel(transport, timers)
+        self._heartbeat = Heartbeat(self)
         self.producer_ids = ProducerIdBlocks(self.allocate_producer_ids)
         self.verifier = TransactionVerifier(self)
         self.transactions = TransactionService(self)
@@ -147,6 +151,7 @@ class Broker:
             self._groups.start()
         self.maintenance.start()
         self.replication.start()
+        self._heartbeat.start()
 
     def _recover(self) -> None:
         """Check and mend the logs of an unclean end, several at a time, on the executor's threads."""
@@ -176,6 +181,8 @@ class Broker:
 
     def _stop(self) -> None:
         self._started = False
+        self._heartbeat.stop()
+        self.controller_channel.close()
         self.replication.stop()
         self.maintenance.stop()
         if self._groups is not None:
@@ -204,6 +211,8 @@ class Broker:
     def on_image(self, image: MetadataImage, changed: Iterable[str]) -> None:
         """Follow the controller: create, grow, reconfigure and drop partitions of the `changed` topics."""
         before, self.image = self.image, image
+        if self._started:
+            self._heartbeat.start()
         if image.broker_configs is not before.broker_configs:
             self._reconfigure(image)
         elif image.features is not before.features:
@@ -385,9 +394,8 @@ class Broker:
         return spawn(self._create_topics(names))
 
     async def _create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
-        response = await call(
-            self.transport,
-            CONTROLLER,
+        response = await ask_controller(
+            self.controller_channel,
             CreateTopicsRequest(
                 topics=[creatable(name, self.settings) for name in names],
                 timeout_ms=_CREATE_TIMEOUT_MS,
@@ -407,9 +415,8 @@ class Broker:
         return spawn(self._allocate_producer_ids())
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
-        response = await call(
-            self.transport,
-            CONTROLLER,
+        response = await ask_controller(
+            self.controller_channel,
             AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.epoch),
             0,
             AllocateProducerIdsResponse,

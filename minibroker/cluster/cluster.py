@@ -17,6 +17,7 @@ from minibroker.cluster.operations import Operations
 from minibroker.cluster.transport import CONTROLLER, InProcessNetwork, Network
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import TRANSACTION_VERSION, default_features
+from minibroker.controller.heartbeats import SESSION_TICKS
 from minibroker.controller.journal import MetadataJournal
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
@@ -79,7 +80,7 @@ class Cluster(Operations):
         self.settings = replicated_internals(settings, len(nodes))
         self.semantics = semantics
         self.clock = clock
-        self.network: Network = network or InProcessNetwork(timers)
+        self.network: Network = network or InProcessNetwork(timers, self.settings.int("request.timeout.ms"))
         self.brokers: dict[int, Broker] = {}
         self.hooks: BrokerHooks | None = None
         self._tap: Tap | None = None
@@ -98,6 +99,7 @@ class Cluster(Operations):
         self._directories: list[DataDirectory] = []
         self._cluster_id: str | None = None
         self._balancing: TimerHandle | None = None
+        self._sessions: TimerHandle | None = None
 
     def start(self) -> None:
         """Lock and read the data directories, then take up every partition.
@@ -133,15 +135,14 @@ class Cluster(Operations):
         problems = self.semantics.problems(level)
         if problems:
             raise WrongDirectory(f"the data directory has transaction.version {level}: {problems[0]}")
-        self._controller = Controller(state, self._executor, self.semantics.problems)
+        controller = self._controller = self._activate_controller(state)
         epochs = {}
         for node in self._nodes.values():
             epochs[node.node_id] = state.image.offset
             state.register_broker(BrokerImage(node.node_id, node.host, node.port, node.rack, epoch=state.image.offset))
         adopt(state, self._directories, new=new, transaction_version=level)
         # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.
-        self._controller.replication.elect_missing()
-        self.network.attach(CONTROLLER, self._controller.handle)
+        controller.replication.elect_missing()
         for node, directory in zip(self._nodes.values(), self._directories, strict=True):
             self._add_broker(node, directory, state, epochs[node.node_id])
         for broker in self.brokers.values():
@@ -150,6 +151,24 @@ class Cluster(Operations):
         self._create_topics(state)
         if self.settings.bool("auto.leader.rebalance.enable"):
             self._schedule_balance()
+        self._watch_sessions()
+
+    def _activate_controller(self, state: ControllerState) -> Controller:
+        controller = Controller(state, self._executor, self.semantics.problems)
+        self.network.attach(CONTROLLER, controller.handle)
+        return controller
+
+    def _watch_sessions(self) -> None:
+        """Have the controller look who is heard of, once there are several brokers."""
+        if self._sessions is None and len(self._nodes) > 1:
+            interval_ms = self.settings.int("broker.session.timeout.ms") / SESSION_TICKS
+            self._sessions = self._timers.call_later(interval_ms, self._look_at_sessions)
+
+    def _look_at_sessions(self) -> None:
+        self._sessions = None
+        self._watch_sessions()
+        if self._controller is not None:
+            self._controller.heartbeats.tick()
 
     def _schedule_balance(self) -> None:
         interval_ms = self.settings.int("leader.imbalance.check.interval.seconds") * 1000
@@ -157,7 +176,8 @@ class Cluster(Operations):
 
     def _balance(self) -> None:
         self._schedule_balance()
-        self.controller.replication.balance()
+        if self._controller is not None:
+            self._controller.replication.balance()
 
     def _open_directory(self, node: Node) -> DataDirectory:
         directory = DataDirectory.open(
@@ -222,8 +242,9 @@ class Cluster(Operations):
 
     def stop(self) -> None:
         """Close every broker cleanly, then the controller."""
-        if self._balancing is not None:
-            self._balancing.cancel()
+        for timer in (self._balancing, self._sessions):
+            if timer is not None:
+                timer.cancel()
         brokers, self.brokers = list(self.brokers.values()), {}
         for broker in brokers:
             broker.replication.stop()

@@ -14,6 +14,7 @@ from minibroker.cluster.metadata import (
     MetadataImage,
 )
 from minibroker.cluster.node import Node
+from minibroker.cluster.transport import CONTROLLER
 from minibroker.controller.controller import Controller
 from minibroker.controller.elections import Election
 from minibroker.controller.state import ControllerState
@@ -49,6 +50,12 @@ class Operations:
     _controller: Controller | None
 
     @abstractmethod
+    def _activate_controller(self, state: ControllerState) -> Controller: ...
+
+    @abstractmethod
+    def _watch_sessions(self) -> None: ...
+
+    @abstractmethod
     def _open_directory(self, node: Node) -> DataDirectory: ...
 
     @abstractmethod
@@ -56,31 +63,59 @@ class Operations:
 
     @property
     def controller(self) -> Controller:
-        assert self._controller is not None, "the cluster has not been started"
+        """The active controller; raises ApiError NOT_CONTROLLER while there is none."""
+        if self._controller is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "no controller is active")
         return self._controller
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata as the controller has it."""
-        return self.controller.state.image
+        """The metadata as the controller has it, or had it when it went away."""
+        assert self._state is not None, "the cluster has not been started"
+        return self._state.image
+
+    # -- the controller ----------------------------------------------------------------------------------------------
+
+    def stop_controller(self) -> None:
+        """As when the quorum has no leader: nobody is elected or fenced, and what is for the controller waits. Brokers
+        go on with the metadata they have."""
+        self.controller  # noqa: B018  (raises when it is stopped already)
+        self._controller = None
+        self.network.detach(CONTROLLER)
+
+    def start_controller(self) -> None:
+        """The next active controller: it reads the journal, finds who is gone, and gives the others a new session."""
+        state = self._state
+        if self._controller is not None or state is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "there is an active controller")
+        state.reload()
+        self._controller = controller = self._activate_controller(state)
+        for broker in list(state.image.brokers.values()):
+            if broker.node_id not in self.brokers and not broker.fenced:
+                controller.replication.fence(broker.node_id)
+        controller.replication.elect_missing()
 
     # -- brokers -----------------------------------------------------------------------------------------------------
 
     def stop_broker(self, node_id: int) -> None:
-        """As SIGTERM: its leaders move to other replicas, then it closes its logs and is gone."""
+        """As SIGTERM: its leaders move to other replicas, then it closes its logs and is gone. Without a controller
+        it just goes, as Kafka's does once it waited long enough for one."""
         broker = self._running(node_id)
-        self.controller.replication.shut_down(node_id)
+        if self._controller is not None:
+            self._controller.replication.shut_down(node_id)
         self._gone(broker)
         broker.close()
-        self.controller.replication.fence(node_id)
+        if self._controller is not None:
+            self._controller.replication.fence(node_id)
 
-    def kill_broker(self, node_id: int) -> None:
+    def kill_broker(self, node_id: int, *, unnoticed: bool = False) -> None:
         """As SIGKILL: nothing is flushed or closed. The controller learns of it at once, as if the session had timed
-        out in this moment."""
+        out in this moment; `unnoticed` leaves it to the session (broker.session.timeout.ms)."""
         broker = self._running(node_id)
         self._gone(broker)
         broker.kill()
-        self.controller.replication.fence(node_id)
+        if self._controller is not None and not unnoticed:
+            self._controller.replication.fence(node_id)
 
     def _gone(self, broker: Broker) -> None:
         if self.hooks is not None:
@@ -90,14 +125,14 @@ class Operations:
         self.network.detach(broker.node_id)
 
     def start_broker(self, node_id: int) -> Broker:
-        """Bring a stopped or killed broker back with what is on its disk."""
+        """Bring a stopped or killed broker back with what is on its disk. It needs a controller to register with."""
         if node_id in self.brokers:
             raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"broker {node_id} is running")
         node = self._nodes.get(node_id)
         if node is None:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node_id} is not known")
-        directory = self._open_directory(node)
         replication = self.controller.replication
+        directory = self._open_directory(node)
         registered = replication.register(
             BrokerImage(node.node_id, node.host, node.port, node.rack), clean=directory.clean
         )
@@ -106,10 +141,12 @@ class Operations:
         if self.hooks is not None:
             self.hooks.started(node_id, self._dispatchers[node_id])
         replication.unfence(node_id)
+        self._watch_sessions()
         return broker
 
     def add_broker(self, node: Node | None = None) -> Broker:
         """A new broker with an empty disk; it holds nothing until partitions are created or moved there."""
+        self.controller  # noqa: B018  (raises while nobody could register the broker)
         if node is None:
             if self._make_node is None:
                 raise ValueError("this cluster cannot make brokers: give the node")
@@ -134,6 +171,26 @@ class Operations:
         if broker is None:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {node_id} is not running")
         return broker
+
+    # -- the wire between them ---------------------------------------------------------------------------------------
+
+    def cut_link(self, one: int, other: int) -> None:
+        """Let nothing pass between two brokers, or a broker and the controller (-1): a black hole, no error. Clients
+        still reach both."""
+        self._check_link(one, other)
+        self.network.cut(one, other)
+
+    def mend_link(self, one: int, other: int) -> None:
+        """What is still wanted of what was sent meanwhile arrives, and what is sent from now on."""
+        self._check_link(one, other)
+        self.network.mend(one, other)
+
+    def _check_link(self, one: int, other: int) -> None:
+        for node in (one, other):
+            if node != CONTROLLER and node not in self._nodes:
+                raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node} is not known")
+        if one == other:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a node cannot be cut off from itself")
 
     # -- leaders and replicas ----------------------------------------------------------------------------------------
 
@@ -200,13 +257,14 @@ class Operations:
     def _when(self, reached: Callable[[], bool]) -> Deferred[None]:
         """Resolved once the metadata make `reached` true."""
         outcome: Deferred[None] = Deferred()
+        state = self.controller.state
         if reached():
             return resolved(None)
 
         def look(_: MetadataImage, __: tuple[str, ...]) -> None:
             if not outcome.done and reached():
-                self.controller.state.unsubscribe(look)
+                state.unsubscribe(look)
                 outcome.resolve(None)
 
-        self.controller.state.subscribe(look)
+        state.subscribe(look)
         return outcome

@@ -20,6 +20,8 @@ CONTROLLER = -1
 Node = Callable[[Request, int], Deferred[Response]]
 """What receives requests: (request, API version) -> the response, later."""
 
+_PATIENCE_TICKS = 6
+
 R = TypeVar("R", bound=Response)
 
 
@@ -56,26 +58,44 @@ class Network(Protocol):
         """Carry news of the controller to a broker: `deliver` takes it there, later ones never before earlier ones."""
         ...
 
+    def cut(self, one: int, other: int) -> None:
+        """Let nothing pass between two nodes until `mend`; neither of them is told."""
+        ...
+
+    def mend(self, one: int, other: int) -> None:
+        """Let messages pass again."""
+        ...
+
 
 class InProcessNetwork:
     """All nodes in one process. What goes to another node is encoded and decoded on the way, so that nodes share no
     object, and takes one turn of the event loop, so that nobody is called back from inside its own call.
 
     A node that sends to itself is called at once with the object, and so is the controller of a single broker.
+
+    A cut link holds what is sent, as a connection whose packets are dropped does: after `mend` it arrives, in order. A
+    sender waits for `patience_ms` (request.timeout.ms) of real time, and up to a sixth longer.
     """
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: Timers, patience_ms: float = 30_000) -> None:
         self._timers = timers
+        self._patience_ms = patience_ms
         self._nodes: dict[int, Node] = {}
         # By number, so that what serves a call holds nothing of the node that made it.
         self._calls: dict[int, PendingCall] = {}
         self._count = 0
+        self._tick = 0
+        self._ticking = False
+        # What is on its way over a cut link: (the node it is for, its arrival).
+        self._held: dict[frozenset[int], list[tuple[int, Callable[[], None]]]] = {}
 
     def attach(self, node_id: int, node: Node) -> None:
         self._nodes[node_id] = node
 
     def detach(self, node_id: int) -> None:
         self._nodes.pop(node_id, None)
+        for link in self._held:
+            self._held[link] = [(target, arrive) for target, arrive in self._held[link] if target != node_id]
         for number, call_ in list(self._calls.items()):
             if call_.target == node_id:
                 self._fail(number, _unreachable(node_id))
@@ -86,22 +106,59 @@ class InProcessNetwork:
         return Endpoint(self, node_id)
 
     def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
-        if node_id in self._nodes:
+        if node_id not in self._nodes:
+            return
+        held = self._held.get(frozenset((CONTROLLER, node_id))) if self._held else None
+        if held is None:
             deliver()
+        else:
+            held.append((node_id, deliver))
+
+    def cut(self, one: int, other: int) -> None:
+        self._held.setdefault(frozenset((one, other)), [])
+
+    def mend(self, one: int, other: int) -> None:
+        for _, arrive in self._held.pop(frozenset((one, other)), ()):
+            self._timers.call_later(0, arrive)
 
     def send(self, source: int, target: int, request: Request, api_version: int) -> Deferred[Response]:
         node = self._nodes.get(target)
-        if node is not None and (source == target or (target == CONTROLLER and len(self._nodes) <= 2)):
+        if node is not None and (
+            source == target or (target == CONTROLLER and len(self._nodes) <= 2 and not self._held)
+        ):
             return node(request, api_version)
         self._count += 1
         number = self._count
-        self._calls[number] = call_ = PendingCall(source, target, api_version)
+        self._calls[number] = call_ = PendingCall(source, target, api_version, self._tick)
         if node is None:
             self._fail(number, _unreachable(target))
         else:
             kind, data = type(request), request.encode(api_version)
-            self._timers.call_later(0, lambda: self._deliver(number, kind, data))
+            self._carry(source, target, lambda: self._deliver(number, kind, data))
+            if not self._ticking:
+                self._watch_patience()
         return call_.answer
+
+    def _carry(self, source: int, target: int, arrive: Callable[[], None]) -> None:
+        held = self._held.get(frozenset((source, target))) if self._held else None
+        if held is None:
+            self._timers.call_later(0, arrive)
+        else:
+            held.append((target, arrive))
+
+    def _watch_patience(self) -> None:
+        # Counted in ticks instead of by a timer for each call, which also spares calls when the whole process hangs.
+        self._ticking = True
+        self._timers.call_later(self._patience_ms / _PATIENCE_TICKS, self._patience_tick)
+
+    def _patience_tick(self) -> None:
+        self._tick += 1
+        self._ticking = False
+        for number, call_ in list(self._calls.items()):
+            if self._tick - call_.tick > _PATIENCE_TICKS:
+                self._fail(number, ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {call_.target} does not answer"))
+        if self._calls:
+            self._watch_patience()
 
     def _deliver(self, number: int, kind: type[Request], data: bytes) -> None:
         call_ = self._calls.get(number)
@@ -131,7 +188,7 @@ class InProcessNetwork:
             if waiting is not None:
                 waiting.answer.resolve(kind.decode(data, waiting.api_version))
 
-        self._timers.call_later(0, arrive)
+        self._carry(call_.target, call_.source, arrive)
 
     def _fail(self, number: int, error: ApiError) -> None:
         """Later, as an answer would come: whoever loses a node in the middle of a change finishes that first."""
@@ -141,11 +198,12 @@ class InProcessNetwork:
 
 
 class PendingCall:
-    """One request that another node is to answer."""
+    """One request that another node is to answer. tick: when it was sent, on the network's count of time."""
 
-    __slots__ = ("answer", "api_version", "source", "target")
+    __slots__ = ("answer", "api_version", "source", "target", "tick")
 
-    def __init__(self, source: int, target: int, api_version: int) -> None:
+    def __init__(self, source: int, target: int, api_version: int, tick: int = 0) -> None:
+        self.tick = tick
         self.source = source
         self.target = target
         self.api_version = api_version

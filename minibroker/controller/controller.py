@@ -7,6 +7,7 @@ from typing import Any
 
 from minibroker.controller.configs import ConfigControl
 from minibroker.controller.features import FeatureControl
+from minibroker.controller.heartbeats import BrokerHeartbeats
 from minibroker.controller.reassignments import ReassignmentControl
 from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState
@@ -22,6 +23,7 @@ from minibroker_protocol.messages.inter_broker import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
     AlterPartitionRequest,
+    BrokerHeartbeatRequest,
 )
 from minibroker_protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -52,6 +54,7 @@ class Controller:
         topics, configs, features = TopicControl(state), ConfigControl(state), FeatureControl(state, level_problems)
         self.replication = ReplicationControl(state)
         self.reassignments = ReassignmentControl(state, self.replication)
+        self.heartbeats = BrokerHeartbeats(state, self.replication)
         self._handlers: dict[type[Request], Callable[[Any], Response]] = {
             CreateTopicsRequest: topics.create_topics,
             DeleteTopicsRequest: topics.delete_topics,
@@ -59,6 +62,7 @@ class Controller:
             IncrementalAlterConfigsRequest: lambda request: self._configured(configs.incremental_alter(request)),
             AlterConfigsRequest: lambda request: self._configured(configs.alter(request)),
             UpdateFeaturesRequest: features.update,
+            BrokerHeartbeatRequest: self.heartbeats.heartbeat,
             AllocateProducerIdsRequest: self._allocate_producer_ids,
             ElectLeadersRequest: self.replication.elect_leaders,
             UnregisterBrokerRequest: self.replication.unregister,

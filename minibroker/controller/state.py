@@ -80,6 +80,19 @@ class ControllerState:
         self.journal.sync()
         return empty
 
+    def reload(self) -> None:
+        """Become what the journal says, as the next active controller does. Registered brokers, which KRaft keeps in
+        the same log, stay as they were; offsets go on where they were."""
+        before = self.image
+        self.image = MetadataImage(cluster_id=before.cluster_id, controller_id=before.controller_id)
+        self.next_producer_id = 0
+        for entry in self.journal.replay():
+            self._apply(entry)
+        self.image = replace(
+            self.image, brokers=before.brokers, controller_id=before.controller_id, offset=before.offset + 1
+        )
+        self._publish(*self.image.topics)
+
     def close(self) -> None:
         self.journal.close()
 

@@ -75,6 +75,14 @@ def error_response(exchange: Exchange, code: ErrorCode, message: str | None = No
     return response
 
 
+def refused(request: Request, version: int, code: ErrorCode, message: str | None = None) -> Response:
+    """The same for a request that no connection carries any more."""
+    response_type = registry()[request.__api_key__][1]
+    response = _Builder(response_type, version, code, message).fill(response_type, request)
+    assert isinstance(response, Response)
+    return response
+
+
 class _Builder:
     def __init__(self, root: type[Message], version: int, code: ErrorCode, message: str | None) -> None:
         self._root = root

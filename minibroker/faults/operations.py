@@ -182,9 +182,9 @@ def stop_broker(cluster: Cluster, *, broker: int) -> None:
     cluster.stop_broker(broker)
 
 
-def kill_broker(cluster: Cluster, *, broker: int) -> None:
-    """As SIGKILL: nothing is flushed or closed."""
-    cluster.kill_broker(broker)
+def kill_broker(cluster: Cluster, *, broker: int, unnoticed: bool = False) -> None:
+    """As SIGKILL: nothing is flushed or closed. `unnoticed`: the controller learns of it when the session ends."""
+    cluster.kill_broker(broker, unnoticed=unnoticed)
 
 
 def start_broker(cluster: Cluster, *, broker: int) -> None:
@@ -196,6 +196,26 @@ def restart_broker(cluster: Cluster, *, broker: int, clean: bool = True) -> None
     """Stop, or without `clean` kill, a broker and bring it back at once, with what its disk holds."""
     (cluster.stop_broker if clean else cluster.kill_broker)(broker)
     cluster.start_broker(broker)
+
+
+def stop_controller(cluster: Cluster) -> None:
+    """Leave the cluster without an active controller: nobody is elected, what is for it waits."""
+    cluster.stop_controller()
+
+
+def start_controller(cluster: Cluster) -> None:
+    """The next active controller, which begins with the metadata journal."""
+    cluster.start_controller()
+
+
+def cut_link(cluster: Cluster, *, one: int, other: int) -> None:
+    """Let nothing pass between two brokers, or a broker and the controller (-1), and tell neither."""
+    cluster.cut_link(one, other)
+
+
+def mend_link(cluster: Cluster, *, one: int, other: int) -> None:
+    """Let messages pass again; what is still wanted of what was sent meanwhile arrives."""
+    cluster.mend_link(one, other)
 
 
 def move_leader(cluster: Cluster, *, topic: str, partition: int, to: int) -> Deferred[None]:
@@ -221,7 +241,8 @@ OPERATIONS: dict[str, Operation] = {
         create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records,
         fail_disk, heal_disk,
         expire_transactional_id, set_producer_epoch, hold_markers, release_markers, held_markers,
-        stop_broker, kill_broker, start_broker, restart_broker, move_leader, move_coordinator,
+        stop_broker, kill_broker, start_broker, restart_broker,
+        stop_controller, start_controller, cut_link, mend_link, move_leader, move_coordinator,
     )
 }  # fmt: skip
 

@@ -61,6 +61,12 @@ class SimulatedNetwork:
             if len(queue) == 1:
                 self._later(CONTROLLER, node_id, lambda: self._inform(node_id, queue))
 
+    def cut(self, one: int, other: int) -> None:
+        self._weather.cut(one, other)
+
+    def mend(self, one: int, other: int) -> None:
+        self._weather.mend(one, other)
+
     def _inform(self, node_id: int, queue: deque[Callable[[], None]]) -> None:
         if self._news.get(node_id) is not queue:
             return

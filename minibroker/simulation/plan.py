@@ -75,6 +75,9 @@ class Plan:
             "replica.fetch.backoff.ms": "100",
             "replica.lag.time.max.ms": "4000",
             "log.roll.ms": str(self.roll_ms),
+            # Brokers that are cut off are fenced by `Troubles`, which knows when.
+            "broker.heartbeat.interval.ms": "1000000000",
+            "broker.session.timeout.ms": "2000000000",
             "group.min.session.timeout.ms": "500",
             "group.initial.rebalance.delay.ms": "100",
         }

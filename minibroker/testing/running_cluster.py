@@ -78,9 +78,10 @@ class RunningCluster:
         """As SIGTERM: leaders move away, logs are closed, connections end."""
         self.run(lambda cluster: cluster.stop_broker(node_id))
 
-    def kill_broker(self, node_id: int) -> None:
-        """As SIGKILL: connections end, nothing is flushed or closed."""
-        self.run(lambda cluster: cluster.kill_broker(node_id))
+    def kill_broker(self, node_id: int, *, unnoticed: bool = False) -> None:
+        """As SIGKILL: connections end, nothing is flushed or closed. `unnoticed`: the controller only learns of it when
+        the broker's session ends (broker.session.timeout.ms), not at once."""
+        self.run(lambda cluster: cluster.kill_broker(node_id, unnoticed=unnoticed))
 
     def start_broker(self, node_id: int) -> None:
         """Bring a stopped or killed broker back, on its port and with its data."""
@@ -94,6 +95,21 @@ class RunningCluster:
     def remove_broker(self, node_id: int) -> None:
         """Stop a broker for good and take it out of the metadata."""
         self.run(lambda cluster: cluster.remove_broker(node_id))
+
+    def stop_controller(self) -> None:
+        """No controller is active: nobody is elected, and what is for the controller waits for the next one."""
+        self.run(lambda cluster: cluster.stop_controller())
+
+    def start_controller(self) -> None:
+        """The next active controller, which reads the metadata journal."""
+        self.run(lambda cluster: cluster.start_controller())
+
+    def cut_link(self, one: int, other: int) -> None:
+        """Let nothing pass between two brokers, or a broker and the controller (-1), and tell neither."""
+        self.run(lambda cluster: cluster.cut_link(one, other))
+
+    def mend_link(self, one: int, other: int) -> None:
+        self.run(lambda cluster: cluster.mend_link(one, other))
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
         """Node id of the leader; None while there is none."""

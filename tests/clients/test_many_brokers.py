@@ -209,7 +209,7 @@ def test_a_transactional_producer_commits_all_and_nothing_twice(broker: Minibrok
             for value in values:
                 producer.produce(TOPIC, value)
             if abort:
-                # librdkafka ends a transaction whose AddPartitionsToTxn has not been accepted yet, which is refused with
+                # librdkafka ends a transaction whose AddPartitionsToTxn has not been accepted yet and is refused with
                 # INVALID_TXN_STATE (confluentinc/librdkafka#4849); what was acknowledged is in the transaction.
                 producer.flush(30)
                 producer.abort_transaction(30)

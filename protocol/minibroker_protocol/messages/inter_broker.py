@@ -1,11 +1,11 @@
-"""What only brokers send: AlterPartition (56), AllocateProducerIds (67).
+"""What only brokers send: AlterPartition (56), BrokerHeartbeat (63), AllocateProducerIds (67).
 
 Field names and versions: Kafka 4.3.1's message definitions.
 """
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import NO_ID, Request, Response, Struct, f, int8, int16, int32, int64, uuid
+from minibroker_protocol.dsl import NO_ID, Request, Response, Struct, bool_, f, int8, int16, int32, int64, uuid
 
 
 class AlterPartitionRequest(Request, key=56, versions="2-3", flexible="0+"):
@@ -51,6 +51,28 @@ class AlterPartitionResponse(Response, key=56, versions="2-3", flexible="0+"):
     throttle_time_ms: int32 = f(default=0)
     error_code: int16 = f(default=0)
     topics: list[TopicData]
+
+
+class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+"):
+    """A broker tells the controller that it lives, and how far it knows the metadata (KIP-631)."""
+
+    broker_id: int32
+    broker_epoch: int64 = f(default=-1)
+    current_metadata_offset: int64
+    want_fence: bool_
+    want_shut_down: bool_
+    offline_log_dirs: list[uuid] = f("1+", tag=0, default=[])
+    cordoned_log_dirs: list[uuid] | None = f("2+", tag=1, nullable="2+", default=None)
+
+
+class BrokerHeartbeatResponse(Response, key=63, versions="0-2", flexible="0+"):
+    """Whether the broker may serve, as the controller sees it."""
+
+    throttle_time_ms: int32
+    error_code: int16
+    is_caught_up: bool_ = f(default=False)
+    is_fenced: bool_ = f(default=True)
+    should_shut_down: bool_
 
 
 class AllocateProducerIdsRequest(Request, key=67, versions="0", flexible="0+"):

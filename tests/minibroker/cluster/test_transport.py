@@ -92,3 +92,72 @@ def test_a_failure_of_the_other_side_arrives_without_its_frames(
         waiting.result()
     assert error.value.code == ErrorCode.NOT_CONTROLLER
     assert error.value is not raised
+
+
+def test_what_is_sent_over_a_cut_link_arrives_once_it_is_mended(
+    network: InProcessNetwork, timers: ManualTimers
+) -> None:
+    two = Node()
+    network.attach(1, Node())
+    network.attach(2, two)
+    news: list[int] = []
+    network.cut(2, 1)
+    network.cut(2, CONTROLLER)
+    answer = network.endpoint(1).send(2, REQUEST, 0)
+    network.publish(2, lambda: news.append(1))
+    network.publish(2, lambda: news.append(2))
+    network.publish(1, lambda: news.append(0))
+    timers.advance(1000)
+    assert (two.seen, news, answer.done) == ([], [0], False)
+    network.mend(1, 2)
+    network.mend(CONTROLLER, 2)
+    timers.advance(0)
+    assert (two.seen, news) == ([REQUEST], [0, 1, 2])
+    assert answer.result() == RESPONSE
+
+
+def test_an_answer_does_not_pass_a_link_that_was_cut_meanwhile(network: InProcessNetwork, timers: ManualTimers) -> None:
+    two = Node()
+    two.answer = Deferred()
+    network.attach(1, Node())
+    network.attach(2, two)
+    answer = network.endpoint(1).send(2, REQUEST, 0)
+    timers.advance(0)
+    network.cut(1, 2)
+    two.answer.resolve(RESPONSE)
+    timers.advance(1000)
+    assert not answer.done
+    network.mend(1, 2)
+    timers.advance(0)
+    assert answer.result() == RESPONSE
+
+
+def test_a_sender_does_not_wait_for_ever(timers: ManualTimers) -> None:
+    network = InProcessNetwork(timers, patience_ms=600)
+    two = Node()
+    two.answer = Deferred()
+    network.attach(1, Node())
+    network.attach(2, two)
+    answer = network.endpoint(1).send(2, REQUEST, 0)
+    timers.advance(599)
+    assert not answer.done
+    timers.advance(201)
+    with pytest.raises(ApiError) as late:
+        answer.result()
+    assert late.value.code == ErrorCode.NETWORK_EXCEPTION
+    two.answer.resolve(RESPONSE)  # nobody is there to take it
+    timers.advance(1000)
+    assert timers.armed == 0
+
+
+def test_nothing_that_was_held_reaches_a_node_that_is_gone(network: InProcessNetwork, timers: ManualTimers) -> None:
+    network.attach(1, Node())
+    network.attach(2, Node())
+    network.cut(2, CONTROLLER)
+    news: list[int] = []
+    network.publish(2, lambda: news.append(1))
+    network.detach(2)
+    network.attach(2, Node())
+    network.mend(2, CONTROLLER)
+    timers.advance(10)
+    assert news == []
