@@ -1,4 +1,4 @@
-"""While no controller is active everything that needs one waits, the rest goes on; the next one knows what was decided."""
+"""Without an active controller what needs one waits and the rest goes on; the next one knows what was decided."""
 
 from __future__ import annotations
 
