@@ -75,7 +75,7 @@ class _Producer:
         self.delta = 0
         self.timestamp = NONE
         self.coordinator_epoch = NONE
-        self.seen = NONE  # offset of its newest batch or marker
+        self.seen = NONE  # offset from which on batches may be missing before the next one
         self.fenced_at = NONE  # offset of the marker that raised the epoch
         self.txn: Run | None = None  # the run that opened the transaction
         self.doubtful = False  # the log alone does not give this state
@@ -265,8 +265,9 @@ class _LogJudge:
     def _marker(self, marker: Marker) -> None:
         known = self._producers.get(marker.producer_id)
         if known is None:
-            blank = NONE if self._facts.whole else _UNKNOWN
+            blank = NONE if self._facts.whole and not self._gone(0, marker.offset) else _UNKNOWN
             known = self._producers[marker.producer_id] = _Producer(marker.producer_epoch, blank)
+            known.seen = marker.offset
         if not marker.outcome:
             known.doubtful = True  # whoever rebuilds from this log learns nothing of it
             return
@@ -285,11 +286,13 @@ class _LogJudge:
         if marker.producer_epoch > known.epoch:
             known.fenced_at = marker.offset
         if marker.producer_epoch != known.epoch:
-            known.last_sequence, known.last_offset, known.delta = NONE, NONE, 0
+            # A marker without its data, which is gone: it may have been of this epoch (as below transaction.version 2).
+            unknown = opened is None and self._gone(known.seen + 1, marker.offset)
+            known.last_sequence, known.last_offset, known.delta = _UNKNOWN if unknown else NONE, NONE, 0
+            known.seen = marker.offset
         known.epoch = max(known.epoch, marker.producer_epoch)
         known.coordinator_epoch = max(known.coordinator_epoch, marker.coordinator_epoch)
         known.timestamp = marker.timestamp
-        known.seen = marker.offset
         known.txn = None
 
     def _completed(self, marker: Marker, opened: Run | None) -> None:

@@ -14,14 +14,15 @@ from minibroker_protocol.records import BatchHeader, iter_batches, parse_header,
 from minibroker_protocol.records.batch import pack_header
 from minibroker_storage.memory_disk import MemoryDisk
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.3.1" / "directory"
+GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.3.1"
 
 
 @cache
 def golden_files(name: str) -> dict[str, bytes]:
-    """The files of `clean.tar.gz` or `killed.tar.gz`."""
+    """The files of `clean` or `killed`, or of a directory in `healthy`."""
     files = {}
-    with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
+    archives = (GOLDEN / "directory" / f"{name}.tar.gz", GOLDEN / "healthy" / f"{name}.tar.xz")
+    with tarfile.open(next(path for path in archives if path.exists())) as archive:
         for member in archive.getmembers():
             content = archive.extractfile(member) if member.isfile() else None
             if content is not None:

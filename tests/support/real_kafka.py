@@ -57,10 +57,17 @@ def free_ports(count: int) -> list[int]:
 class RealKafka:
     """One broker in a directory of its own, formatted at once; it may be started and stopped many times.
 
-    `extra` is added to server.properties; `jvm_options` are chosen for a short life unless others are given.
+    `extra` is added to server.properties; `jvm_options` are chosen for a short life unless others are given;
+    `features` are NAME=LEVEL, as for kafka-storage.sh.
     """
 
-    def __init__(self, extra: str = "", port: int | None = None, jvm_options: tuple[str, ...] = FAST_START) -> None:
+    def __init__(
+        self,
+        extra: str = "",
+        port: int | None = None,
+        jvm_options: tuple[str, ...] = FAST_START,
+        features: tuple[str, ...] = (),
+    ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="real-kafka-"))
         self.process: subprocess.Popen[bytes] | None = None
         free_port, controller_port = free_ports(2)
@@ -71,7 +78,7 @@ class RealKafka:
         self._properties.write_text(
             PROPERTIES.format(port=self.port, controller_port=controller_port, data=data) + extra
         )
-        self._format()
+        self._format(features)
 
     @property
     def bootstrap(self) -> str:
@@ -118,8 +125,9 @@ class RealKafka:
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _format(self) -> None:
-        argv = java_command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+    def _format(self, features: tuple[str, ...]) -> None:
+        chosen = [word for feature in features for word in ("--feature", feature)]
+        argv = java_command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties), *chosen)
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:
             shutil.rmtree(self.directory, ignore_errors=True)

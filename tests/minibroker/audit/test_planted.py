@@ -306,6 +306,12 @@ def test_what_follows_broken_bytes_is_not_told_again() -> None:
     assert [(f.rule, f.first_offset) for f in planted.findings()] == [("torn-batch", 100)]
 
 
+def test_a_broken_batch_before_a_marker_is_no_gap_after_it() -> None:
+    planted = Planted("transaction-version-0")
+    planted.change("t-0", 22, lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]))
+    assert [at(f) for f in planted.findings()] == [("checksum", "t-0", 22, 31)]
+
+
 def test_offsets_beyond_the_transactions_outcome() -> None:
     planted = Planted()
     planted.change("__consumer_offsets-1", 5, flipped_marker)
