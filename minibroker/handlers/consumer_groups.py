@@ -54,6 +54,7 @@ def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeRequest) 
             described = ctx.broker.groups.shard_for(group_id)[1].consumers.describe(group_id)
             described.authorized_operations = operations
         except ApiError as error:
+            ctx.refused(group_id, error)
             described = _Described(
                 error_code=error.code,
                 error_message=None if error.code is ErrorCode.INVALID_GROUP_ID else error.message or None,

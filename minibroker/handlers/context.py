@@ -61,12 +61,17 @@ class RequestContext:
     client_id: str | None
     connection: ConnectionInfo
     inter_broker: bool = False
+    #: codes that `refused` was told of
+    noted: set[int] | None = None
 
     def refused(self, subject: object, error: ApiError, code: int | None = None) -> None:
         """Remember why: `subject` is what the refusal is about, `code` what is sent where that is not the error's."""
         from minibroker.refusals import Refusal
 
         sent = int(error.code if code is None else code)
+        if self.noted is None:
+            self.noted = set()
+        self.noted.add(sent)
         self.broker.refusals.note(
             Refusal(
                 time_ms=self.broker.clock.now_ms(),

@@ -28,9 +28,9 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _State:
     try:
         entry = ctx.broker.transactions.describe(transactional_id)
     except ApiError as error:
-        ctx.refused(transactional_id, error)
         # KIP-360 has no code for an empty id; nobody can own one.
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if error.code is ErrorCode.INVALID_REQUEST else error.code
+        ctx.refused(transactional_id, error, code)
         return _State(error=code)
     return _State(
         producer_id=entry.metadata.producer_id,

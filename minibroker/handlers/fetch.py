@@ -176,7 +176,9 @@ def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes
     if ctx.api_version >= TOPIC_IDS_VERSION:
         known = broker.image.topic_by_id(target.topic_id)
         if known is None:
-            return _failed(target, ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id"), routed=False)
+            unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            ctx.refused(f"topic id {target.topic_id.hex()}-{target.index}", unknown)
+            return _failed(target, unknown, routed=False)
         target.topic = known.name
     try:
         partition = broker.partition(target.topic, target.index)

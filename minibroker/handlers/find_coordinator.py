@@ -44,6 +44,7 @@ async def _find(ctx: RequestContext, key_type: int, key: str) -> FindCoordinator
                 return _Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=0, error_message="")
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} is not available")
     except ApiError as error:
+        ctx.refused(key, error)
         return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
 
 

@@ -41,6 +41,8 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
                     described.error_message = error.message
                 else:
                     described.error_code = ErrorCode.NONE
+            if described.error_code != ErrorCode.NONE:
+                ctx.refused(group_id, error)
         if described.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             described.authorized_operations = operations
         groups.append(described)
@@ -65,9 +67,13 @@ def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsRe
 
 async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's errors, each for its group."""
-    return DeleteGroupsResponse(
-        results=[
-            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
-            for group_id, code in await ctx.broker.groups.delete_groups(request.groups_names)
-        ]
-    )
+    results = []
+    for group_id in request.groups_names:
+        code = ErrorCode.NONE
+        try:
+            await ctx.broker.groups.delete_group(group_id)
+        except ApiError as error:
+            ctx.refused(group_id, error)
+            code = error.code
+        results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code))
+    return DeleteGroupsResponse(results=results)

@@ -68,7 +68,7 @@ def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer:
     try:
         committed = ctx.broker.groups.commit(commit)
         if not committed.done:
-            return _committed_later(commit, committed, refused)
+            return _committed_later(ctx, commit, committed, refused)
         results = committed.result()
     except ApiError as error:
         ctx.refused(commit.group_id, error)
@@ -77,11 +77,12 @@ def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer:
 
 
 async def _committed_later(
-    commit: Commit, committed: Deferred[Committed], refused: list[_CommitTopicResponse]
+    ctx: RequestContext, commit: Commit, committed: Deferred[Committed], refused: list[_CommitTopicResponse]
 ) -> OffsetCommitResponse:
     try:
         results = await committed
     except ApiError as error:
+        ctx.refused(commit.group_id, error)
         results = all_partitions(commit, error.code)
     return _commit_response(commit, results, refused)
 

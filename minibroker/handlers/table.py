@@ -31,6 +31,7 @@ from minibroker.handlers import (
 from minibroker.handlers.api_versions import ApiVersions, unsupported
 from minibroker.handlers.context import Api, Handler, RequestContext
 from minibroker.handlers.dispatch import Dispatcher
+from minibroker.handlers.explained import explained
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, registry
 
@@ -49,14 +50,17 @@ def _row(
     advertised_min: int | None = None,
     advertised: bool = True,
     unstable_from: int | None = None,
+    reads_answer: bool = True,
 ) -> Api:
+    """reads_answer: False for handlers that note every refusal themselves, and answer too often and too much to look
+    through it again."""
     low, high = request.__versions__
     return Api(
         key=request.__api_key__,
         name=request.__name__.removesuffix("Request"),
         request=request,
         response=registry()[request.__api_key__][1],
-        handler=handler,
+        handler=explained(handler) if reads_answer else handler,
         min_version=low if min_version is None else min_version,
         max_version=high,
         advertised_min=advertised_min,
@@ -81,8 +85,8 @@ def _later(module: str, name: str) -> Handler:
 def _rows(api_versions: ApiVersions) -> list[Api]:
     return [
         # Produce is listed from version 0 because librdkafka looks for that (KAFKA-18659).
-        _row(m.ProduceRequest, produce.handle, min_version=_PRODUCE_MIN, advertised_min=0),
-        _row(m.FetchRequest, fetch.handle),
+        _row(m.ProduceRequest, produce.handle, min_version=_PRODUCE_MIN, advertised_min=0, reads_answer=False),
+        _row(m.FetchRequest, fetch.handle, reads_answer=False),
         _row(m.ListOffsetsRequest, list_offsets.handle),
         _row(m.MetadataRequest, metadata.handle),
         _row(m.OffsetCommitRequest, _later("offsets", "offset_commit")),

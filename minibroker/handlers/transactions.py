@@ -129,6 +129,10 @@ def _verify(
         codes = ctx.broker.transactions.verify_partitions(transactional_id, producer, partitions)
     except ApiError as error:
         return _same(topics, _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error))
+    for (topic_name, index), code in codes.items():
+        if code is not ErrorCode.NONE:
+            outside = f"{topic_name}-{index} is not in the running transaction of {producer}"
+            ctx.refused(transactional_id, ApiError(code, outside))
     return [
         _TopicResult(
             name=topic.name,

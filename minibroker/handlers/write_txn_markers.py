@@ -33,7 +33,7 @@ _Codes = dict[int, dict[TopicPartition, int]]
 def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
     """Answered when every marker is below its partition's high watermark."""
     codes: _Codes = {}
-    waiting: list[tuple[dict[TopicPartition, int], TopicPartition, Deferred[None]]] = []
+    waiting: list[tuple[_Marker, TopicPartition, Deferred[None]]] = []
     for marker in request.markers:
         of_producer = codes.setdefault(marker.producer_id, {})
         for topic in marker.topics:
@@ -48,20 +48,21 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
                     continue
                 of_producer[partition] = ErrorCode.NONE
                 if not written.done:
-                    waiting.append((of_producer, partition, written))
+                    waiting.append((marker, partition, written))
     if not waiting:
         return _response(codes)
-    return spawn(_when_replicated(codes, waiting))
+    return spawn(_when_replicated(ctx, codes, waiting))
 
 
 async def _when_replicated(
-    codes: _Codes, waiting: list[tuple[dict[TopicPartition, int], TopicPartition, Deferred[None]]]
+    ctx: RequestContext, codes: _Codes, waiting: list[tuple[_Marker, TopicPartition, Deferred[None]]]
 ) -> WriteTxnMarkersResponse:
-    for of_producer, partition, written in waiting:
+    for marker, partition, written in waiting:
         try:
             await written
         except ApiError as error:
-            of_producer[partition] = error.code
+            codes[marker.producer_id][partition] = error.code
+            ctx.refused(f"producer id {marker.producer_id} in {partition[0]}-{partition[1]}", error)
     return _response(codes)
 
 

@@ -280,18 +280,10 @@ class GroupService:
         index, shard = self.shard_for(group_id)
         return self.host.execute(index, shard.decisions.delete_offsets(group_id, topics))
 
-    async def delete_groups(self, group_ids: Iterable[str]) -> list[tuple[str, ErrorCode]]:
-        """(group, error) in the order of `group_ids`; nothing is raised."""
-        results: list[tuple[str, ErrorCode]] = []
-        for group_id in group_ids:
-            try:
-                index, shard = self.shard_for(group_id)
-                outcome = shard.decisions.delete_groups([group_id])
-                deleted = await self.host.execute(index, outcome)
-                results += deleted
-            except ApiError as error:
-                results.append((group_id, error.code))
-        return results
+    async def delete_group(self, group_id: str) -> None:
+        """Raises ApiError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's."""
+        index, shard = self.shard_for(group_id)
+        await self.host.execute(index, shard.decisions.delete_group(group_id))
 
     def complete_transaction(
         self, partition_index: int, producer_id: int, producer_epoch: int, committed: bool

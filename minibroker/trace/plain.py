@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from minibroker.answered_errors import errors_in
 from minibroker_protocol.dsl import NO_ID, Message, Struct
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
@@ -78,34 +79,11 @@ def batches(records: Any) -> list[dict[str, int]]:
 
 def refusals(response: Message | None) -> list[str]:
     """Every error in an answer, with the place it stands at and the reason where the answer has one."""
-    found: list[str] = []
-    if response is not None:
-        _refusals(response, "", found)
-    return found
-
-
-def _refusals(struct: Struct, where: str, found: list[str]) -> None:
-    names = {field.name for field in struct.__fields__}
-    for name in ("name", "topic", "group_id", "transactional_id", "key"):
-        value = getattr(struct, name, None)
-        if isinstance(value, str) and value:
-            where = f"{where} {value}"
-            break
-    for name in ("partition_index", "index", "partition"):
-        value = getattr(struct, name, None)
-        if isinstance(value, int):
-            where = f"{where}-{value}"
-            break
-    for name in ("error_code", "partition_error_code", "error"):
-        code = getattr(struct, name, 0) if name in names else 0
-        if code:
-            reason = getattr(struct, "error_message", None)
-            found.append(f"{error_name(code)}{f' at{where}' if where else ''}{f': {reason}' if reason else ''}")
-    for field in struct.__fields__:
-        value = getattr(struct, field.name)
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, Struct):
-                _refusals(item, where, found)
+    return [
+        f"{error_name(error.code)}{f' at {error.subject}' if error.subject else ''}"
+        f"{f': {error.message}' if error.message else ''}"
+        for error in (errors_in(response) if response is not None else ())
+    ]
 
 
 def error_name(code: int) -> str:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from manual_time import ManualTimers
+from reasons import check_reasons
 
 from minibroker.cluster.broker import Broker
 from minibroker.cluster.cluster import Cluster, Node
@@ -27,6 +28,8 @@ R = TypeVar("R", bound=Response)
 
 class MemoryCluster:
     """One broker on a memory disk under manual time. `timers.advance` moves real time, `clock.advance` the broker's.
+
+    Whatever error comes back from `send` and `call`, the broker must have kept a reason for it.
 
     A broker that shall look like the next start of another one gets a later `now_ms` and another `seed`.
     """
@@ -79,19 +82,29 @@ class MemoryCluster:
 
     def send(self, request: Request, version: int, *, client_id: str = "test") -> Deferred[Any]:
         """Send the bytes of `request`; resolves with the decoded response (None: no answer)."""
+        broker, tapped = self.broker, self.dispatcher.tap is not None  # a tap may answer what it likes
         answer = self.dispatcher.dispatch(self.frame(request, version, client_id=client_id), ConnectionInfo())
         decoded: Deferred[Any] = Deferred()
 
+        def check(response: Response | None) -> None:
+            if response is not None and not tapped:
+                check_reasons(broker, response)
+
         def done(raw: Deferred[Any]) -> None:
             try:
-                decoded.resolve(self.decode(type(request), version, raw.result()))
+                response = self.decode(type(request), version, raw.result())
             except Exception as error:
                 decoded.fail(error)
+            else:
+                check(response)
+                decoded.resolve(response)
 
         if isinstance(answer, Deferred):
             answer.then(done)
         else:
-            decoded.resolve(self.decode(type(request), version, answer))
+            response = self.decode(type(request), version, answer)
+            check(response)
+            decoded.resolve(response)
         return decoded
 
     def call(self, request: Request, response: type[R], version: int, *, client_id: str = "test") -> R:

@@ -203,26 +203,14 @@ class OffsetDecisions:
                 ]
         return Outcome(results, tuple(records))
 
-    def delete_groups(self, group_ids: Iterable[str]) -> Outcome[list[tuple[str, ErrorCode]]]:
-        """Tombstones of all offsets and of the group, for every group that is empty."""
-        records: list[CoordinatorRecord] = []
-        results = []
-        ids = list(group_ids)
-        for group_id in ids:
-            group = self._groups.get(group_id)
-            code = ErrorCode.NONE
-            if group is None:
-                code = ErrorCode.GROUP_ID_NOT_FOUND
-            else:
-                try:
-                    group.validate_delete()
-                except ApiError as error:
-                    code = error.code
-            if group is not None and code == ErrorCode.NONE:
-                records += [offset_tombstone(group_id, *key) for key in self._offsets.known(group_id)]
-                records += group.tombstones()
-            results.append((group_id, code))
-        return Outcome(results, tuple(records), on_error=lambda code: [(group_id, code) for group_id in ids])
+    def delete_group(self, group_id: str) -> Outcome[None]:
+        """Tombstones of all offsets and of the group. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self._groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        group.validate_delete()
+        records = [offset_tombstone(group_id, *key) for key in self._offsets.known(group_id)]
+        return Outcome(None, (*records, *group.tombstones()))
 
     def expire(self) -> Outcome[None]:
         """Tombstones of offsets that outlived their retention, and of empty groups that have none left."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from memory_cluster import MemoryCluster
+from reasons import check_reasons
 from samples import sample
 
 from minibroker.handlers.context import ConnectionInfo
@@ -32,11 +34,14 @@ def test_random_requests_are_answered_or_closed(seed: int) -> None:
             for _ in range(random.randint(1, 3)):
                 frame[random.randrange(8, len(frame))] = random.randrange(256)
         try:
-            answer = cluster.dispatcher.dispatch(frame, ConnectionInfo())
+            cluster.broker.refusals.clear()
+            answer: Any = cluster.dispatcher.dispatch(frame, ConnectionInfo())
             if isinstance(answer, Deferred):
                 cluster.timers.advance(10)
-                if answer.done:
-                    answer.result()
+                answer = answer.result() if answer.done else None
+            response = cluster.decode(api.request, version, answer)
+            if response is not None:
+                check_reasons(cluster.broker, response)
         except CloseConnection:
             pass
     cluster.stop()

@@ -1,0 +1,93 @@
+"""Reasons for refusals that a handler puts into its answer only, or as a code only.
+
+Handlers that know more than the answer says call `RequestContext.refused` themselves. What is left is read off the
+answer: the message beside the code, where the API has one, else the rule behind the code and what the request said.
+"""
+
+from __future__ import annotations
+
+from inspect import iscoroutine
+from typing import Any, Final
+
+from minibroker.answered_errors import errors_in
+from minibroker.handlers.context import Answer, Handler, RequestContext
+from minibroker.runtime.deferred import Deferred, spawn
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+RULES: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
+    ErrorCode.OPERATION_NOT_ATTEMPTED: "another partition of the request was refused, so nothing was done for any",
+    ErrorCode.UNKNOWN_TOPIC_ID: "no topic has this id",
+    ErrorCode.LEADER_NOT_AVAILABLE: "no replica of the partition that may lead it is alive",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic is named by 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "there are not as many brokers as replicas are wanted",
+    ErrorCode.INVALID_REQUEST: "the request is not well-formed",
+    ErrorCode.UNSUPPORTED_VERSION: "the version of the request does not know what it asks for, or the broker does not",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still reading its log",
+    ErrorCode.NOT_COORDINATOR: "another broker coordinates it",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "the coordinator's log cannot be written to",
+    ErrorCode.INVALID_GROUP_ID: "the group id is empty",
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "members of the group read the topic",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has no such member",
+    ErrorCode.MEMBER_ID_REQUIRED: "a new member has to come again with the id it is given here",
+    ErrorCode.FENCED_INSTANCE_ID: "another member has taken over the group instance id",
+    ErrorCode.ILLEGAL_GENERATION: "the group is in another generation",
+    ErrorCode.REBALANCE_IN_PROGRESS: "the group is choosing its next generation",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "the group's protocol type, or all its protocols, are others",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "the group has group.max.size members",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata is longer than offset.metadata.max.bytes",
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: "a transaction with an offset of this partition has not ended",
+    ErrorCode.ILLEGAL_SASL_STATE: "the listener is PLAINTEXT and wants no authentication",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "the coordinator failed; its log says how",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
+}
+"""What is behind a code that comes without a message."""
+
+_SAID: Final = ("group_id", "member_id", "group_instance_id", "generation_id", "session_timeout_ms", "resource_types")
+
+
+def explained(handler: Handler) -> Handler:
+    """`handler`, with a note of every refusal in its answers that it made none of itself."""
+
+    def handle(ctx: RequestContext, request: Any) -> Answer:
+        answer = handler(ctx, request)
+        if answer is None:
+            return None
+        if isinstance(answer, Response):
+            note_errors(ctx, request, answer)
+            return answer
+        pending: Deferred[Any] = spawn(answer) if iscoroutine(answer) else answer  # type: ignore[assignment]
+        pending.then(lambda done: _when_answered(ctx, request, done))
+        return pending
+
+    return handle
+
+
+def _when_answered(ctx: RequestContext, request: Request, done: Deferred[Any]) -> None:
+    try:
+        answer = done.result()
+    except Exception:  # it goes to whoever waits for the answer
+        return
+    if isinstance(answer, Response):
+        note_errors(ctx, request, answer)
+
+
+def note_errors(ctx: RequestContext, request: Request, answer: Response) -> None:
+    """Remember the errors of `answer` whose codes nobody has given a reason for."""
+    errors = errors_in(answer)
+    if not errors:
+        return
+    noted = frozenset(ctx.noted or ())  # as it is now: one code may stand at several places
+    for error in errors:
+        if error.code not in noted:
+            code = ErrorCode(error.code)
+            ctx.refused(error.subject or "the request", ApiError(code, error.message or _reason(code, request)))
+
+
+def _reason(code: ErrorCode, request: Request) -> str:
+    said = ", ".join(f"{name}={getattr(request, name)!r}" for name in _SAID if hasattr(request, name))
+    rule = RULES.get(code, "")
+    return f"{rule}; the request said {said}" if rule and said else rule

@@ -1,0 +1,92 @@
+"""Whatever API refuses something, the broker can be asked why."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from memory_cluster import MemoryCluster
+from samples import sample
+
+from minibroker.handlers.context import Api
+from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.table import apis
+from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.errors import ErrorCode
+
+NEVER_REFUSES = {
+    "ListGroups": "only while the coordinator reads its log",
+    "ListTransactions": "only while the coordinator reads its log, or for a pattern",
+    "DescribeLogDirs": "what is not there is not described",
+    "DescribeClientQuotas": "there are none",
+    "ListPartitionReassignments": "what is not under way is not listed",
+}
+TRIES = 200
+
+
+@pytest.fixture(scope="module")
+def cluster() -> MemoryCluster:
+    return MemoryCluster(topics={"t": 2}, config={"unstable.api.versions.enable": "true"})
+
+
+@pytest.mark.parametrize("api", list(apis().values()), ids=lambda api: api.name)
+def test_every_api_says_why(api: Api, cluster: MemoryCluster) -> None:
+    """Random requests until one is refused; `MemoryCluster.call` looks for the reason of each error in its answer."""
+    random = Random(api.key)
+    cluster.broker.refusals.clear()
+    for _ in range(TRIES):
+        version = random.randint(api.min_version, api.max_version)
+        request = sample(api.request, version, random)
+        assert isinstance(request, Request)
+        if isinstance(request, m.ProduceRequest):
+            request.acks = 1
+        try:
+            cluster.send(request, version)
+        except CloseConnection:
+            continue
+        cluster.timers.advance(10)
+        found = [refusal for refusal in cluster.broker.refusals if refusal.api == api.name]
+        if found:
+            assert found[-1].code != ErrorCode.NONE
+            assert found[-1].subject
+            assert api.name not in NEVER_REFUSES
+            return
+    assert api.name in NEVER_REFUSES, f"{api.name} has refused nothing, or nobody was told why"
+
+
+def test_the_controllers_reasons_are_told_by_the_broker_that_was_asked(cluster: MemoryCluster) -> None:
+    topic = m.CreateTopicsRequest.CreatableTopic
+    wanted = [
+        topic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[]),
+        topic(name="of two", num_partitions=1, replication_factor=1, assignments=[], configs=[]),
+        topic(name="u", num_partitions=1, replication_factor=3, assignments=[], configs=[]),
+    ]
+    cluster.broker.refusals.clear()
+    request = m.CreateTopicsRequest(topics=wanted, timeout_ms=1000, validate_only=False)
+    cluster.call(request, m.CreateTopicsResponse, 7)
+    told = {refusal.subject: (refusal.error, refusal.reason) for refusal in cluster.broker.refusals}
+    assert told["t"] == ("TOPIC_ALREADY_EXISTS", "Topic 't' already exists.")
+    assert told["of two"][0] == "INVALID_TOPIC_EXCEPTION"
+    assert "contains characters other than" in told["of two"][1]
+    assert told["u"][0] == "INVALID_REPLICATION_FACTOR"
+    assert "only 1 broker(s)" in told["u"][1]
+
+
+def test_a_code_without_a_message_is_told_with_its_rule_and_what_was_said(cluster: MemoryCluster) -> None:
+    cluster.broker.refusals.clear()
+    request = m.MetadataRequest(
+        topics=[m.MetadataRequest.MetadataRequestTopic(name="nowhere")], allow_auto_topic_creation=False
+    )
+    cluster.call(request, m.MetadataResponse, 9)
+    (refusal,) = cluster.broker.refusals
+    assert (refusal.api, refusal.subject, refusal.code) == ("Metadata", "nowhere", 3)
+    assert refusal.reason == "there is no such topic or partition"
+    cluster.broker.refusals.clear()
+    find = m.FindCoordinatorRequest(key="g", key_type=0)
+    assert cluster.call(find, m.FindCoordinatorResponse, 2).error_code == ErrorCode.NONE
+    assert not len(cluster.broker.refusals)
+    leave = m.SyncGroupRequest(group_id="g", generation_id=3, member_id="m", assignments=[])
+    cluster.call(leave, m.SyncGroupResponse, 2)
+    (refusal,) = cluster.broker.refusals
+    assert (refusal.api, refusal.error) == ("SyncGroup", "UNKNOWN_MEMBER_ID")

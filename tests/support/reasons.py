@@ -1,0 +1,17 @@
+"""Every error in an answer must have its reason among the broker's refusals."""
+
+from __future__ import annotations
+
+from minibroker.answered_errors import errors_in
+from minibroker.cluster.broker import Broker
+from minibroker_protocol.dsl import Response
+
+
+def check_reasons(broker: Broker, answer: Response) -> list[int]:
+    """The error codes in `answer`, AssertionError when `broker` kept no reason for one of them."""
+    codes = [error.code for error in errors_in(answer)]
+    if codes:
+        told = {refusal.code for refusal in broker.refusals if refusal.reason != "no reason given"}
+        missing = set(codes) - told
+        assert not missing, f"{type(answer).__name__}: no reason for {missing}"
+    return codes
