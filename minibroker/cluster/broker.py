@@ -29,7 +29,7 @@ from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.logs import get_logger
 from minibroker.refusals import Refusals
-from minibroker.runtime.clock import BrokerClock, Timers
+from minibroker.runtime.clock import ClockTimers, Timers
 from minibroker.runtime.deferred import Deferred, spawn
 from minibroker.runtime.executor import Executor
 from minibroker.settings import Settings
@@ -70,7 +70,7 @@ class Broker:
         semantics: Semantics,
         image: MetadataImage,
         directory: DataDirectory,
-        clock: BrokerClock,
+        clock: ClockTimers,
         timers: Timers,
         executor: Executor,
         transport: Transport,

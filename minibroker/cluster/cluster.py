@@ -14,6 +14,8 @@ from minibroker.cluster.internal_topics import replicated_internals
 from minibroker.cluster.metadata import BrokerImage, MetadataImage
 from minibroker.cluster.node import Node
 from minibroker.cluster.operations import Operations
+from minibroker.cluster.suspension import Suspension
+from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.cluster.transport import CONTROLLER, InProcessNetwork, Network
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import TRANSACTION_VERSION, default_features
@@ -84,6 +86,9 @@ class Cluster(Operations):
         self.brokers: dict[int, Broker] = {}
         self.hooks: BrokerHooks | None = None
         self._tap: Tap | None = None
+        self._broker_tap: Tap | None = None
+        self._transports: dict[int, TappedTransport] = {}
+        self._suspensions: dict[int, Suspension] = {}
         self._nodes = {node.node_id: node for node in nodes}
         self._make_node = make_node
         self._journal_disk = journal_disk
@@ -194,7 +199,9 @@ class Cluster(Operations):
 
     def _publish(self, image: MetadataImage, changed: tuple[str, ...]) -> None:
         for broker in tuple(self.brokers.values()):
-            self.network.publish(broker.node_id, partial(self._inform, broker, image, changed))
+            suspension = self._suspensions[broker.node_id]
+            inform = partial(suspension.run, partial(self._inform, broker, image, changed))
+            self.network.publish(broker.node_id, inform)
 
     def _inform(self, broker: Broker, image: MetadataImage, changed: tuple[str, ...]) -> None:
         # News on their way must not reach a broker that ended meanwhile, nor the one that has its id now.
@@ -202,6 +209,9 @@ class Cluster(Operations):
             broker.on_image(image, changed)
 
     def _add_broker(self, node: Node, directory: DataDirectory, state: ControllerState, epoch: int) -> Broker:
+        suspension = self._suspensions[node.node_id] = Suspension()
+        end = suspension.transport(self.network.endpoint(node.node_id), node.node_id)
+        transport = self._transports[node.node_id] = TappedTransport(end)
         broker = Broker(
             node_id=node.node_id,
             epoch=epoch,
@@ -209,20 +219,21 @@ class Cluster(Operations):
             semantics=self.semantics,
             image=state.image,
             directory=directory,
-            clock=self.clock,
-            timers=self._timers,
+            clock=suspension.clock(self.clock),
+            timers=suspension.timers(self._timers),
             executor=self._executor,
-            transport=self.network.endpoint(node.node_id),
+            transport=transport,
             random=Random(self._random.getrandbits(64)),
             log_dir=node.log_dir,
             volume_bytes=node.volume_bytes,
         )
         broker.listeners, broker.name_for = node.listeners, node.name_for
+        transport.broker, transport.tap = broker, self._broker_tap
         self.brokers[node.node_id] = broker
         dispatcher = make_dispatcher(broker)
         dispatcher.tap = self._tap
         self._dispatchers[node.node_id] = dispatcher
-        self.network.attach(node.node_id, dispatcher.handle)
+        self.network.attach(node.node_id, suspension.node(dispatcher.handle))
         return broker
 
     def dispatcher(self, node_id: int) -> Dispatcher:
@@ -232,8 +243,16 @@ class Cluster(Operations):
     def set_tap(self, tap: Tap | None) -> None:
         """Have every request of a client, to any broker of now or later, go through `tap`."""
         self._tap = tap
-        for dispatcher in self._dispatchers.values():
-            dispatcher.tap = tap
+        for node_id, dispatcher in self._dispatchers.items():
+            suspension = self._suspensions[node_id]
+            dispatcher.tap = suspension.tap(tap) if suspension.paused else tap
+
+    def set_broker_tap(self, tap: Tap | None) -> None:
+        """Have every request that a broker, of now or later, sends to another, itself or the controller go through
+        `tap`, where it is sent."""
+        self._broker_tap = tap
+        for transport in self._transports.values():
+            transport.tap = tap
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -246,6 +265,8 @@ class Cluster(Operations):
             if timer is not None:
                 timer.cancel()
         brokers, self.brokers = list(self.brokers.values()), {}
+        for suspension in self._suspensions.values():
+            suspension.drop()
         for broker in brokers:
             broker.replication.stop()
         for broker in brokers:

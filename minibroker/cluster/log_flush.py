@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Callable
 
 from minibroker.logs import get_logger
-from minibroker.runtime.clock import BrokerClock, TimerHandle
+from minibroker.runtime.clock import ClockTimers, TimerHandle
 from minibroker.runtime.deferred import Deferred, resolved
 from minibroker.runtime.executor import Executor
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -60,7 +60,7 @@ class LogFlush:
         partition_log: PartitionLog,
         *,
         executor: Executor,
-        clock: BrokerClock,
+        clock: ClockTimers,
         flushed: Callable[[], None],
         failed: Callable[[ApiError], None],
     ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from minibroker.cluster.log_cleaner import LogCleaner
 from minibroker.logs import get_logger
-from minibroker.runtime.clock import BrokerClock, TimerHandle, Timers
+from minibroker.runtime.clock import ClockTimers, TimerHandle, Timers
 from minibroker_protocol.errors import ApiError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LogMaintenance:
         self._timers.clear()
 
     def _repeat(
-        self, name: str, interval_ms: int, sweep: Callable[[], None], timers: Timers | BrokerClock | None = None
+        self, name: str, interval_ms: int, sweep: Callable[[], None], timers: Timers | ClockTimers | None = None
     ) -> None:
         timers = timers or self._broker.clock
 

@@ -26,8 +26,10 @@ from minibroker_storage.directory import DataDirectory
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import BrokerHooks
+    from minibroker.cluster.suspension import Suspension
+    from minibroker.cluster.tapped_transport import TappedTransport
     from minibroker.cluster.transport import Network
-    from minibroker.handlers.dispatch import Dispatcher
+    from minibroker.handlers.dispatch import Dispatcher, Tap
 
 Coordinator = Literal["transaction", "group"]
 _TOPICS: dict[Coordinator, str] = {"transaction": TRANSACTION_STATE_TOPIC, "group": CONSUMER_OFFSETS_TOPIC}
@@ -46,6 +48,9 @@ class Operations:
     _nodes: dict[int, Node]
     _make_node: Callable[[int], Node] | None
     _dispatchers: dict[int, Dispatcher]
+    _suspensions: dict[int, Suspension]
+    _transports: dict[int, TappedTransport]
+    _tap: Tap | None
     _state: ControllerState | None
     _controller: Controller | None
 
@@ -99,8 +104,10 @@ class Operations:
 
     def stop_broker(self, node_id: int) -> None:
         """As SIGTERM: its leaders move to other replicas, then it closes its logs and is gone. Without a controller
-        it just goes, as Kafka's does once it waited long enough for one."""
+        it just goes, as Kafka's does once it waited long enough for one. A paused one goes on first, or it would never
+        see the signal."""
         broker = self._running(node_id)
+        self.resume_broker(node_id)
         if self._controller is not None:
             self._controller.replication.shut_down(node_id)
         self._gone(broker)
@@ -122,7 +129,30 @@ class Operations:
             self.hooks.stopped(broker.node_id)
         del self.brokers[broker.node_id]
         del self._dispatchers[broker.node_id]
+        self._suspensions.pop(broker.node_id).drop()
+        self._transports.pop(broker.node_id).close()
         self.network.detach(broker.node_id)
+
+    def pause_broker(self, node_id: int) -> None:
+        """As SIGSTOP: it keeps its connections, takes new ones, and does and answers nothing; harmless when paused."""
+        self._running(node_id)
+        suspension = self._suspensions[node_id]
+        if not suspension.paused:
+            suspension.pause()
+            self._dispatchers[node_id].tap = suspension.tap(self._tap)
+
+    def resume_broker(self, node_id: int) -> None:
+        """As SIGCONT: what came in meanwhile is done now, in the order it came; harmless when not paused."""
+        self._running(node_id)
+        suspension = self._suspensions[node_id]
+        if suspension.paused:
+            self._dispatchers[node_id].tap = self._tap
+            suspension.resume()
+
+    @property
+    def paused_brokers(self) -> list[int]:
+        """Node ids of the brokers that are paused."""
+        return sorted(node_id for node_id, suspension in self._suspensions.items() if suspension.paused)
 
     def start_broker(self, node_id: int) -> Broker:
         """Bring a stopped or killed broker back with what is on its disk. It needs a controller to register with."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from minibroker.faults.engine import FaultEngine, SetRule
+from minibroker.faults.engine import BrokerTap, FaultEngine, SetRule
 from minibroker.faults.errors import FaultError
-from minibroker.faults.operations import OPERATIONS, check_call, run_operation
+from minibroker.faults.operations import OPERATIONS, check_call, failed_disks, run_operation
 from minibroker.faults.rules import rule_from, rule_to
 from minibroker.runtime.deferred import Deferred, spawn
 from minibroker.trace.recorder import Recorder
@@ -34,6 +34,7 @@ class Commands:
     def __init__(self, cluster: Cluster, timers: Timers) -> None:
         self._cluster = cluster
         self.engine = FaultEngine(cluster, timers, self._changed)
+        self._broker_tap = BrokerTap(self.engine)
         self.tap = ExchangeTap(
             self.engine, wall_ms=lambda: time.time_ns() // 1_000_000, monotonic_ms=lambda: time.perf_counter() * 1000
         )
@@ -60,6 +61,7 @@ class Commands:
 
     def _changed(self) -> None:
         self._cluster.set_tap(self.tap if self.engine.busy or self.tap.recorder is not None else None)
+        self._cluster.set_broker_tap(self._broker_tap if self.engine.between_brokers else None)
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -128,6 +130,8 @@ class Commands:
     def _sweep(self) -> dict[str, Any]:
         """Run every periodic sweep now: transaction timeouts, expirations, retention, compaction."""
         for broker in list(self._cluster.brokers.values()):
+            if broker.node_id in self._cluster.paused_brokers:
+                continue
             broker.transactions.abort_timed_out()
             broker.transactions.forget_expired()
             broker.maintenance.expire_producers()
@@ -166,6 +170,8 @@ class Commands:
         image = self._cluster.image
         return {
             "brokers": sorted(self._cluster.brokers),
+            "paused_brokers": self._cluster.paused_brokers,
+            "failed_disks": failed_disks(self._cluster),
             "all_brokers": sorted(node.node_id for node in self._cluster.nodes),
             "topics": {
                 topic.name: {str(p.index): {"leader": p.leader, "isr": list(p.isr)} for p in topic.partitions}

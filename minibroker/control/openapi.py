@@ -94,6 +94,7 @@ def _rule() -> dict[str, Any]:
         "sequence": bounds,
         **dict.fromkeys(("client_id", "topic", "group", "transactional_id"), name),
         **dict.fromkeys(("partition", "producer_id", "producer_epoch", "broker"), number),
+        "between_brokers": {"type": "boolean", "default": False},
         "nth": {"type": "integer", "minimum": 1, "default": 1},
         "times": {"type": ["integer", "null"], "minimum": 1, "default": 1},
         "probability": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1},

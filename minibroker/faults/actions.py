@@ -59,6 +59,7 @@ class Action:
     """What happens to a request that a rule fits."""
 
     name: ClassVar[str]
+    between_brokers: ClassVar[bool] = True
 
     def problem(self, api: Api) -> str | None:
         """Why this cannot be done to requests of `api`, or None."""
@@ -271,9 +272,10 @@ class BlackHole(Action):
 
 @dataclass(frozen=True, slots=True)
 class Throttle(Action):
-    """Answer with this throttle time; clients wait that long before they send more."""
+    """Answer with this throttle time, and read nothing more of the connection until it is over (KIP-219)."""
 
     name = "throttle"
+    between_brokers = False
     ms: int
 
     def problem(self, api: Api) -> str | None:
@@ -284,6 +286,9 @@ class Throttle(Action):
         response = await exchange.apply()
         if response is not None:
             response.throttle_time_ms = self.ms
+        link = exchange.context.connection.link
+        if link is not None:
+            link.mute(self.ms)
         return exchange.encode(response)
 
 

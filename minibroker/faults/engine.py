@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from minibroker.cluster.tapped_transport import apis_between_brokers
 from minibroker.faults.errors import FaultError
 from minibroker.faults.facts import Facts, facts_of
 from minibroker.faults.rules import Rule
@@ -58,9 +59,9 @@ class SetRule:
 
     def fires(self, exchange: Exchange, facts: Callable[[], Facts]) -> bool:
         """Whether the rule acts on this request, which is counted."""
-        if self.silenced and exchange.context.client_id in self.silenced:
-            return True
         rule = self.rule
+        if exchange.context.client_id in self.silenced and rule.match.between_brokers == exchange.between_brokers:
+            return True
         if rule.times is not None and self.fired >= rule.times:
             return False
         match = rule.match
@@ -72,7 +73,7 @@ class SetRule:
         self.fired += 1
         context = exchange.context
         self.hits.append(
-            Hit(exchange.api.name, exchange.version, context.client_id, exchange.correlation_id, context.broker.node_id)
+            Hit(exchange.api.name, exchange.version, context.client_id, exchange.correlation_id, exchange.asked)
         )
         due = [w for w in self._waiting if w[0] <= self.fired]
         self._waiting = [w for w in self._waiting if w[0] > self.fired]
@@ -160,10 +161,17 @@ class FaultEngine:
         """Whether requests have to go through `serve`."""
         return bool(self.rules or self._postponed)
 
+    @property
+    def between_brokers(self) -> bool:
+        """Whether requests between brokers have to go through `serve`, too."""
+        return any(rule.rule.match.between_brokers for rule in self.rules.values()) or any(
+            exchange.between_brokers for exchange, _ in self._postponed.values()
+        )
+
     def add(self, rule: Rule) -> SetRule:
         """Set a rule. Raises FaultError for one that can never act, or not on its requests."""
         self._count += 1
-        added = SetRule(self._count, rule.checked(self._apis), self)
+        added = SetRule(self._count, rule.checked(self._apis, apis_between_brokers()), self)
         self.rules[added.number] = added
         self._on_change()
         return added
@@ -222,6 +230,16 @@ class FaultEngine:
                 self._on_change()
 
         self._postponed[connection] = (exchange, self.timers.call_later(within_ms, alone))
+
+
+class BrokerTap:
+    """`Tap` of requests between brokers: rules act on them, nobody records them."""
+
+    def __init__(self, engine: FaultEngine) -> None:
+        self._engine = engine
+
+    def serve(self, exchange: Exchange) -> Served:
+        return self._engine.serve(exchange, Exchange.serve)[0]
 
 
 async def _applied(exchange: Exchange) -> None:

@@ -8,6 +8,7 @@ cluster refuses.
 from __future__ import annotations
 
 import difflib
+import errno
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from minibroker.faults.errors import FaultError
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_storage.disk import RefusingDisk
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
@@ -109,16 +111,57 @@ def delete_records(cluster: Cluster, *, topic: str, partition: int, offset: int 
     return start
 
 
-def fail_disk(cluster: Cluster, *, topic: str, partition: int) -> None:
-    """Have the leader's log of a partition refuse every write (KAFKA_STORAGE_ERROR) until `heal_disk`."""
-    _leader(cluster, topic, partition).log.offline = ApiError(
-        ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails"
-    )
+def fail_disk(
+    cluster: Cluster, *, topic: str | None = None, partition: int | None = None, broker: int | None = None
+) -> None:
+    """Have the leader's log of one partition refuse every write (KAFKA_STORAGE_ERROR), or the whole disk of a broker
+    fail every write with an I/O error, until `heal_disk`."""
+    if _one_partition(topic, partition, broker):
+        assert topic is not None
+        assert partition is not None
+        _leader(cluster, topic, partition).log.offline = ApiError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails"
+        )
+    else:
+        _disk(cluster, broker).refuse_writes(errno.EIO)
 
 
-def heal_disk(cluster: Cluster, *, topic: str, partition: int) -> None:
-    """Undo `fail_disk`."""
-    _leader(cluster, topic, partition).log.offline = None
+def fill_disk(cluster: Cluster, *, broker: int) -> None:
+    """Leave no room on the disk of a broker: every write of every log and file there fails with ENOSPC until
+    `heal_disk`. (A Kafka whose only log directory fails ends; here `kill_broker` does that.)"""
+    _disk(cluster, broker).refuse_writes(errno.ENOSPC)
+
+
+def heal_disk(
+    cluster: Cluster, *, topic: str | None = None, partition: int | None = None, broker: int | None = None
+) -> None:
+    """Undo `fail_disk` or `fill_disk`."""
+    if _one_partition(topic, partition, broker):
+        assert topic is not None
+        assert partition is not None
+        _leader(cluster, topic, partition).log.offline = None
+    else:
+        _disk(cluster, broker).refuse_writes(None)
+
+
+def failed_disks(cluster: Cluster) -> list[int]:
+    """Node ids of the brokers whose disk fails or is full by a fault."""
+    return sorted(n.node_id for n in cluster.nodes if isinstance(n.disk, RefusingDisk) and n.disk.refused is not None)
+
+
+def _one_partition(topic: str | None, partition: int | None, broker: int | None) -> bool:
+    if (topic is None) != (partition is None) or (topic is None) == (broker is None):
+        raise FaultError("a topic and a partition are needed, or a broker")
+    return topic is not None
+
+
+def _disk(cluster: Cluster, node_id: int | None) -> RefusingDisk:
+    for node in cluster.nodes:
+        if node.node_id == node_id:
+            if not isinstance(node.disk, RefusingDisk):
+                raise FaultError(f"the disk of broker {node_id} cannot be made to fail")
+            return node.disk
+    raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {node_id}")
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -192,6 +235,16 @@ def start_broker(cluster: Cluster, *, broker: int) -> None:
     cluster.start_broker(broker)
 
 
+def pause_broker(cluster: Cluster, *, broker: int) -> None:
+    """As SIGSTOP: it keeps its connections and takes new ones, and does and answers nothing."""
+    cluster.pause_broker(broker)
+
+
+def resume_broker(cluster: Cluster, *, broker: int) -> None:
+    """As SIGCONT: what came in while it was paused is done now, in the order it came."""
+    cluster.resume_broker(broker)
+
+
 def restart_broker(cluster: Cluster, *, broker: int, clean: bool = True) -> None:
     """Stop, or without `clean` kill, a broker and bring it back at once, with what its disk holds."""
     (cluster.stop_broker if clean else cluster.kill_broker)(broker)
@@ -239,9 +292,9 @@ OPERATIONS: dict[str, Operation] = {
     function.__name__: function
     for function in (
         create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records,
-        fail_disk, heal_disk,
+        fail_disk, fill_disk, heal_disk,
         expire_transactional_id, set_producer_epoch, hold_markers, release_markers, held_markers,
-        stop_broker, kill_broker, start_broker, restart_broker,
+        stop_broker, kill_broker, start_broker, restart_broker, pause_broker, resume_broker,
         stop_controller, start_controller, cut_link, mend_link, move_leader, move_coordinator,
     )
 }  # fmt: skip

@@ -24,7 +24,8 @@ class Match:
 
     api: names as in Kafka's protocol ("EndTxn"). versions: lowest and highest. client_id, topic, group and
     transactional_id take ``*`` and ``?``. sequence: lowest and highest; a batch fits when one of its sequences does.
-    broker: node id of the one that is asked.
+    broker: node id of the one that is asked (-1: the controller). between_brokers: not requests of clients but those
+    that brokers send, to each other, to themselves and to the controller; their client id is ``broker-N``.
     """
 
     api: tuple[str, ...] = ()
@@ -38,6 +39,7 @@ class Match:
     producer_epoch: int | None = None
     sequence: tuple[int, int] | None = None
     broker: int | None = None
+    between_brokers: bool = False
 
     @property
     def needs_facts(self) -> frozenset[str]:
@@ -47,13 +49,15 @@ class Match:
 
     def fits_header(self, exchange: Exchange) -> bool:
         """Whether all that can be seen without looking into the request fits."""
+        if exchange.between_brokers != self.between_brokers:
+            return False
         if self.api and exchange.api.name not in self.api:
             return False
         if self.versions is not None and not self.versions[0] <= exchange.version <= self.versions[1]:
             return False
         if self.client_id is not None and not fnmatchcase(exchange.context.client_id or "", self.client_id):
             return False
-        return self.broker is None or exchange.context.broker.node_id == self.broker
+        return self.broker is None or exchange.asked == self.broker
 
     def fits(self, facts: Facts) -> bool:
         """Whether what the request is about fits."""
@@ -100,8 +104,11 @@ class Rule:
     probability: float = 1.0
     seed: int = 0
 
-    def checked(self, apis: Mapping[int, Api]) -> Rule:
-        """Itself; raises FaultError for a rule that can never act, or whose action its requests cannot bear."""
+    def checked(self, apis: Mapping[int, Api], between_brokers: Mapping[int, Api]) -> Rule:
+        """Itself; raises FaultError for a rule that can never act, or whose action its requests cannot bear.
+
+        apis: what clients can ask; between_brokers: what brokers ask each other.
+        """
         if self.nth < 1 or (self.times is not None and self.times < 1):
             raise FaultError("nth and times are 1 or more")
         if not 0 < self.probability <= 1:
@@ -113,7 +120,9 @@ class Rule:
             bounds = getattr(match, name)
             if bounds is not None and bounds[0] > bounds[1]:
                 raise FaultError(f"{name}: {bounds[0]} is above {bounds[1]}")
-        chosen = self._chosen(apis)
+        if match.between_brokers and not self.action.between_brokers:
+            raise FaultError(f"{self.action.name} does nothing to a broker: it is for clients")
+        chosen = self._chosen(between_brokers if match.between_brokers else apis)
         problem = next(filter(None, (self.action.problem(api) for api in chosen)), None)
         if problem is not None and match.api:
             raise FaultError(problem)
@@ -127,7 +136,8 @@ class Rule:
         for name in match.api:
             if name not in by_name:
                 near = difflib.get_close_matches(name, by_name, 1, 0.5)
-                raise FaultError(f"there is no API {name!r}" + (f", did you mean {near[0]}?" if near else ""))
+                who = "no broker sends" if match.between_brokers else "there is no API"
+                raise FaultError(f"{who} {name!r}" + (f", did you mean {near[0]}?" if near else ""))
         chosen = [by_name[name] for name in match.api] or list(by_name.values())
         needs = match.needs_facts
         for api in chosen:
@@ -177,6 +187,10 @@ def _match_from(given: dict[str, Any]) -> Match:
             if not isinstance(names, Sequence) or not all(isinstance(n, str) for n in names):
                 raise FaultError("api is a name or a list of names")
             values[name] = tuple(names)
+        elif name == "between_brokers":
+            if not isinstance(value, bool):
+                raise FaultError(f"{name} is true or false, not {value!r}")
+            values[name] = value
         elif name in ("versions", "sequence"):
             bounds = [value, value] if isinstance(value, int) else value
             if not isinstance(bounds, Sequence) or len(bounds) != 2 or not all(isinstance(n, int) for n in bounds):
@@ -195,7 +209,7 @@ def rule_to(rule: Rule) -> dict[str, Any]:
     given: dict[str, Any] = {"action": action_to(rule.action)}
     for field in fields(Match):
         value = getattr(rule.match, field.name)
-        if value not in (None, ()):
+        if value not in (None, (), False):
             given[field.name] = list(value) if isinstance(value, tuple) else value
     for name in _LIMITS:
         given[name] = getattr(rule, name)

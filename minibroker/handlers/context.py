@@ -29,6 +29,10 @@ class Link(Protocol):
         """Cut the connection; the client sees a reset instead of an orderly end."""
         ...
 
+    def mute(self, ms: int) -> None:
+        """Begin no further request for this long; the answer to the one being served still leaves."""
+        ...
+
 
 @dataclass(slots=True)
 class ConnectionInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
 from minibroker.runtime.deferred import Deferred, resolved, spawn
@@ -29,8 +29,9 @@ Answered = list[Buffer] | None
 
 
 class Exchange:
-    """One decoded request of a client whose answer somebody wants to look at or to change."""
+    """One decoded request whose answer somebody wants to look at or to change. between_brokers: no client sent it."""
 
+    between_brokers: ClassVar[bool] = False
     __slots__ = ("_dispatcher", "_frame", "_position", "api", "context", "correlation_id", "request", "version")
 
     def __init__(
@@ -51,6 +52,11 @@ class Exchange:
         self.correlation_id = correlation_id
         self.context = context
         self.request = request
+
+    @property
+    def asked(self) -> int:
+        """Node id of the broker that is asked."""
+        return self.context.broker.node_id
 
     @property
     def size(self) -> int:
@@ -82,7 +88,27 @@ class Exchange:
         """The buffers of a response to this request."""
         if response is None:
             return None
-        return self._dispatcher.encode(self.api, self.version, self.correlation_id, response)
+        return framed(self.api, self.version, self.correlation_id, response)
+
+    def serve(self) -> Answered | Deferred[Answered]:
+        """Apply and encode, as without a tap."""
+        answer = self.apply()
+        if answer.done:
+            return self.encode(answer.result())
+        return spawn(self._when_answered(answer))
+
+    async def _when_answered(self, answer: Deferred[Response | None]) -> Answered:
+        return self.encode(await answer)
+
+
+def framed(api: Api, version: int, correlation_id: int, response: Response) -> list[Buffer]:
+    """A response frame, size prefix included."""
+    buffers = response.encode_buffers(version, encode_response_header(api.key, version, correlation_id))
+    if len(buffers) == 1:
+        only = buffers[0]
+        if len(only) <= _SMALL_RESPONSE_BYTES:
+            return [_pack_size(len(only)) + only]
+    return [_pack_size(sum(map(len, buffers))), *buffers]
 
 
 class Tap(Protocol):
@@ -124,7 +150,7 @@ class Dispatcher:
             raise CloseConnection(f"API key {api_key} is not served")
         if not self._serves(api, version):
             if api_key == API_VERSIONS_KEY:
-                return self.encode(api, 0, correlation_id, self._unsupported_api_versions())
+                return framed(api, 0, correlation_id, self._unsupported_api_versions())
             raise CloseConnection(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
         try:
             request = api.request.decode(frame, version, position)
@@ -135,7 +161,7 @@ class Dispatcher:
             return self.tap.serve(Exchange(self, frame, position, api, correlation_id, context, request))
         answer = api.handler(context, request)
         if isinstance(answer, Response):
-            return self.encode(api, version, correlation_id, answer)
+            return framed(api, version, correlation_id, answer)
         if answer is None:
             return None
         pending: Deferred[Any] = answer if isinstance(answer, Deferred) else spawn(answer)
@@ -159,17 +185,7 @@ class Dispatcher:
 
     def _finish(self, api: Api, version: int, correlation_id: int, pending: Deferred[Any]) -> Answered:
         response = pending.result()
-        return None if response is None else self.encode(api, version, correlation_id, response)
-
-    @staticmethod
-    def encode(api: Api, version: int, correlation_id: int, response: Response) -> Answered:
-        """A response frame, size prefix included."""
-        buffers = response.encode_buffers(version, encode_response_header(api.key, version, correlation_id))
-        if len(buffers) == 1:
-            only = buffers[0]
-            if len(only) <= _SMALL_RESPONSE_BYTES:
-                return [_pack_size(len(only)) + only]
-        return [_pack_size(sum(map(len, buffers))), *buffers]
+        return None if response is None else framed(api, version, correlation_id, response)
 
     # -- between brokers ---------------------------------------------------------------------------------------------
 

@@ -28,6 +28,10 @@ class Timers(Protocol):
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle: ...
 
 
+class ClockTimers(Clock, Timers, Protocol):
+    """The broker clock as a broker sees it: the time, and calls on that time."""
+
+
 class _BrokerTimer:
     __slots__ = ("callback", "due_ms")
 

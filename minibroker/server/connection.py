@@ -35,6 +35,8 @@ _JOIN_BYTES = 32 * 1024
 _WRITE_HIGH_BYTES = 256 * 1024
 # After a frame of this size the others have their turn: the work it made can take milliseconds.
 _FAIR_FRAME_BYTES = 128 * 1024
+# Timers of a loop may be this much early.
+_TIMER_SLACK_SECONDS = 0.005
 # Requests served before other connections have their turn.
 _TURN_REQUESTS = 16
 
@@ -47,6 +49,7 @@ MEMORY = 4  # the memory limit is reached
 TURN = 8  # others first
 DRAINING = 16  # the broker stops
 CLOSED = 32
+MUTED = 64  # throttled (KIP-219)
 
 # Requests that only wait for something to happen: nothing they did is lost when a stop leaves them unanswered.
 _WAITING_APIS = frozenset({1, 11, 14})  # Fetch, JoinGroup, SyncGroup
@@ -67,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         "_filled",
         "_frame",
         "_large",
+        "_muted_until",
         "_out",
         "_out_bytes",
         "_read_paused",
@@ -103,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self.active = True
         self.idle_ticks = 0
         self.stalled_at = -1
+        self._muted_until = 0.0
         self.number = 0  # grows with every connection
 
     # -- asyncio's calls -----------------------------------------------------------------------------------------------
@@ -367,6 +372,19 @@ class Connection(asyncio.BufferedProtocol):
         """Write bytes that are no answer to the request being served (`Link`)."""
         self._respond(buffers)
         self._flush()
+
+    def mute(self, ms: int) -> None:
+        """Serve nothing more for this long (`Link`)."""
+        # The longest of several counts, as each would be lifted by its own end.
+        until = self._edge.loop.time() + ms / 1000
+        if until > self._muted_until:
+            self._muted_until = until
+            self._blocked |= MUTED
+            self._edge.loop.call_at(until, self._unmute)
+
+    def _unmute(self) -> None:
+        if self._edge.loop.time() >= self._muted_until - _TIMER_SLACK_SECONDS:
+            self._unblock(MUTED)
 
     def reset(self) -> None:
         """Close so that the client sees a reset instead of an end (`Link`)."""

@@ -239,6 +239,9 @@ class Service:
         if self._commands is not None:
             self._commands.close()
             self._commands = None
+        if self.cluster is not None:
+            for node_id in self.cluster.paused_brokers:  # or nobody could take leave of it
+                self.cluster.resume_broker(node_id)
         if self.control is not None:
             self.control.close()
             self.control = None

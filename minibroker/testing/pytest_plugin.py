@@ -134,6 +134,10 @@ def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibr
     if broker.clock.frozen:
         broker.clock.unfreeze()
     known = broker.control.describe()
+    for failed in known["failed_disks"]:
+        broker.state.heal_disk(broker=failed)
+    for paused in known["paused_brokers"]:
+        broker.state.resume_broker(broker=paused)
     for stopped in sorted(set(known["all_brokers"]) - set(known["brokers"])):
         broker.state.start_broker(broker=stopped)
 

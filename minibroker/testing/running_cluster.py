@@ -87,6 +87,14 @@ class RunningCluster:
         """Bring a stopped or killed broker back, on its port and with its data."""
         self.run(lambda cluster: cluster.start_broker(node_id) and None)
 
+    def pause_broker(self, node_id: int) -> None:
+        """As SIGSTOP: connections stay, nothing is done or answered."""
+        self.run(lambda cluster: cluster.pause_broker(node_id))
+
+    def resume_broker(self, node_id: int) -> None:
+        """As SIGCONT: what came in meanwhile is done now."""
+        self.run(lambda cluster: cluster.resume_broker(node_id))
+
     def add_broker(self) -> int:
         """A new, empty broker; returns its node id."""
         node_id: int = self.run(lambda cluster: cluster.add_broker().node_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minibroker.handlers.dispatch import Answered, Exchange
-from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.runtime.deferred import Deferred
 from minibroker.trace.recorder import Recorded, Recorder
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ExchangeTap:
 
     def serve(self, exchange: Exchange) -> Served:
         if self.recorder is None:
-            return self.engine.serve(exchange, _plainly)[0]
+            return self.engine.serve(exchange, Exchange.serve)[0]
         return self._recorded(self.recorder, exchange)
 
     def _recorded(self, recorder: Recorder, exchange: Exchange) -> Served:
@@ -42,7 +42,7 @@ class ExchangeTap:
         started = self._monotonic_ms()
         watched = _Watched(exchange, recorded)
         try:
-            answer, rule = self.engine.serve(watched, _plainly)
+            answer, rule = self.engine.serve(watched, Exchange.serve)
         except Exception as error:
             self._closed(recorder, recorded, started, None, error)
             raise
@@ -100,14 +100,3 @@ class _Watched(Exchange):
         buffers = super().encode(response)
         self._recorded.answered(response, sum(map(len, buffers)) if buffers is not None else 0)
         return buffers
-
-
-def _plainly(exchange: Exchange) -> Served:
-    answer = exchange.apply()
-    if answer.done:
-        return exchange.encode(answer.result())
-    return spawn(_when_answered(exchange, answer))
-
-
-async def _when_answered(exchange: Exchange, answer: Deferred[Response | None]) -> Answered:
-    return exchange.encode(await answer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -117,6 +117,21 @@ class Disk(Protocol):
 
     def close(self) -> None:
         """Closes every handle."""
+        ...
+
+
+@runtime_checkable
+class RefusingDisk(Protocol):
+    """A disk that can be told to be full or broken."""
+
+    @property
+    def refused(self) -> int | None:
+        """The errno every write fails with, None when they do not."""
+        ...
+
+    def refuse_writes(self, code: int | None) -> None:
+        """Have every write fail with this errno, such as ENOSPC or EIO, until None is given. Nothing that is there is
+        lost, and it can still be read, renamed and removed."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Sequence
 
 from minibroker_storage.disk import Buffer, DirLock, DiskFull, Locked, NotFound, StorageError
@@ -36,8 +37,8 @@ class MemoryFile:
     def pwrite(self, data: Buffer, offset: int) -> None:
         content = self._disk.content(self.path)
         missing = offset + len(data) - len(content)
+        self._disk.grow(max(0, missing), self.path)
         if missing > 0:
-            self._disk.grow(missing, self.path)
             content.extend(bytes(missing))
         content[offset : offset + len(data)] = data
         self._disk.touch(self.path)
@@ -77,6 +78,7 @@ class MemoryDisk:
         self.max_bytes = max_bytes
         self.used_bytes = 0
         self.locks: dict[str, str] = {}
+        self.refused: int | None = None
         self._now_ms = now_ms
         self._files: dict[str, Entry] = {}
         self._modified: dict[str, int] = {}
@@ -88,7 +90,12 @@ class MemoryDisk:
         except KeyError:
             raise NotFound(errno.ENOENT, "no such file", path) from None
 
+    def refuse_writes(self, code: int | None) -> None:
+        self.refused = code
+
     def grow(self, n: int, path: str) -> None:
+        if self.refused is not None and n >= 0:
+            raise StorageError.of(OSError(self.refused, os.strerror(self.refused)), path)
         if n > 0 and self.used_bytes + n > self.max_bytes:
             raise DiskFull(errno.ENOSPC, f"memory limit of {self.max_bytes} bytes reached", path)
         self.used_bytes += n

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 from minibroker_storage.disk import Buffer, Locked, StorageError
 
@@ -159,6 +159,7 @@ class OsDisk:
         self._flags = _READ_FLAGS if read_only else _OPEN_FLAGS
         #: Called when the process is out of handles; None: nobody cares.
         self.exhausted: Callable[[], None] | None = None
+        self._refused: int | None = None
         self._spare: int | None = None
         self._lock = threading.RLock()
         self._seek_lock = threading.Lock()
@@ -167,6 +168,24 @@ class OsDisk:
         if positional:
             self.read_at = os.pread  # type: ignore[method-assign]
         self._positional = positional
+
+    @property
+    def refused(self) -> int | None:
+        return self._refused
+
+    def refuse_writes(self, code: int | None) -> None:
+        self._refused = code
+        if code is None:
+            for name in ("write_at", "gather_at"):
+                self.__dict__.pop(name, None)
+            return
+
+        def refuse(*_: Any, **__: Any) -> int:
+            raise OSError(code, os.strerror(code))
+
+        # In place of the methods, so that a disk that works is not asked.
+        self.write_at = refuse  # type: ignore[method-assign]
+        self.gather_at = refuse  # type: ignore[method-assign]
 
     # -- bytes at a position -------------------------------------------------------------------------------------
 

@@ -214,6 +214,34 @@ def test_a_write_that_breaks_off_leaves_no_byte(tmp_path: Path, monkeypatch: pyt
     assert disk.read_bytes("a") == b"whole!"
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("kind", ["os", "memory"])
+def test_a_disk_that_refuses_writes_loses_nothing_and_takes_them_again(tmp_path: Path, kind: str, code: int) -> None:
+    disk: OsDisk | MemoryDisk = OsDisk(str(tmp_path)) if kind == "os" else MemoryDisk()
+    file = disk.open("a", create=True)
+    file.append([b"kept"])
+    disk.refuse_writes(code)
+    assert disk.refused == code
+    for write in (
+        lambda: file.append([b"x"]),
+        lambda: file.append([b"x", b"y"]),
+        lambda: file.pwrite(b"x", 0),
+        lambda: disk.write_atomic("b", b"x"),
+    ):
+        with pytest.raises(StorageError) as error:
+            write()
+        assert error.value.errno == code
+        assert isinstance(error.value, DiskFull) == (code == errno.ENOSPC)
+    assert (file.size, file.pread(9, 0)) == (4, b"kept")
+    disk.rename("a", "c")
+    disk.refuse_writes(None)
+    assert disk.refused is None
+    moved = disk.open("c")
+    moved.append([b", ", b"and more"])
+    moved.pwrite(b"K", 0)
+    assert disk.read_bytes("c") == b"Kept, and more"
+
+
 @pytest.mark.skipif(not hasattr(os, "pwritev"), reason="the platform has no gathering write")
 def test_short_gathering_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = OsDisk(str(tmp_path))

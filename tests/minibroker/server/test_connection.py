@@ -222,6 +222,26 @@ def test_what_follows_an_answer_is_not_served_inside_the_request_that_caused_it(
     run(story)
 
 
+def test_a_muted_connection_is_answered_and_then_served_no_further_for_its_time(run: Run) -> None:
+    async def scenario(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(ECHO, b"1"))
+        assert await client.answer() == b"1"
+        link = bench.broker.infos[0].link
+        assert link is not None
+        link.mute(150)
+        link.mute(20)  # the longer one counts
+        began = asyncio.get_running_loop().time()
+        client.writer.write(frame(ECHO, b"2") + frame(ECHO, b"3"))
+        await asyncio.sleep(0.08)
+        assert len(bench.broker.served) == 1
+        assert await client.answer() == b"2"
+        assert asyncio.get_running_loop().time() - began >= 0.14
+        assert await client.answer() == b"3"
+
+    run(scenario)
+
+
 def test_the_buffer_of_a_large_request_serves_the_next_ones(run: Run) -> None:
     async def story(bench: Bench) -> None:
         client = await bench.client()

@@ -1,0 +1,217 @@
+"""The requests that brokers send each other and the controller, where somebody wants to look at or change them."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
+from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange, Tap, framed
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.dsl import Buffer, Request, Response, registry
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.headers import RequestHeader, encode_response_header, first_flexible_version
+
+if TYPE_CHECKING:
+    from minibroker.cluster.broker import Broker
+    from minibroker.cluster.transport import Transport
+
+_frame_start = Struct(">ii").unpack_from
+
+BETWEEN_BROKERS = frozenset(
+    {
+        "AddPartitionsToTxn", "AllocateProducerIds", "AlterConfigs", "AlterPartition", "AlterPartitionReassignments",
+        "CreatePartitions", "CreateTopics", "DeleteTopics", "DescribeTransactionState", "ElectLeaders", "Fetch",
+        "IncrementalAlterConfigs", "ListOffsets", "ListPartitionReassignments", "UnregisterBroker", "UpdateFeatures",
+        "WriteTxnMarkers",
+    }
+)  # fmt: skip
+"""What a broker sends to others, to itself or to the controller: of its own accord, or on behalf of a client."""
+
+
+@cache
+def apis_between_brokers() -> dict[int, Api]:
+    """Each of these as a row of the handler table; nobody is to call its handler."""
+    found = {}
+    for key, (request, response) in registry().items():
+        name = request.__name__.removesuffix("Request")
+        if name in BETWEEN_BROKERS:
+            low, high = request.__versions__
+            found[key] = Api(key, name, request, response, _nobody, low, high)
+    return found
+
+
+def _nobody(_: RequestContext, __: Any) -> None:
+    raise AssertionError("a request between brokers is sent on, not handled here")
+
+
+class TappedTransport:
+    """A broker's end of the wire. tap: None, or what every request that it sends goes through first."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._lines: dict[int, _Line] = {}
+        self._closed = False
+        self.broker: Broker | None = None
+        self.tap: Tap | None = None
+
+    def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
+        if self.tap is None or self.broker is None:
+            return self._inner.send(node_id, request, api_version)
+        line = self._lines.get(node_id)
+        if line is None:
+            line = self._lines[node_id] = _Line(node_id)
+        exchange = _Sent(self, self.broker, line, request, api_version)
+        answer = line.expect(exchange)
+        try:
+            served = self.tap.serve(exchange)
+        except Exception as error:
+            line.fail(exchange, error)
+        else:
+            if isinstance(served, Deferred):
+                served.then(partial(line.served, exchange))
+            elif served is not None:
+                line.push(served)
+        return answer
+
+    def forward(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
+        """On to where it was sent; fails when the broker is gone by now."""
+        if self._closed:
+            gone: Deferred[Response] = Deferred()
+            gone.fail(CloseConnection("fault: the broker that sent this is gone"))
+            return gone
+        return self._inner.send(node_id, request, api_version)
+
+    def close(self) -> None:
+        """The broker is gone: what is still kept from it is never sent."""
+        self._closed = True
+        self.tap = None
+
+
+class _Line:
+    """The connection of one broker to another node, with the requests that wait for their answers (`Link`)."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.info = ConnectionInfo(listener="INTERNAL", link=self)
+        self._count = 0
+        self._waiting: dict[int, tuple[_Sent, Deferred[Response]]] = {}
+
+    def number(self) -> int:
+        self._count = (self._count + 1) & 0x7FFFFFFF
+        return self._count
+
+    def expect(self, exchange: _Sent) -> Deferred[Response]:
+        answer: Deferred[Response] = Deferred()
+        self._waiting[exchange.correlation_id] = (exchange, answer)
+        return answer
+
+    def served(self, exchange: _Sent, done: Deferred[Answered]) -> None:
+        try:
+            buffers = done.result()
+        except Exception as error:
+            self.fail(exchange, error)
+        else:
+            if buffers is not None:
+                self.push(buffers)
+
+    def fail(self, exchange: _Sent, error: Exception) -> None:
+        _, answer = self._waiting.pop(exchange.correlation_id, (exchange, None))
+        if answer is not None:
+            answer.fail(error if isinstance(error, ApiError) else _broken(str(error)))
+
+    def push(self, buffers: list[Buffer]) -> None:
+        data = b"".join(buffers)
+        position = 0
+        while len(data) - position >= 8:
+            size, correlation_id = _frame_start(data, position)
+            end = position + 4 + size
+            waiting = self._waiting.get(correlation_id)
+            if end > len(data) or waiting is None:
+                return  # cut off: the end of the connection that follows says the rest
+            exchange, answer = self._waiting.pop(correlation_id)
+            try:
+                answer.resolve(exchange.decode(data[position + 4 : end]))
+            except (Malformed, ValueError) as error:
+                answer.fail(_broken(f"the answer to {exchange.api.name} cannot be read: {error}"))
+            position = end
+
+    def reset(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for _, answer in waiting.values():
+            answer.fail(_broken("fault: reset"))
+
+    def mute(self, ms: int) -> None:
+        raise NotImplementedError("brokers are not throttled")
+
+
+class _Sent(Exchange):
+    """A request on its way from one broker to another."""
+
+    __slots__ = ("_bytes", "_line", "_transport")
+    between_brokers = True
+
+    def __init__(
+        self, transport: TappedTransport, broker: Broker, line: _Line, request: Request, api_version: int
+    ) -> None:
+        api = apis_between_brokers().get(request.__api_key__) or _unlisted(request)
+        client_id = f"broker-{broker.node_id}"
+        context = RequestContext(broker, api.key, api_version, client_id, line.info, inter_broker=True)
+        self._transport = transport
+        self._line = line
+        self.api = api
+        self.version = api_version
+        self.correlation_id = line.number()
+        self.context = context
+        self.request = request
+        self._bytes: bytes | None = None
+
+    @property
+    def asked(self) -> int:
+        """Node id of the one it is sent to; -1 for the controller."""
+        return self._line.node_id
+
+    @property
+    def size(self) -> int:
+        return len(self.frame)
+
+    @property
+    def frame(self) -> Buffer:
+        if self._bytes is None:
+            header = RequestHeader(
+                request_api_key=self.api.key,
+                request_api_version=self.version,
+                correlation_id=self.correlation_id,
+                client_id=self.context.client_id,
+            )
+            flexible = self.version >= first_flexible_version(self.api.key)
+            self._bytes = header.encode(2 if flexible else 1) + self.request.encode(self.version)
+        return self._bytes
+
+    def copy(self) -> Exchange:
+        assert self._transport.broker is not None
+        request = self.api.request.decode(self.request.encode(self.version), self.version)
+        return _Sent(self._transport, self._transport.broker, self._line, request, self.version)
+
+    def apply(self) -> Deferred[Any]:
+        return self._transport.forward(self._line.node_id, self.request, self.version)
+
+    def encode(self, response: Response | None) -> Answered:
+        return None if response is None else framed(self.api, self.version, self.correlation_id, response)
+
+    def decode(self, data: bytes) -> Response:
+        """The response in a frame, without its size."""
+        header = encode_response_header(self.api.key, self.version, self.correlation_id)
+        return self.api.response.decode(data, self.version, len(header))
+
+
+def _unlisted(request: Request) -> Api:
+    low, high = request.__versions__
+    response = registry()[request.__api_key__][1]
+    return Api(request.__api_key__, type(request).__name__.removesuffix("Request"), type(request), response,
+               _nobody, low, high)  # fmt: skip
+
+
+def _broken(text: str) -> ApiError:
+    return ApiError(ErrorCode.NETWORK_EXCEPTION, text)
