@@ -22,6 +22,7 @@ _frame_start = Struct(">ii").unpack_from
 BETWEEN_BROKERS = frozenset(
     {
         "AddPartitionsToTxn", "AllocateProducerIds", "AlterConfigs", "AlterPartition", "AlterPartitionReassignments",
+        "BrokerHeartbeat",
         "CreatePartitions", "CreateTopics", "DeleteTopics", "DescribeTransactionState", "ElectLeaders", "Fetch",
         "IncrementalAlterConfigs", "ListOffsets", "ListPartitionReassignments", "UnregisterBroker", "UpdateFeatures",
         "WriteTxnMarkers",

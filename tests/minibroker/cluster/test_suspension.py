@@ -9,7 +9,7 @@ from many_brokers import ManyBrokers
 
 from minibroker.cluster.suspension import Suspension
 from minibroker.runtime.deferred import Deferred
-from minibroker_protocol.errors import ApiError
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.metadata import MetadataRequest
 from minibroker_protocol.records import Record, build_batch
 
@@ -71,6 +71,23 @@ def test_news_of_the_controller_wait(brokers: ManyBrokers) -> None:
     brokers.cluster.resume_broker(3)
     brokers.settle(50)
     assert "later" in brokers.cluster.brokers[3].image.topics
+
+
+def test_a_broker_that_is_paused_for_longer_than_its_session_is_fenced_and_comes_back() -> None:
+    brokers = ManyBrokers(3)
+    brokers.create("t", [[1, 2, 3]])
+    brokers.cluster.pause_broker(1)
+    brokers.settle(12_000)
+    assert brokers.leader("t") in (2, 3)
+    assert not brokers.cluster.image.brokers[1].active
+    assert brokers.produce("t", b"1").error_code == 0
+    asked = brokers.send(1, brokers.produce_request("t", batch(b"lost")), 9)  # of a client that heard nothing of it
+    brokers.cluster.resume_broker(1)
+    brokers.settle(30_000)
+    assert brokers.cluster.image.brokers[1].active
+    assert code(asked) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [brokers.partition(node, "t").log_end_offset for node in (1, 2, 3)] == [1, 1, 1]
+    assert brokers.values("t") == [b"1"]
 
 
 def test_a_paused_broker_can_be_killed_and_stopped(brokers: ManyBrokers) -> None:
