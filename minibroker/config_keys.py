@@ -15,7 +15,7 @@ SEMANTICS_PREFIX = "minibroker.semantics."
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = ConfigType
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = ConfigType
 
 _ONE_BROKER = "Kafka's default asks for more brokers than the one that usually runs here"
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -37,6 +37,7 @@ def _broker_keys() -> _Keys:
     key = _rows(keys)
     dynamic = _rows(keys, dynamic=True)
     _add_server_keys(key, dynamic)
+    _add_tls_keys(key)
     _add_log_keys(key, dynamic)
     _add_replication_keys(key, dynamic)
     _add_group_keys(key)
@@ -55,7 +56,9 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
         None,
         "How clients of each listener reach a single broker, NAME://HOST:PORT,…; unset: by the address they came to.",
     )
-    key("listener.security.protocol.map", STRING, None, "NAME:PROTOCOL,…; PLAINTEXT is the one there is.")
+    key("listener.security.protocol.map", STRING, None, "NAME:PROTOCOL,…; PLAINTEXT (a new name's) and SSL are served.")
+    key("node.id", INT, None, "Id of a single broker; unset: that of its data directory, 1 in a new one.", minimum=0)
+    key("broker.id", INT, None, "Older name of node.id, which outweighs it.", minimum=0)
     key("log.dir", STRING, None, "The data directory, when none was given another way.")
     key("log.dirs", STRING, None, "The data directory; outweighs log.dir.")
     key("num.partitions", INT, 1, "Partitions of a topic that was created without a count.", minimum=1)
@@ -107,6 +110,25 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
         internal=True,
     )
     key("broker.rack", STRING, None, "Rack of the brokers, told in Metadata.")
+
+
+def _add_tls_keys(key: Callable[..., None]) -> None:
+    pem = "JKS and PKCS12 are formats of the JVM"
+    for store in ("keystore", "truststore"):
+        key(f"ssl.{store}.type", STRING, "PEM", f"Format of the {store}.", choices=("PEM",), deviation=pem)
+    key("ssl.keystore.location", STRING, None, "PEM file with private key and certificate chain, for listeners of SSL.")
+    key("ssl.keystore.key", PASSWORD, None, "The private key itself, as PEM, instead of a file.")
+    key("ssl.keystore.certificate.chain", PASSWORD, None, "The certificate chain that belongs to that key, as PEM.")
+    key("ssl.key.password", PASSWORD, None, "Password of an encrypted private key.")
+    key("ssl.truststore.location", STRING, None, "PEM file of the authorities whose client certificates are taken.")
+    key("ssl.truststore.certificates", PASSWORD, None, "Those authorities themselves, as PEM, instead of a file.")
+    key(
+        "ssl.client.auth",
+        STRING,
+        "none",
+        "Whether clients of listeners of SSL must, may or need not show a certificate.",
+        choices=("required", "requested", "none"),
+    )
 
 
 def _add_log_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> None:
@@ -339,6 +361,7 @@ def _add_own_keys(key: Callable[..., None]) -> None:
         "Sync every batch to disk before it is acknowledged or shown to consumers, internal topics included, as "
         "flush.messages=1 does for one topic. Batches that arrive during a sync share the next one.",
     )
+    key("minibroker.cluster.id", STRING, None, "Cluster id of a new data directory; an old one must have it already.")
     key(
         "minibroker.ephemeral.max.bytes",
         LONG,

@@ -1,4 +1,4 @@
-"""Names of Kafka 4.3 that are accepted and change nothing here: threads, quorum, quotas, security, tiered storage.
+"""Names of Kafka 4.3 that are accepted and change nothing here: threads, quorum, quotas, SASL, tiered storage.
 
 A server.properties or a container's environment written for Kafka then starts this broker as well; each such name is
 logged once. A name that is neither here nor in `config_keys` is a typing error and is refused.
@@ -6,7 +6,7 @@ logged once. A name that is neither here nor in `config_keys` is a typing error 
 
 from __future__ import annotations
 
-_PREFIXES = (
+PREFIXES_WITHOUT_EFFECT = (
     "controller.",
     "delegation.token.",
     "group.share.",
@@ -19,14 +19,13 @@ _PREFIXES = (
     "remote.",
     "sasl.",
     "share.",
-    "ssl.",
 )
 
 _NAMES = frozenset(
     """
     alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
     alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name background.threads
-    broker.id client.quota.callback.class
+    client.quota.callback.class
     config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
     controlled.shutdown.enable cordoned.log.dirs create.topic.policy.class.name
     delete.records.purgatory.purge.interval.requests early.start.listeners
@@ -39,19 +38,36 @@ _NAMES = frozenset(
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
     log.cleaner.threads log.dir.failure.timeout.ms log.initial.task.delay.ms
     max.connection.creation.rate max.connections.per.ip max.connections.per.ip.overrides metric.reporters
-    node.id num.io.threads num.network.threads num.recovery.threads.per.data.dir
+    num.io.threads num.network.threads num.recovery.threads.per.data.dir
     num.replica.alter.log.dirs.threads num.replica.fetchers offsets.load.buffer.size
     offsets.topic.compression.codec principal.builder.class process.roles
     producer.purgatory.purge.interval.requests queued.max.requests replica.selector.class
     replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
     replication.quota.window.size.seconds security.inter.broker.protocol security.providers
     server.max.startup.time.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
-    socket.receive.buffer.bytes socket.send.buffer.bytes telemetry.max.bytes
+    socket.receive.buffer.bytes socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes
+    ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
+    ssl.keymanager.algorithm ssl.keystore.password ssl.principal.mapping.rules ssl.protocol ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.password telemetry.max.bytes
     transaction.state.log.load.buffer.size unclean.leader.election.interval.ms unstable.feature.versions.enable
     """.split()  # noqa: SIM905
 )
 
 
+# What apache/kafka's image keeps out of server.properties: options of its JVM and of log4j.
+JVM_VARIABLES = frozenset(
+    """
+    KAFKA_GC_LOG_OPTS KAFKA_HEAP_OPTS KAFKA_JMX_HOSTNAME KAFKA_JMX_OPTS KAFKA_JMX_PORT KAFKA_JVM_PERFORMANCE_OPTS
+    KAFKA_LOG4J_LOGGERS KAFKA_LOG4J_OPTS KAFKA_LOG4J_ROOT_LOGLEVEL KAFKA_OPTS KAFKA_TOOLS_LOG4J_LOGLEVEL KAFKA_VERSION
+    """.split()  # noqa: SIM905
+)
+
+
+def names_without_effect() -> list[str]:
+    """Those that have no such prefix, in order."""
+    return sorted(_NAMES)
+
+
 def without_effect(name: str) -> bool:
     """True for a key that Kafka knows and this broker ignores."""
-    return name in _NAMES or name.startswith(_PREFIXES)
+    return name in _NAMES or name.startswith(PREFIXES_WITHOUT_EFFECT)

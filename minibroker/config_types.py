@@ -25,6 +25,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class Scope(Enum):
@@ -73,8 +74,10 @@ class ConfigKey:
         return value
 
     def format(self, value: Value) -> str | None:
-        """`value` as DescribeConfigs shows it."""
-        if value is None or isinstance(value, str):
+        """`value` as DescribeConfigs shows it; a password never."""
+        if value is None or self.type is ConfigType.PASSWORD:
+            return None
+        if isinstance(value, str):
             return value
         if isinstance(value, bool):
             return "true" if value else "false"

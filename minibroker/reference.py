@@ -80,6 +80,23 @@ def releases_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def ignored_variables_table() -> str:
+    """Variables of a Kafka image that change nothing here."""
+    from minibroker.config_names import JVM_VARIABLES, PREFIXES_WITHOUT_EFFECT, names_without_effect
+
+    def variable(name: str) -> str:
+        return "KAFKA_" + name.replace("_", "__").replace(".", "_").replace("-", "___").upper()
+
+    rows = {
+        "the JVM's and log4j's": sorted(JVM_VARIABLES),
+        "everything that begins with": [variable(prefix) for prefix in PREFIXES_WITHOUT_EFFECT],
+        "single settings": [variable(name) for name in names_without_effect()],
+    }
+    lines = ["| ignored | variables |", "|---|---|"]
+    lines += [f"| {title} | {', '.join(f'`{name}`' for name in names)} |" for title, names in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
 def audit_rules_table() -> str:
     """What the audit judges by."""
     from minibroker.audit.rules import RULES
@@ -105,6 +122,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "apis-not-served": not_served_table,
     "audit-rules": audit_rules_table,
     "deviations": deviations_table,
+    "ignored-variables": ignored_variables_table,
     "releases": releases_table,
     "semantics": semantics_table,
     "settings": settings_table,

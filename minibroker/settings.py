@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -36,6 +37,7 @@ Text: TypeAlias = str
 Real: TypeAlias = float
 
 _HOUR_MS = 3600 * 1000
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]+")
 _MINUTE_MS = 60 * 1000
 
 
@@ -287,6 +289,9 @@ class Settings(_Reads):
         for low, high in _ORDERED:
             if self.int(low) > self.int(high):
                 raise ConfigError(f"{low} ({self.int(low)}) must not be greater than {high} ({self.int(high)})")
+        cluster_id = self._values["minibroker.cluster.id"]
+        if cluster_id is not None and not _CLUSTER_ID.fullmatch(str(cluster_id)):
+            raise ConfigError(f"minibroker.cluster.id: {cluster_id!r} is not made of letters, digits, - and _ only")
         for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
             if self._values[name] == 0:
                 raise ConfigError(f"{name} must be unlimited (-1) or, equal or greater than 1")
@@ -329,9 +334,11 @@ def parse_assignment(text: str) -> tuple[str, str]:
 def environment_config(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """(configuration, warnings) of ``KAFKA_*`` variables, by the rule of the apache/kafka image.
 
-    ``_`` stands for a dot, ``__`` for an underscore, ``___`` for a dash. Names outside the registry only earn a
-    warning: variables of other programs, such as KAFKA_HEAP_OPTS, share the prefix.
+    ``_`` stands for a dot, ``__`` for an underscore, ``___`` for a dash. Names that no Kafka knows only earn a warning:
+    variables of other programs share the prefix.
     """
+    from minibroker.config_names import JVM_VARIABLES, without_effect
+
     found: dict[str, str] = {}
     warnings: list[str] = []
     for variable in sorted(environ):
@@ -339,10 +346,13 @@ def environment_config(environ: Mapping[str, str]) -> tuple[dict[str, str], list
             continue
         name = variable.removeprefix("KAFKA_").lower()
         name = name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
-        if name in BROKER_KEYS:
+        if variable in JVM_VARIABLES:
+            warnings.append(f"{variable} is for Kafka's JVM and has no effect here")
+        elif name in BROKER_KEYS or without_effect(name):
             found[name] = environ[variable]
         else:
-            warnings.append(f"{variable} ({name}) is not a setting of this broker and has no effect")
+            near = _suggestion(name, BROKER_KEYS)
+            warnings.append(f"{variable} ({name}) is not a setting of this broker and has no effect{near}")
     return found, warnings
 
 

@@ -378,14 +378,17 @@ class Broker:
 
     def advertised(self, connection: ConnectionInfo) -> list[tuple[BrokerImage, str, int]]:
         """(broker, host, port) of all brokers as this client should reach them: a broker that listens on every
-        address is named by the one that the client used, and this one by what its listener shall be called."""
+        address is named as the client named it, or by the address the client used, and this one by what its listener
+        shall be called."""
         own = self.listeners.get(connection.local_port) if self.listeners else None
         found = []
         for broker in self.image.brokers.values():
             host, port = own if own is not None and broker.node_id == self.node_id else (broker.host, broker.port)
             if host in _WILDCARDS:
                 local = connection.local_host
-                host = local if self.name_for is None else self.name_for(connection.client_host, local)
+                host = connection.server_name or (
+                    local if self.name_for is None else self.name_for(connection.client_host, local)
+                )
             found.append((broker, host, port))
         return found
 

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Protocol
+from typing import Protocol, cast
 
 from minibroker.cluster.adoption import adopt
 from minibroker.cluster.broker import Broker
@@ -189,7 +189,7 @@ class Cluster(Operations):
             node.disk,
             node_id=node.node_id,
             make_id=self._new_id,
-            cluster_id=self._cluster_id,
+            cluster_id=self._cluster_id or cast("str | None", self.settings.get("minibroker.cluster.id")),
             holder=self._holder,
             version=__version__,
             transaction_state_layout=self.semantics.transaction_state_layout,

@@ -6,6 +6,7 @@ Kafka: ConfigHelper. Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 
 from __future__ import annotations
 
+from minibroker.config_types import ConfigType
 from minibroker.controller.configs import ResourceType
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.context import RequestContext
@@ -77,7 +78,7 @@ def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigs
         value=entry.value,
         read_only=entry.read_only,
         config_source=entry.source,
-        is_sensitive=False,
+        is_sensitive=entry.type is ConfigType.PASSWORD,
         synonyms=(
             [
                 DescribeConfigsResponse.DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)

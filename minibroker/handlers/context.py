@@ -38,7 +38,7 @@ class Link(Protocol):
 class ConnectionInfo:
     """Who is at the other end of a connection, and which of our addresses it reached.
 
-    link: None when there is no socket behind it.
+    link: None when there is no socket behind it. server_name: what a client of TLS called us, "" for nothing.
     """
 
     client_host: str = ""
@@ -50,6 +50,7 @@ class ConnectionInfo:
     software_name: str = "unknown"
     software_version: str = "unknown"
     link: Link | None = None
+    server_name: str = ""
 
 
 @dataclass(slots=True)

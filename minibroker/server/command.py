@@ -106,7 +106,7 @@ def _options(arguments: argparse.Namespace) -> Options:
 
     config, warnings = environment_config(os.environ)
     for warning in warnings:
-        log.debug("%s", warning)
+        log.warning("%s", warning)
     config.update(parse_assignment(text) for text in arguments.config)
     ports = parse_ports(arguments.port)
     control = None

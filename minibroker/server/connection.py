@@ -117,6 +117,11 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self.info = ConnectionInfo(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]), link=self)
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is not None:
+            from minibroker.server.tls import server_name
+
+            self.info.server_name = server_name(ssl_object)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         if not self._edge.opened(self):
             self._blocked |= CLOSED

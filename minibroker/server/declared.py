@@ -1,8 +1,8 @@
 """Kafka's listener settings: where one broker listens, and what the clients of each listener are told.
 
-What they are told is the first of: advertised.listeners; inside a container, ``localhost`` for clients that come
-through the bridge's gateway, which are those of the host, and the container's name for all others; the address they
-came to.
+What they are told is the first of: advertised.listeners; the server name that a client of TLS asked for; inside a
+container, ``localhost`` for clients that come through the bridge's gateway, which are those of the host, and the
+container's name for all others; the address they came to.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _UP_AND_GATEWAY = 0x3
 
 @dataclass(frozen=True, slots=True)
 class DeclaredListener:
-    """One of `listeners`; advertised: (host, port) for its clients, None for what the address says."""
+    """One of `listeners`; advertised: (host, port) for its clients, None for what the connection says; tls: of SSL."""
 
     name: str
     host: str
     port: int
     advertised: tuple[str, int] | None = None
+    tls: bool = False
 
 
 def declared_listeners(settings: Settings, brokers: int) -> tuple[DeclaredListener, ...]:
@@ -43,13 +44,16 @@ def declared_listeners(settings: Settings, brokers: int) -> tuple[DeclaredListen
         return ()
     if brokers > 1:
         raise ConfigError("listeners and advertised.listeners are for a single broker; use --port and --host")
-    _check_protocols(settings, {*listeners, *advertised})
+    protocols = _protocols(settings, {*listeners, *advertised})
     if not listeners:
         raise ConfigError("advertised.listeners needs listeners of the same names")
     unknown = advertised.keys() - listeners.keys()
     if unknown:
         raise ConfigError(f"advertised.listeners: there is no listener {sorted(unknown)[0]}")
-    return tuple(DeclaredListener(name, *address, advertised.get(name)) for name, address in listeners.items())
+    return tuple(
+        DeclaredListener(name, *address, advertised.get(name), tls=protocols[name] == "SSL")
+        for name, address in listeners.items()
+    )
 
 
 def _parse(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
@@ -70,15 +74,16 @@ def _parse(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _check_protocols(settings: Settings, names: set[str]) -> None:
+def _protocols(settings: Settings, names: set[str]) -> dict[str, str]:
     protocols = {name: name for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")}
     for text in str(settings.get("listener.security.protocol.map") or "").split(","):
         name, _, protocol = text.strip().upper().partition(":")
         protocols[name] = protocol
     for name in sorted(names):
-        protocol = protocols.get(name, "PLAINTEXT")
-        if protocol != "PLAINTEXT":
-            raise ConfigError(f"listener {name}: {protocol} is not served, only PLAINTEXT")
+        protocol = protocols.setdefault(name, "PLAINTEXT")
+        if protocol not in ("PLAINTEXT", "SSL"):
+            raise ConfigError(f"listener {name}: {protocol} is not served, only PLAINTEXT and SSL")
+    return protocols
 
 
 def advertised_by_port(
@@ -88,8 +93,8 @@ def advertised_by_port(
     told: dict[int, tuple[str, int]] = {}
     for listener, at in zip(declared, bound, strict=False):
         host, port = at.getsockname()[:2]
-        wildcard = host in ("0.0.0.0", "::")
-        told[port] = listener.advertised or ("" if wildcard else host, port)
+        open_to_all = listener.tls or host in ("0.0.0.0", "::")
+        told[port] = listener.advertised or ("" if open_to_all else host, port)
     return told
 
 

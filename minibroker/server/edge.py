@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from minibroker.logs import get_logger
 from minibroker.server.connection import Connection, Dispatch
 from minibroker.server.memory import RequestMemory, SpareBuffers
 from minibroker_protocol.dsl import Buffer
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = get_logger(__name__)
 
@@ -69,11 +73,11 @@ class Edge:
         # protocol to pause when a client does not read (CVE-2024-12254).
         self._vectored = vectored if vectored is not None else uvloop
 
-    async def listen(self, listener: socket.socket, dispatch: Dispatch) -> None:
-        """Serve the bound and listening socket; it belongs to this object from now on."""
+    async def listen(self, listener: socket.socket, dispatch: Dispatch, tls: SSLContext | None = None) -> None:
+        """Serve the bound and listening socket; it belongs to this object from now on. tls: None for plain text."""
         self._served.append(dispatch)  # before the first connection can come
         server = await self.loop.create_server(
-            lambda: Connection(self, dispatch), sock=listener, backlog=self.limits.backlog
+            lambda: Connection(self, dispatch), sock=listener, backlog=self.limits.backlog, ssl=tls
         )
         self._servers.append((server, dispatch))
         self._watch_idle()

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from minibroker.config_types import ConfigError
 from minibroker.runtime.executor import Executor, InlineExecutor
@@ -45,8 +46,10 @@ class Places:
         self._share = 0
         self._durable = False
         count = len(options.ports)
+        given = _given_node_id(settings, count)
         if options.ephemeral:
-            self._in_memory(count, settings.int("minibroker.ephemeral.max.bytes"))
+            first = _FIRST_NODE_ID if given is None else given
+            self._in_memory(count, settings.int("minibroker.ephemeral.max.bytes"), first)
             return
         root = options.data_dir
         if root is None:
@@ -55,28 +58,28 @@ class Places:
             directory = TemporaryDirectory()
             self._temporary.append(directory.remove)
             root = directory.path
-        self._on_disk(os.path.abspath(root), count, durable=options.data_dir is not None)
+        self._on_disk(os.path.abspath(root), count, given, durable=options.data_dir is not None)
 
-    def _in_memory(self, count: int, max_bytes: int) -> None:
+    def _in_memory(self, count: int, max_bytes: int, first: int) -> None:
         from minibroker_storage.memory_disk import MemoryDisk
 
         self._share = share = max_bytes // count
         disks = [MemoryDisk(share, _wall_ms) for _ in range(count)]
         self.brokers = [
-            Place(_FIRST_NODE_ID + i, disk, "memory", lambda d=disk: (d.max_bytes, d.max_bytes - d.used_bytes))  # type: ignore[misc]
+            Place(first + i, disk, "memory", lambda d=disk: (d.max_bytes, d.max_bytes - d.used_bytes))  # type: ignore[misc]
             for i, disk in enumerate(disks)
         ]
         self.journal_disk: Disk = disks[0] if count == 1 else MemoryDisk(share, _wall_ms)
         self.executor = InlineExecutor()
 
-    def _on_disk(self, root: str, count: int, *, durable: bool) -> None:
+    def _on_disk(self, root: str, count: int, given: int | None, *, durable: bool) -> None:
         from minibroker_storage.os_disk import OsDisk, default_max_handles
 
         _check_layout(root, count)
         handles = max(16, default_max_handles() // count)
         self._root, self._durable = root, durable
         paths = [root] if count == 1 else [os.path.join(root, BROKER_DIR.format(i + 1)) for i in range(count)]
-        first = _single_node_id(root) if count == 1 else _FIRST_NODE_ID
+        first = _single_node_id(root, given) if count == 1 else _FIRST_NODE_ID
         self.brokers = [
             Place(first + i, OsDisk(path, durable=durable, max_handles=handles), path, lambda p=path: _volume_bytes(p))  # type: ignore[misc]
             for i, path in enumerate(paths)
@@ -115,17 +118,33 @@ def _check_layout(root: str, count: int) -> None:
         raise ConfigError(f"data directory {root} is that of {made_by} broker(s), not of {count}")
 
 
-def _single_node_id(root: str) -> int:
-    """What meta.properties says, so that a directory made by a Kafka of any node id can be taken up."""
+def _given_node_id(settings: Settings, count: int) -> int | None:
+    """What the settings say; ConfigError where more than one broker would have it."""
+    for name in ("node.id", "broker.id"):
+        given = settings.get(name)
+        if given is not None:
+            if count > 1:
+                raise ConfigError(f"{name} is for a single broker; several have 1, 2, …")
+            return cast("int", given)
+    return None
+
+
+def _single_node_id(root: str, given: int | None) -> int:
+    """What meta.properties says, so that a directory made by a Kafka of any node id can be taken up.
+
+    ConfigError when that is not the given one, as Kafka refuses it as well.
+    """
     try:
         with open(os.path.join(root, META_FILE), encoding="latin-1") as file:
             for line in file:
                 name, _, value = line.partition("=")
                 if name.strip() == "node.id" and value.strip().isdecimal():
+                    if given not in (None, int(value)):
+                        raise ConfigError(f"data directory {root} is that of node.id {int(value)}, not of {given}")
                     return int(value)
     except OSError:
         pass
-    return _FIRST_NODE_ID
+    return _FIRST_NODE_ID if given is None else given
 
 
 def _volume_bytes(path: str) -> tuple[int, int]:

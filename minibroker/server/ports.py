@@ -11,6 +11,8 @@ from minibroker.server.edge import Edge
 from minibroker.server.listeners import listen_all
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from minibroker.handlers.dispatch import Dispatcher
 
 
@@ -18,6 +20,7 @@ class BrokerPorts:
     """`BrokerHooks` of a cluster behind one `Edge`; a broker that comes back has the port it had before.
 
     listeners: bound sockets by node id, which belong to this object from now on; more: those of brokers with several.
+    tls: by port, where it is not plain text that is spoken.
     """
 
     def __init__(
@@ -27,7 +30,9 @@ class BrokerPorts:
         backlog: int,
         listeners: dict[int, socket.socket],
         more: Mapping[int, Sequence[socket.socket]] | None = None,
+        tls: Mapping[int, SSLContext] | None = None,
     ) -> None:
+        self._tls = tls or {}
         self._edge = edge
         self._host = host
         self._backlog = backlog
@@ -63,7 +68,7 @@ class BrokerPorts:
 
     async def _listen(self, listeners: Sequence[socket.socket], dispatcher: Dispatcher) -> None:
         for listener in listeners:
-            await self._edge.listen(listener, dispatcher.dispatch)
+            await self._edge.listen(listener, dispatcher.dispatch, self._tls.get(listener.getsockname()[1]))
 
     def stopped(self, node_id: int) -> None:
         dispatcher, task = self._serving.pop(node_id)
@@ -75,6 +80,12 @@ class BrokerPorts:
     async def opened(self) -> None:
         """Returns once every port of a started broker is served."""
         await asyncio.gather(*(task for _, task in self._serving.values()))
+
+    async def settled(self) -> None:
+        """Returns once no port is about to be opened: one whose broker was just started again is, for a turn or two."""
+        tasks = [task for _, task in self._serving.values() if not task.done()]
+        if tasks:
+            await asyncio.wait(tasks)
 
     def close(self) -> None:
         """Close listeners that no broker took."""

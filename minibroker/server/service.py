@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from minibroker.logs import get_logger
 from minibroker.runtime.asyncio_runtime import LoopTimers
 from minibroker.runtime.clock import BrokerClock
 from minibroker.runtime.threads import ThreadExecutor
-from minibroker.server.declared import advertised_by_port, declared_listeners, name_in_container
+from minibroker.server.declared import DeclaredListener, advertised_by_port, declared_listeners, name_in_container
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.handles import Exhaustion, connection_limit
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
@@ -27,6 +27,8 @@ from minibroker.server.watchdog import LoopWatchdog
 from minibroker.settings import Settings
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.node import Node
     from minibroker.control.commands import Commands
@@ -54,6 +56,7 @@ class Service:
         self.settings = _settings(options)
         self.semantics = _semantics(options, self.settings)
         self._declared = declared_listeners(self.settings, len(options.ports))
+        self._tls = _tls(self._declared, self.settings)
         self.options = options = _with_data_dir(options, self.settings)
         self.bootstrap_servers = ""
         self.cluster: Cluster | None = None
@@ -219,8 +222,9 @@ class Service:
         self.bootstrap_servers = ",".join(format_address(*local_address(listener)) for listener in self._listeners)
         listeners = {node.node_id: listener for node, listener in zip(cluster.nodes, self._listeners, strict=True)}
         more = {cluster.nodes[0].node_id: self._more_listeners} if self._more_listeners else {}
+        tls = self._tls_ports()
         self._listeners, self._more_listeners = [], []
-        self._ports = BrokerPorts(self._edge, self.options.host, limits.backlog, listeners, more)
+        self._ports = BrokerPorts(self._edge, self.options.host, limits.backlog, listeners, more, tls)
         for node_id in sorted(cluster.brokers):
             self._ports.started(node_id, cluster.dispatcher(node_id))
         await self._ports.opened()
@@ -229,6 +233,12 @@ class Service:
         if max_lag_ms:
             self._watchdog = LoopWatchdog(loop, max_lag_ms)
             self._watchdog.start()
+
+    def _tls_ports(self) -> dict[int, SSLContext]:
+        if self._tls is None:
+            return {}
+        bound = [*self._listeners, *self._more_listeners]
+        return {at.getsockname()[1]: self._tls for of, at in zip(self._declared, bound, strict=True) if of.tls}
 
     async def stop(self) -> None:
         """Stop accepting, answer what is applied, close the logs, and remove what was temporary."""
@@ -245,6 +255,8 @@ class Service:
         if self.control is not None:
             self.control.close()
             self.control = None
+        if self._ports is not None:
+            await self._ports.settled()
         if self._edge is not None:
             await self._edge.stop_accepting()
             await self._edge.drain(self.settings.int("minibroker.shutdown.timeout.ms") / 1000)
@@ -269,6 +281,15 @@ class Service:
         if self._places is not None:
             self._places.close()
             self._places = None
+
+
+def _tls(declared: Sequence[DeclaredListener], settings: Settings) -> SSLContext | None:
+    """Keys and certificates for the listeners of SSL, None without any. Raises ConfigError."""
+    if not any(listener.tls for listener in declared):
+        return None
+    from minibroker.server.tls import server_context
+
+    return server_context(settings)
 
 
 def _with_data_dir(options: Options, settings: Settings) -> Options:

@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("testcontainers", reason="testcontainers is not installed")
 confluent_kafka = pytest.importorskip("confluent_kafka")
 from confluent_kafka.admin import AdminClient  # noqa: E402
+from tls_files import LOCALHOST  # noqa: E402
 
 pytestmark = [
     pytest.mark.container,
@@ -26,6 +27,8 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
+LARGEST_MB = 100  # on top of the base image
 SECONDS = 30.0
 
 
@@ -36,10 +39,24 @@ def image() -> str:
         return named
     if shutil.which("docker") is None or subprocess.run(["docker", "info"], capture_output=True).returncode:
         pytest.skip("there is no container engine")
-    subprocess.run(
-        ["docker", "build", "-q", "-f", ROOT / "docker" / "Dockerfile", "-t", "minibroker:test", ROOT], check=True
+    base = base_image()
+    argv = ["docker", "build", "-q", "-f", str(ROOT / "docker" / "Dockerfile"), "-t", "minibroker:test", str(ROOT)]
+    # Without BuildKit, which not every engine that speaks Docker's language has.
+    environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
+    built = subprocess.run(
+        [*argv, "--build-arg", f"PYTHON_IMAGE={base}"], capture_output=True, text=True, env=environment
     )
+    assert built.returncode == 0, built.stdout + built.stderr
     return "minibroker:test"
+
+
+def base_image() -> str:
+    """What the image is built on; without it the tests are skipped."""
+    named = next(line for line in DOCKERFILE.splitlines() if line.startswith("ARG PYTHON_IMAGE=")).partition("=")[2]
+    for argv in (["docker", "image", "inspect", named], ["docker", "pull", "-q", named]):
+        if subprocess.run(argv, capture_output=True).returncode == 0:
+            return named
+    pytest.skip(f"the base image {named} is not to be had")
 
 
 @pytest.fixture
@@ -51,10 +68,10 @@ def docker(image: str) -> Any:
     client.close()
 
 
-def round_trip(bootstrap: str) -> None:
+def round_trip(bootstrap: str, **more: str) -> None:
     """A committed and an aborted transaction, written and read by librdkafka."""
     topic = f"t-{uuid.uuid4().hex[:8]}"
-    config = {"bootstrap.servers": bootstrap, "log_level": 0}
+    config = {"bootstrap.servers": bootstrap, "log_level": 0, **more}
     producer = confluent_kafka.Producer({**config, "transactional.id": topic, "linger.ms": 0})
     producer.init_transactions(SECONDS)
     for value, end in ((b"no", producer.abort_transaction), (b"yes", producer.commit_transaction)):
@@ -100,6 +117,54 @@ def test_docker_run_with_the_port_it_has(container: Any) -> None:
     container.stop(timeout=10)
     assert time.monotonic() - started < 9
     assert container.wait()["StatusCode"] == 0
+
+
+def test_what_the_image_is_made_of(docker: Any, image: str) -> None:
+    """Small, not root, with a health check, and nothing to compile or install with."""
+    attributes = docker.images.get(image).attrs
+    assert attributes["Config"]["User"] == "minibroker"
+    if "Podman" in str(docker.version()):  # its images are of OCI's format, which has no place for a health check
+        assert 'CMD ["/etc/kafka/docker/healthcheck"]' in DOCKERFILE
+    else:
+        assert "/etc/kafka/docker/healthcheck" in str(attributes["Config"]["Healthcheck"]["Test"])
+    base = docker.images.get(base_image()).attrs
+    assert (attributes["Size"] - base["Size"]) / 1e6 < LARGEST_MB
+    look = "ls /opt/minibroker/bin; ls -d /src /tools /wheels; find /opt/minibroker -name '*.c' -o -name '*.rs'"
+    found = docker.containers.run(image, ["sh", "-c", f"{look} 2>/dev/null; true"], remove=True).decode().split()
+    assert "minibroker" in found
+    assert not [name for name in found if name.startswith("pip") or name.endswith((".c", ".rs")) or "/" in name]
+
+
+def test_identity_and_tls_from_the_environment(docker: Any, image: str) -> None:
+    """KAFKA_NODE_ID, CLUSTER_ID and a PEM file in /etc/kafka/secrets; clients are told the name they asked for."""
+    made = docker.containers.run(
+        image,
+        detach=True,
+        ports={"9093/tcp": ("127.0.0.1", 9093)},
+        volumes={str(LOCALHOST.parent): {"bind": "/etc/kafka/secrets", "mode": "ro"}},
+        environment={
+            "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+            "KAFKA_NODE_ID": "5",
+            "KAFKA_LISTENERS": "SSL://0.0.0.0:9093",
+            "KAFKA_SSL_KEYSTORE_FILENAME": LOCALHOST.name,
+            "KAFKA_NUM_NETWORK_THREADS": "8",
+            "KAFKA_HEAP_OPTS": "-Xmx1g",
+        },
+    )
+    tls = {"security.protocol": "ssl", "ssl.ca.location": str(LOCALHOST)}
+    try:
+        wait_for_log(made, "[KafkaServer id=5] started")
+        round_trip("localhost:9093", **tls)
+        cluster = AdminClient({"bootstrap.servers": "localhost:9093", **tls}).list_topics(timeout=SECONDS)
+        assert cluster.cluster_id == "4L6g3nShT-eMCtK--X86sw"
+        assert [(broker.host, broker.port) for broker in cluster.brokers.values()] == [("localhost", 9093)]
+        assert list(cluster.brokers) == [5]
+        assert made.exec_run("/etc/kafka/docker/healthcheck").exit_code == 0
+        lines = made.logs().decode()
+        assert "KAFKA_HEAP_OPTS" in lines
+        assert "num.network.threads" in lines
+    finally:
+        made.remove(force=True)
 
 
 def test_a_bad_setting_ends_it_with_one_line(docker: Any, image: str) -> None:

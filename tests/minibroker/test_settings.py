@@ -42,6 +42,8 @@ DEVIATIONS = {
     "queued.max.request.bytes": 256 * 1024 * 1024,
     "socket.listen.backlog.size": 1024,
     "group.coordinator.rebalance.protocols": ("classic", "consumer"),
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
 }
 
 
@@ -196,13 +198,20 @@ def test_the_environment_is_read_as_the_kafka_image_does() -> None:
     config, warnings = environment_config(
         {
             "KAFKA_TRANSACTION_MAX_TIMEOUT_MS": "60000",
+            "KAFKA_NODE_ID": "2",
+            "KAFKA_NUM_NETWORK_THREADS": "8",
             "KAFKA_HEAP_OPTS": "-Xmx1g",
+            "KAFKA_NUM_PARTITION": "3",
             "PATH": "/bin",
         }
     )
-    assert config == {"transaction.max.timeout.ms": "60000"}
-    assert len(warnings) == 1
-    assert "KAFKA_HEAP_OPTS" in warnings[0]
+    assert config == {"transaction.max.timeout.ms": "60000", "node.id": "2", "num.network.threads": "8"}
+    assert Settings(config).ignored == ("num.network.threads",)
+    near = "num.partitions"
+    assert warnings == [
+        "KAFKA_HEAP_OPTS is for Kafka's JVM and has no effect here",
+        f"KAFKA_NUM_PARTITION (num.partition) is not a setting of this broker and has no effect; did you mean {near}?",
+    ]
 
 
 def test_an_assignment_keeps_further_equal_signs() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tls_files import free_port
 
-from minibroker import ConfigError, Minibroker
+from minibroker import ConfigError, Minibroker, StartError
 from minibroker.server import declared
 from minibroker.server.declared import declared_listeners
 from minibroker.settings import Settings
@@ -17,24 +19,20 @@ from minibroker_protocol.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 
-def free() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def brokers_told(port: int) -> list[tuple[str, int]]:
+def metadata(port: int) -> MetadataResponse:
     header = RequestHeader(request_api_key=3, request_api_version=4, correlation_id=1, client_id="t")
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
     with Connection(("127.0.0.1", port), 5) as connection:
         connection.send_frame(header.encode(1) + request.encode(4))
-        response = MetadataResponse.decode(connection.receive(5), 4, 4)
-    return [(broker.host, broker.port) for broker in response.brokers]
+        return MetadataResponse.decode(connection.receive(5), 4, 4)
+
+
+def brokers_told(port: int) -> list[tuple[str, int]]:
+    return [(broker.host, broker.port) for broker in metadata(port).brokers]
 
 
 def test_each_listener_has_its_own_address_for_clients() -> None:
-    inside, outside = free(), free()
+    inside, outside = free_port(), free_port()
     config = {
         "listeners": f"PLAINTEXT://127.0.0.1:{outside},BROKER://0.0.0.0:{inside},CONTROLLER://0.0.0.0:1",
         "advertised.listeners": f"PLAINTEXT://kafka.example:1234,BROKER://127.0.0.1:{inside}",
@@ -49,7 +47,7 @@ def test_each_listener_has_its_own_address_for_clients() -> None:
 
 
 def test_without_an_advertised_address_it_is_the_one_the_client_came_to() -> None:
-    port = free()
+    port = free_port()
     with Minibroker(config={"listeners": f"PLAINTEXT://0.0.0.0:{port}"}):
         assert brokers_told(port) == [("127.0.0.1", port)]
 
@@ -62,7 +60,7 @@ def test_without_an_advertised_address_it_is_the_one_the_client_came_to() -> Non
         ({"listeners": "A://h:1,A://h:2"}, "A is there twice"),
         ({"advertised.listeners": "A://h:1"}, "needs listeners"),
         ({"listeners": "A://h:1", "advertised.listeners": "B://h:1"}, "no listener B"),
-        ({"listeners": "SSL://h:1"}, "SSL is not served"),
+        ({"listeners": "SASL_PLAINTEXT://h:1"}, "SASL_PLAINTEXT is not served"),
         ({"listeners": "A://h:1", "listener.security.protocol.map": "A:SASL_SSL"}, "SASL_SSL is not served"),
         ({"log.dirs": "/a,/b"}, "one directory"),
     ],
@@ -85,6 +83,46 @@ def test_log_dirs_keeps_the_data(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "meta.properties").exists()
     with Minibroker(config={"log.dirs": str(tmp_path / "logs")}) as broker:
         assert "kept" in broker.control.describe()["topics"]
+
+
+def identity(port: int) -> tuple[str | None, int]:
+    """(cluster id, node id of the one broker) as Metadata tells them."""
+    answer = metadata(port)
+    return answer.cluster_id, answer.brokers[0].node_id
+
+
+@pytest.mark.parametrize("name", ["node.id", "broker.id"])
+@pytest.mark.parametrize("ephemeral", [True, False])
+def test_node_and_cluster_id_are_the_given_ones(name: str, ephemeral: bool) -> None:
+    for node_id in (0, 7):
+        config = {name: node_id, "minibroker.cluster.id": "4L6g3nShT-eMCtK--X86sw"}
+        with Minibroker(config=config, ephemeral=ephemeral) as broker:
+            assert identity(int(broker.bootstrap_servers.rpartition(":")[2])) == ("4L6g3nShT-eMCtK--X86sw", node_id)
+
+
+def test_node_id_outweighs_broker_id() -> None:
+    with Minibroker(config={"node.id": 3, "broker.id": 4}) as broker:
+        assert identity(int(broker.bootstrap_servers.rpartition(":")[2]))[1] == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [({"node.id": 4}, "node.id 3, not of 4"), ({"minibroker.cluster.id": "other"}, "of cluster first, this is")],
+)
+def test_a_data_directory_keeps_its_identity(config: Mapping[str, Any], reason: str, tmp_path: Path) -> None:
+    with Minibroker(config={"node.id": 3, "minibroker.cluster.id": "first"}, data_dir=str(tmp_path)):
+        pass
+    with pytest.raises((ConfigError, StartError), match=reason):
+        Minibroker(config=config, data_dir=str(tmp_path)).start()
+    with Minibroker(data_dir=str(tmp_path)) as broker:
+        assert identity(int(broker.bootstrap_servers.rpartition(":")[2])) == ("first", 3)
+
+
+def test_identities_that_cannot_be() -> None:
+    with pytest.raises(ConfigError, match=r"minibroker\.cluster\.id"):
+        Minibroker(config={"minibroker.cluster.id": "a\nb"})
+    with pytest.raises(ConfigError, match=r"node\.id is for a single broker"):
+        Minibroker(config={"node.id": 5}, brokers=2).start()
 
 
 def test_inside_a_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""TLS of listeners whose protocol is SSL: keys from PEM, and which server name a client asked for."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from minibroker.config_types import ConfigError
+from minibroker.settings import Settings
+
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+# The library tells the name once, during the handshake, and forgets it.
+_asked_for: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
+
+
+def server_context(settings: Settings) -> ssl.SSLContext:
+    """What listeners of the protocol SSL use (TLS 1.2 and up, as Kafka). Raises ConfigError naming the setting."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_key(context, settings)
+    auth = settings.str("ssl.client.auth")
+    _load_authorities(context, settings, needed=auth == "required")
+    context.verify_mode = _CLIENT_AUTH[auth]
+    context.sni_callback = _note
+    return context
+
+
+def server_name(ssl_object: Any) -> str:
+    """The name that the client of a connection asked for; "" when it gave an address or nothing."""
+    return _asked_for.get(ssl_object, "")
+
+
+def _note(ssl_object: Any, name: str | None, context: ssl.SSLContext) -> None:
+    if name:
+        _asked_for[ssl_object] = name
+
+
+def _load_key(context: ssl.SSLContext, settings: Settings) -> None:
+    key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
+    location = settings.get("ssl.keystore.location")
+    # Without one, OpenSSL would ask for it on the terminal.
+    password = str(settings.get("ssl.key.password") or "")
+    if location is None and not (key and chain):
+        raise ConfigError(
+            "a listener of SSL needs ssl.keystore.location, or ssl.keystore.key with ssl.keystore.certificate.chain"
+        )
+    if location is not None:
+        _load_chain(context, str(location), password, f"ssl.keystore.location: {location}")
+        return
+    # The library reads keys from files only.
+    handle, path = tempfile.mkstemp(prefix="minibroker-key-")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii", errors="replace") as file:
+            file.write(f"{key}\n{chain}\n")
+        _load_chain(context, path, password, "ssl.keystore.key")
+    finally:
+        os.unlink(path)
+
+
+def _load_chain(context: ssl.SSLContext, path: str, password: str, setting: str) -> None:
+    try:
+        context.load_cert_chain(path, password=password)
+    except ssl.SSLError as error:
+        reason = error.reason or "no private key with its certificate"
+        raise ConfigError(f"{setting} cannot be used as PEM: {reason}") from None
+    except OSError as error:
+        raise ConfigError(f"{setting} cannot be read: {error.strerror}") from None
+
+
+def _load_authorities(context: ssl.SSLContext, settings: Settings, *, needed: bool) -> None:
+    location, text = settings.get("ssl.truststore.location"), settings.get("ssl.truststore.certificates")
+    try:
+        if location is not None:
+            context.load_verify_locations(str(location))
+        elif text is not None:
+            context.load_verify_locations(cadata=str(text))
+        elif needed:
+            raise ConfigError("ssl.client.auth=required needs ssl.truststore.location or ssl.truststore.certificates")
+    except ssl.SSLError as error:
+        name = "location" if location is not None else "certificates"
+        raise ConfigError(f"ssl.truststore.{name} cannot be used as PEM: {error.reason or error}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"ssl.truststore.location: {location} cannot be read: {reason}") from None

@@ -1,0 +1,107 @@
+"""The image's two scripts, run without an engine: what they start, and what they call healthy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tls_files import LOCALHOST, free_port
+
+from minibroker import Minibroker
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="the image's scripts are for its shell")
+
+SHIMS = Path(__file__).resolve().parents[2] / "docker" / "shims" / "etc" / "kafka" / "docker"
+STAND_IN = """#!/bin/sh
+printf '%s\\n' "$@"
+env | grep -e ^KAFKA_ | sort
+"""
+
+
+def started(directory: Path, *arguments: str, **variables: str) -> list[str]:
+    """Arguments and KAFKA_* variables with which `run` starts minibroker."""
+    stand_in = directory / "minibroker"
+    stand_in.write_text(STAND_IN)
+    stand_in.chmod(0o755)
+    environment = {"PATH": f"{directory}:{os.environ['PATH']}", "MINIBROKER_SECRETS": str(directory), **variables}
+    done = subprocess.run(["bash", SHIMS / "run", *arguments], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_without_variables(tmp_path: Path) -> None:
+    assert started(tmp_path) == [
+        "serve",
+        "--like-kafka-image",
+        "--data-dir",
+        "/var/lib/minibroker/data",
+        "KAFKA_LISTENERS=PLAINTEXT://0.0.0.0:9092",
+    ]
+
+
+def test_variables_of_the_image(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    lines = started(
+        tmp_path,
+        "--topic",
+        "orders:3",
+        CLUSTER_ID="4L6g3nShT-eMCtK--X86sw",
+        KAFKA_LOG_DIRS="/data",
+        KAFKA_LISTENERS="SSL://:9093",
+        KAFKA_SSL_KEYSTORE_FILENAME="key.pem",
+        KAFKA_SSL_KEYSTORE_CREDENTIALS="password",
+        KAFKA_SSL_KEY_CREDENTIALS="password",
+        KAFKA_SSL_TRUSTSTORE_FILENAME="trust.pem",
+        KAFKA_SSL_TRUSTSTORE_CREDENTIALS="password",
+        MINIBROKER_ARGS="--semantics kip -c num.partitions=2",
+        MINIBROKER_CONTROL_TOKEN="token",
+    )
+    assert lines == [
+        "serve",
+        "--like-kafka-image",
+        "-c",
+        "minibroker.cluster.id=4L6g3nShT-eMCtK--X86sw",
+        "--control",
+        "0.0.0.0:9094",
+        "--semantics",
+        "kip",
+        "-c",
+        "num.partitions=2",
+        "--topic",
+        "orders:3",
+        "KAFKA_LISTENERS=SSL://:9093",
+        "KAFKA_LOG_DIRS=/data",
+        f"KAFKA_SSL_KEYSTORE_LOCATION={tmp_path}/key.pem",
+        "KAFKA_SSL_KEY_PASSWORD=secret",
+        f"KAFKA_SSL_TRUSTSTORE_LOCATION={tmp_path}/trust.pem",
+    ]
+
+
+def test_a_file_that_is_not_there_ends_it(tmp_path: Path) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "MINIBROKER_SECRETS": str(tmp_path),
+        "KAFKA_SSL_KEY_CREDENTIALS": "missing",
+    }
+    done = subprocess.run(["bash", SHIMS / "run"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "missing" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "protocol"), [("PLAINTEXT", "PLAINTEXT"), ("SSL", "SSL"), ("OUTSIDE", "SSL")])
+def test_health(name: str, protocol: str, tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.symlink_to(sys.executable)
+    variables = {
+        "KAFKA_LISTENERS": f"{name}://0.0.0.0:{free_port()},MORE://0.0.0.0:{free_port()}",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": f"{name}:{protocol},MORE:PLAINTEXT",
+    }
+    check = ["sh", SHIMS / "healthcheck"]
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **variables}
+    config = {key.removeprefix("KAFKA_").lower().replace("_", "."): value for key, value in variables.items()}
+    with Minibroker(config=config | {"ssl.keystore.location": str(LOCALHOST)}):
+        assert subprocess.run(check, env=environment, timeout=20).returncode == 0
+    assert subprocess.run(check, env=environment, timeout=20, capture_output=True).returncode != 0
