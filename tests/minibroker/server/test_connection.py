@@ -531,7 +531,7 @@ def test_a_view_the_loop_still_holds_does_not_stop_a_frame_from_growing() -> Non
         def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
         def get_extra_info(self, name: str, default: Any = None) -> Any:
-            return ("127.0.0.1", 1)
+            return ("127.0.0.1", 1) if name.endswith("name") else default
 
     from minibroker.server.connection import Connection
 

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import selectors
 import socket
 import sys
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
+from minibroker.server.ports import BrokerPorts
 from minibroker.settings import Settings
 
 
@@ -74,3 +78,24 @@ def test_hundreds_may_come_at_once_before_one_is_accepted() -> None:
             for ready, _ in waiting.select(0.1):
                 waiting.unregister(ready.fileobj)
         assert len(waiting.get_map()) == 0
+
+
+async def test_settled_waits_for_ports_that_are_being_opened() -> None:
+    """A stop that comes right after a restart must find every socket in somebody's hands."""
+    opened: list[int] = []
+
+    class SlowEdge:
+        loop = asyncio.get_running_loop()
+
+        async def listen(self, listener: socket.socket, dispatch: Any, tls: Any) -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            opened.append(listener.getsockname()[1])
+            listener.close()
+
+    listeners = listen_all("127.0.0.1", [0, 0, 0])
+    wanted = [listener.getsockname()[1] for listener in listeners]
+    ports = BrokerPorts(SlowEdge(), "127.0.0.1", 8, {1: listeners[0]}, {1: listeners[1:]})  # type: ignore[arg-type]
+    ports.started(1, SimpleNamespace(dispatch=None))  # type: ignore[arg-type]
+    await ports.settled()
+    assert opened == wanted
