@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from judged_applications import command, hold
 
 from minibroker.cli import main
 from minibroker.judge.scripts import bundled
 
 pytestmark = pytest.mark.clients
 
-APPLICATION = Path(__file__).parents[1] / "support" / "judged_client.py"
 MODULES = {"confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka", "kafka-python": "kafka"}
 
 
@@ -22,11 +22,7 @@ MODULES = {"confluent-kafka": "confluent_kafka", "aiokafka": "aiokafka", "kafka-
 @pytest.mark.parametrize("client", MODULES)
 def test_exactly_once_holds(tmp_path: Path, client: str, script: str) -> None:
     pytest.importorskip(MODULES[client])
-    report = tmp_path / "report.json"
-    command = [sys.executable, str(APPLICATION), client]
-    status = main(["judge", "--script", script, "--topic", "orders:1", "--report", str(report), "--", *command])
-    (verdict,) = json.loads(report.read_text())
-    assert (status, verdict["verdict"]) == (0, "held"), verdict
+    hold(command(client, tmp_path), [script])
 
 
 def test_a_producer_without_idempotence_is_found_out(tmp_path: Path) -> None:

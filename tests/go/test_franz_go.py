@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from broker import running_broker
 from check_program import Outcomes, declared_checks
-from toolchain import Unavailable, last_line, tool
+from toolchain import Unavailable, go_program
 
 pytestmark = pytest.mark.go
 
@@ -16,24 +16,17 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("go") / "franz"
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     try:
-        go = tool("go")
+        return go_program(".", tmp_path_factory.mktemp("go"))
     except Unavailable as missing:
         pytest.skip(str(missing))
-    fetched = subprocess.run([go, "mod", "download"], cwd=HERE, capture_output=True, text=True, timeout=300)
-    if fetched.returncode:
-        pytest.skip(f"go could not fetch franz-go: {last_line(fetched.stderr)}")
-    built = subprocess.run([go, "build", "-o", str(out), "."], cwd=HERE, capture_output=True, text=True, timeout=600)
-    assert built.returncode == 0, built.stderr
-    return out
 
 
 @pytest.fixture(scope="module")
-def outcomes(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+def outcomes(program: str, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     with running_broker(tmp_path_factory.mktemp("broker") / "broker.log") as bootstrap:
-        argv = [str(program), bootstrap]
+        argv = [program, bootstrap]
         return Outcomes(subprocess.run(argv, capture_output=True, text=True, timeout=400))
 
 

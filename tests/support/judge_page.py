@@ -5,38 +5,41 @@ python tests/support/judge_page.py 2026-01-31
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
+
+from judged_applications import CLIENTS, command, release, verdicts
+from toolchain import tool
 
 from minibroker.judge.scripts import bundled, load
 
-HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "judge.md"
-CLIENTS = ("confluent-kafka", "aiokafka", "kafka-python")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "judge.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
 
 
 def results(client: str) -> dict[str, str]:
     """Script → verdict, with the rules that were broken."""
     with tempfile.TemporaryDirectory() as place:
-        report = Path(place, "report.json")
-        judge = ["-m", "minibroker", "judge", "--script", "all", "--topic", "orders:1", "--report", str(report)]
-        command = [sys.executable, *judge, "--", sys.executable, str(HERE / "judged_client.py"), client]
-        subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        found = json.loads(report.read_text())
-    return {one["script"]: " ".join([one["verdict"], *sorted({b["rule"] for b in one["broken"]})]) for one in found}
+        found = verdicts(command(client, Path(place)), bundled())
+    return {n: " ".join([one["verdict"], *sorted({b["rule"] for b in one["broken"]})]) for n, one in found.items()}
 
 
 def table(date: str) -> str:
     by_client = {client: results(client) for client in CLIENTS}
-    heads = [f"{client} {version(client)}" for client in CLIENTS]
+    heads = [f"{client} {release(client)}" for client in CLIENTS]
     rows = [f"| script | {' | '.join(heads)} |", "|---|" + "---|" * len(CLIENTS)]
     rows += [f"| `{name}` | {' | '.join(by_client[client][name] for client in CLIENTS)} |" for name in bundled()]
-    return f"Run on {date}, Python {sys.version.split()[0]}, semantics kafka:\n\n" + "\n".join(rows)
+    head = f"`minibroker judge --script all --topic orders:1 -- …` on {date}, semantics kafka, {_tools()}:"
+    return f"{head}\n\n" + "\n".join(rows)
+
+
+def _tools() -> str:
+    go = subprocess.run([tool("go"), "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout.strip()
+    node = subprocess.run([tool("node"), "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    java = subprocess.run([tool("java"), "-version"], capture_output=True, text=True, check=True).stderr.split('"')[1]
+    return f"Python {sys.version.split()[0]}, Java {java}, Go {go.removeprefix('go')}, Node {node.removeprefix('v')}"
 
 
 def scripts() -> str:

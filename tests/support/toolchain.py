@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+DOWNLOAD_SECONDS = 300
+BUILD_SECONDS = 600
+_NPM_INSTALL = ("install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts")
 
 
 class Unavailable(Exception):
@@ -20,3 +27,30 @@ def tool(name: str) -> str:
 def last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else "no output"
+
+
+def go_program(package: str, directory: Path) -> str:
+    """A program of tests/go, built into `directory`; one that does not compile is an error, not a skip."""
+    go, folder = tool("go"), TESTS / "go"
+    out = directory / ("program" if package == "." else Path(package).name)
+    fetched = subprocess.run(
+        [go, "mod", "download"], cwd=folder, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS
+    )
+    if fetched.returncode:
+        raise Unavailable(f"go could not fetch the libraries: {last_line(fetched.stderr)}")
+    argv = [go, "build", "-o", str(out), package]
+    built = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    if built.returncode:
+        raise AssertionError(built.stderr)
+    return str(out)
+
+
+def node_program(name: str, directory: Path) -> list[str]:
+    """Command line of a program of tests/node, which is copied into `directory` with the libraries it needs."""
+    node, npm = tool("node"), tool("npm")
+    for file in ("package.json", name):
+        shutil.copy(TESTS / "node" / file, directory)
+    done = subprocess.run([npm, *_NPM_INSTALL], cwd=directory, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
+    if done.returncode:
+        raise Unavailable(f"npm could not fetch kafkajs: {last_line(done.stderr)}")
+    return [node, str(directory / name)]

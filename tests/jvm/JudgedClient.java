@@ -1,0 +1,116 @@
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+import java.time.Duration;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.IntStream;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/**
+ * An application for `minibroker judge`: idempotent sends, transactions of which every third is aborted, another producer
+ * when one is fenced, everything read back with read_committed, and a history of what it believes.
+ */
+public final class JudgedClient {
+    private static final String SERVERS = System.getenv("BOOTSTRAP_SERVERS");
+    private static final Path HISTORY = Path.of(System.getenv("MINIBROKER_HISTORY"));
+    private static final String TOPIC = "orders";
+    private static final int SENDS = 5;
+    private static final int TRANSACTIONS = 6;
+    private static final int IN_ONE = 2;
+
+    private static void tell(String event, String fields) {
+        String line = "{\"event\": \"" + event + "\", \"topic\": \"" + TOPIC + "\", " + fields + "}\n";
+        try {
+            Files.writeString(HISTORY, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+        } catch (IOException failed) {
+            throw new IllegalStateException(failed);
+        }
+    }
+
+    private static String value(String text) {
+        return "\"value\": \"" + text + "\"";
+    }
+
+    private static KafkaProducer<String, String> producer(Map<String, Object> more) {
+        Map<String, Object> config = new HashMap<>(more);
+        config.put("bootstrap.servers", SERVERS);
+        config.put("linger.ms", "0");
+        return new KafkaProducer<>(config, new StringSerializer(), new StringSerializer());
+    }
+
+    private static KafkaProducer<String, String> transactional() {
+        KafkaProducer<String, String> made = producer(Map.of("transactional.id", "tx"));
+        made.initTransactions();
+        return made;
+    }
+
+    private static void idempotentSends() throws Exception {
+        try (KafkaProducer<String, String> plain = producer(Map.of("enable.idempotence", "true"))) {
+            for (int number = 0; number < SENDS; number++) {
+                tell("send", value("i" + number));
+                plain.send(new ProducerRecord<>(TOPIC, 0, null, "i" + number)).get();
+                tell("ack", value("i" + number));
+            }
+        }
+    }
+
+    private static void transactions() throws Exception {
+        KafkaProducer<String, String> sender = transactional();
+        for (int transaction = 0; transaction < TRANSACTIONS; transaction++) {
+            int own = transaction;
+            List<String> values = IntStream.range(0, IN_ONE).mapToObj(n -> "t" + own + "-" + n).toList();
+            try {
+                sender.beginTransaction();
+                for (String text : values) {
+                    tell("send", value(text) + ", \"transaction\": " + transaction);
+                    sender.send(new ProducerRecord<>(TOPIC, 0, null, text));
+                }
+                sender.flush();
+                boolean abort = transaction % 3 == 2;
+                if (abort) {
+                    sender.abortTransaction();
+                } else {
+                    sender.commitTransaction();
+                }
+                tell("end", "\"transaction\": " + transaction + ", \"outcome\": \"" + (abort ? "abort" : "commit") + "\"");
+            } catch (KafkaException fenced) {
+                System.out.println("transaction " + transaction + ": " + fenced);
+                sender.close(Duration.ZERO);
+                sender = transactional();
+            }
+        }
+        sender.close();
+    }
+
+    private static void readBack() {
+        Map<String, Object> config = Map.of("bootstrap.servers", SERVERS, "isolation.level", "read_committed");
+        TopicPartition partition = new TopicPartition(TOPIC, 0);
+        try (KafkaConsumer<String, String> reader = new KafkaConsumer<>(config, new StringDeserializer(), new StringDeserializer())) {
+            reader.assign(List.of(partition));
+            reader.seekToBeginning(List.of(partition));
+            long end = reader.endOffsets(List.of(partition)).get(partition);
+            while (reader.position(partition) < end) {
+                for (ConsumerRecord<String, String> record : reader.poll(Duration.ofMillis(200))) {
+                    tell("read", value(record.value()) + ", \"partition\": 0, \"offset\": " + record.offset());
+                }
+            }
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        idempotentSends();
+        transactions();
+        readBack();
+        System.exit(0);
+    }
+}
