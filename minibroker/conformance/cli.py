@@ -16,17 +16,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from minibroker.reports import add_report_arguments, write_reports
 from minibroker.wire import Address, parse_address
 
 from .cluster import Cluster
 from .failure import ScenarioError, ScenarioFailed
 from .recording import record
-from .reports import REPORTS
+from .reports import makers
 from .results import Outcome, Result, Verdict
 from .runner import Options, ScenarioRun
 from .scenario import EXPECTATIONS, KAFKA, Scenario, bundled, load
 
 PASSED, FAILED, UNUSABLE = 0, 1, 2
+_REPORT = "conformance"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,14 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=_positive, default=4, metavar="N", help="scenarios at once (default 4)")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds a response may take (10)")
     parser.add_argument("--until", type=float, default=30.0, metavar="S", help="seconds a polled step may take (30)")
-    parser.add_argument(
-        "--report",
-        type=_kinds,
-        default=[],
-        metavar="KIND,…",
-        help="write conformance.html, conformance.xml (junit), conformance.json",
-    )
-    parser.add_argument("--report-dir", type=Path, default=Path(), metavar="DIR", help="where reports go (.)")
+    add_report_arguments(parser, _REPORT)
     parser.add_argument("--record", action="store_true", help="write what the broker answers into the files")
     parser.add_argument("--times", action="store_true", help="show each scenario's seconds")
     parser.add_argument("--keep", action="store_true", help="leave the topics in place")
@@ -80,13 +75,6 @@ def _address(text: str) -> Address:
         return parse_address(text)
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None
-
-
-def _kinds(text: str) -> list[str]:
-    kinds = text.split(",")
-    if odd := [kind for kind in kinds if kind not in REPORTS]:
-        raise argparse.ArgumentTypeError(f"{odd[0]!r} is none of {', '.join(REPORTS)}")
-    return kinds
 
 
 def _positive(text: str) -> int:
@@ -125,6 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until)
     token = secrets.token_hex(3)
+    begun = time.monotonic()
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     if not _reachable(cluster):
         return UNUSABLE
@@ -138,11 +127,17 @@ def run(arguments: argparse.Namespace) -> int:
         return record(runs, arguments.files)
     results = list(_told(run_all(runs, frozenset(arguments.have), jobs), len(runs), times=arguments.times))
     host, port = arguments.bootstrap
-    verdict = Verdict(f"{host}:{port}", arguments.expect, started, results)
-    _write_reports(verdict, arguments.report, arguments.report_dir)
+    verdict = Verdict(f"{host}:{port}", arguments.expect, started, results, time.monotonic() - begun)
+    try:
+        for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):
+            print(f"wrote {path}")
+    except OSError as exc:
+        print(f"minibroker conformance: {exc}", file=sys.stderr)
+        return UNUSABLE
     if len(verdict.groups()) > 1:
         print(verdict.matrix())
     print(verdict.summary(), flush=True)
+    print(f"{len(results)} scenarios in {verdict.seconds:.1f} s", file=sys.stderr)
     return FAILED if verdict.count(Outcome.FAILED) else PASSED
 
 
@@ -224,11 +219,3 @@ def _told(results: Iterable[Result], total: int, *, times: bool) -> Iterator[Res
         yield result
     if progress:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
-def _write_reports(verdict: Verdict, kinds: Sequence[str], directory: Path) -> None:
-    for kind in kinds:
-        name, made = REPORTS[kind]
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text(made(verdict), encoding="utf-8")
-        print(f"wrote {directory / name}")

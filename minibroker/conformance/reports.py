@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from html import escape
 from typing import Final
-from xml.etree import ElementTree
+
+from minibroker.reports import Case, junit, page
 
 from .results import Outcome, Result, Verdict
 
@@ -17,6 +18,7 @@ def as_json(verdict: Verdict) -> str:
         "broker": verdict.broker,
         "expectation": verdict.expectation,
         "started": verdict.started,
+        "seconds": round(verdict.seconds, 3),
         "counts": {outcome.name.lower(): verdict.count(outcome) for outcome in Outcome},
         "groups": {
             group: {outcome.name.lower(): number for outcome, number in counts.items()}
@@ -44,51 +46,24 @@ def _row(result: Result) -> dict[str, object]:
 
 def as_junit(verdict: Verdict) -> str:
     """One suite a group, one case a scenario."""
-    root = ElementTree.Element(
-        "testsuites", tests=str(len(verdict.results)), failures=str(verdict.count(Outcome.FAILED))
+    return junit([_case(result) for result in verdict.results], "conformance", verdict.started)
+
+
+def _case(result: Result) -> Case:
+    failed = result.outcome is Outcome.FAILED
+    passed = result.outcome is Outcome.PASSED
+    return Case(
+        result.scenario.group,
+        result.scenario.name,
+        result.seconds,
+        failure=result.why if failed else None,
+        skipped=None if failed or passed else result.why,
+        detail=result.scenario.why,
+        said="\n".join(result.lawful),
     )
-    for group, counts in verdict.groups().items():
-        suite = ElementTree.SubElement(
-            root,
-            "testsuite",
-            name=group,
-            tests=str(sum(counts.values())),
-            failures=str(counts[Outcome.FAILED]),
-            skipped=str(counts[Outcome.SKIPPED] + counts[Outcome.ABSENT]),
-            timestamp=verdict.started,
-        )
-        for result in verdict.results:
-            if result.scenario.group == group:
-                _case(suite, result)
-    ElementTree.indent(root, " ")
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(suite: ElementTree.Element, result: Result) -> None:
-    case = ElementTree.SubElement(
-        suite,
-        "testcase",
-        classname=f"conformance.{result.scenario.group}",
-        name=result.scenario.name,
-        time=f"{result.seconds:.3f}",
-    )
-    if result.outcome is Outcome.FAILED:
-        ElementTree.SubElement(case, "failure", message=_xml_text(result.why)).text = _xml_text(result.scenario.why)
-    elif result.outcome is not Outcome.PASSED:
-        ElementTree.SubElement(case, "skipped", message=_xml_text(result.why))
-    elif result.lawful:
-        ElementTree.SubElement(case, "system-out").text = _xml_text("\n".join(result.lawful))
-
-
-def _xml_text(text: str) -> str:
-    """XML 1.0 has no control characters but tab and line ends; a broker's bytes may."""
-    return "".join(c if c in "\t\n\r" or c >= " " else "\ufffd" for c in text)
-
-
-_STYLE: Final = """body{font:14px/1.5 system-ui,sans-serif;margin:2em;max-width:75em}
-table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}
-td{vertical-align:top}
-.passed{color:#187a2e}.failed{color:#b3261e;font-weight:600}.skipped,.absent{color:#777}small{color:#555}"""
+_CLASSES: Final = {Outcome.PASSED: "good", Outcome.FAILED: "bad"}
 
 
 def as_html(verdict: Verdict) -> str:
@@ -99,17 +74,17 @@ def as_html(verdict: Verdict) -> str:
         for group, counts in verdict.groups().items()
     )
     rows = "\n".join(map(_html_row, verdict.results))
-    return f"""<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><title>Conformance of {escape(verdict.broker)}</title><style>{_STYLE}</style>
-<h1>Conformance of {escape(verdict.broker)}</h1>
-<p>Held against {escape(verdict.expectation)}, {escape(verdict.started)}: {escape(verdict.summary())}.</p>
+    return page(
+        f"Conformance of {verdict.broker}",
+        f"""<p>Held against {escape(verdict.expectation)}, {escape(verdict.started)}, in {verdict.seconds:.1f} s:
+{escape(verdict.summary())}.</p>
 <table><tr><th>group</th>{head}</tr>
 {groups}
 </table>
 <table><tr><th>scenario</th><th>proves</th><th>result</th><th>seconds</th></tr>
 {rows}
-</table></html>
-"""
+</table>""",
+    )
 
 
 def _html_row(result: Result) -> str:
@@ -118,14 +93,15 @@ def _html_row(result: Result) -> str:
     return (
         f"<tr><td>{escape(scenario.name)}<br><small>{escape(scenario.why)}</small></td>"
         f"<td>{escape(', '.join(scenario.proves))}</td>"
-        f'<td class="{result.outcome.name.lower()}">{escape(result.outcome.value)}'
+        f'<td class="{_CLASSES.get(result.outcome, "neutral")}">{escape(result.outcome.value)}'
         f"{'<br>' if said else ''}<small>{said}</small></td><td>{result.seconds:.1f}</td></tr>"
     )
 
 
-REPORTS: Final[Mapping[str, tuple[str, Callable[[Verdict], str]]]] = {
-    "html": ("conformance.html", as_html),
-    "junit": ("conformance.xml", as_junit),
-    "json": ("conformance.json", as_json),
-}
-"""Kind → (file name, how it is made)."""
+def makers(verdict: Verdict) -> dict[str, Callable[[], str]]:
+    """Kind of report → how it is made."""
+    return {
+        "html": lambda: as_html(verdict),
+        "junit": lambda: as_junit(verdict),
+        "json": lambda: as_json(verdict),
+    }

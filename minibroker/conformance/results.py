@@ -32,12 +32,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All results of a run. broker: its address; expectation: what it was held against; started: ISO 8601."""
+    """All results of a run. broker: its address; expectation: what it was held against; started: ISO 8601;
+    seconds: how long all of it took."""
 
     broker: str
     expectation: str
     started: str
     results: Sequence[Result]
+    seconds: float = 0.0
 
     def count(self, outcome: Outcome) -> int:
         return sum(result.outcome is outcome for result in self.results)

@@ -20,11 +20,14 @@ class ProgressLine:
 
     def show(self, what: str, done: int, total: int) -> None:
         """`done` of `total` bytes of `what`."""
+        self.say(f"{what}: {done * 100 // max(total, 1)} % of {total / 1e6:.1f} MB")
+
+    def say(self, text: str) -> None:
+        """Any words that fit on a line."""
         now = self._clock()
         if now < self._next:
             return
         self._next = now + _INTERVAL_SECONDS
-        text = f"{what}: {done * 100 // max(total, 1)} % of {total / 1e6:.1f} MB"
         self._stream.write("\r" + text.ljust(self._shown))
         self._stream.flush()
         self._shown = len(text)

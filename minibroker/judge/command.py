@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
+import datetime
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 from minibroker.audit.rows import Log
 from minibroker.audit.rules import finding
 from minibroker.config_types import ConfigError
+from minibroker.inspection.progress import ProgressLine
+from minibroker.judge.files import NAME, makers
 from minibroker.judge.history import History, HistoryError, read_history
-from minibroker.judge.report import BROKEN, HELD, lines, outcome, to_json
+from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker.judge.run import Run, run_command
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
 from minibroker.judge.verdict import Broken, Evidence, judge
+from minibroker.reports import add_report_arguments, write_reports
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
 from minibroker.settings import parse_assignment
@@ -57,31 +61,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=_TIMEOUT_SECONDS, metavar="S", help="for the command (default: %(default)g s)"
     )
     parser.add_argument("--any-exit", action="store_true", help="the command may end with any status")
-    parser.add_argument("--report", metavar="FILE", help="write the verdicts as JSON too (-: stdout, instead)")
+    add_report_arguments(parser, NAME)
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when exactly-once held under every script, 1 when it was broken, 2 when that could not be decided."""
-    worst = EXIT_HELD
-    reports = []
+    verdicts: list[Judged] = []
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
         scripts = [load(name) for name in _names(arguments.script)]
-        for script in scripts:
-            ran, broken = _judged(arguments, script)
-            said = outcome(ran, broken, any_status=arguments.any_exit)
-            reports.append(to_json(ran, broken, any_status=arguments.any_exit))
-            if arguments.report != "-":
-                print("\n".join(lines(ran, broken, any_status=arguments.any_exit)), flush=True)
-            if said == BROKEN or worst == EXIT_BROKEN:
-                worst = EXIT_BROKEN
-            elif said != HELD:
-                worst = EXIT_UNDECIDED
-        _write(arguments.report, reports)
+        for number, script in enumerate(scripts, 1):
+            verdicts.append(_judged(arguments, script, f"{script.name} ({number} of {len(scripts)})"))
+            print("\n".join(lines(verdicts[-1])), flush=True)
+        made = makers(verdicts, shlex.join(arguments.command), started)
+        for path in write_reports(arguments.report, arguments.report_dir, NAME, made):
+            print(f"wrote {path}")
     except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
         print(f"minibroker: {error}", file=sys.stderr)
         return EXIT_UNDECIDED
-    return worst
+    outcomes = {one.outcome for one in verdicts}
+    if len(verdicts) > 1:
+        print(", ".join(f"{sum(one.outcome == said for one in verdicts)} {said}" for said in (HELD, BROKEN, UNDECIDED)))
+    return EXIT_BROKEN if BROKEN in outcomes else EXIT_HELD if outcomes == {HELD} else EXIT_UNDECIDED
 
 
 def _names(given: list[str]) -> list[str]:
@@ -89,7 +91,7 @@ def _names(given: list[str]) -> list[str]:
     return [one for name in names for one in (bundled() if name == ALL else [name])]
 
 
-def _judged(arguments: argparse.Namespace, script: Script) -> tuple[Run, list[Broken]]:
+def _judged(arguments: argparse.Namespace, script: Script, what: str) -> Judged:
     lineage = [_lineage(text) for text in arguments.lineage]
     options = {
         "semantics": arguments.semantics,
@@ -102,6 +104,7 @@ def _judged(arguments: argparse.Namespace, script: Script) -> tuple[Run, list[Br
         data_dir.mkdir()
         path = Path(arguments.history).absolute() if arguments.history else Path(place, "history.jsonl")
         before = path.stat().st_size if path.exists() else 0
+        progress = ProgressLine(sys.stderr)
         ran = run_command(
             arguments.command,
             script,
@@ -109,14 +112,18 @@ def _judged(arguments: argparse.Namespace, script: Script) -> tuple[Run, list[Br
             history=path,
             timeout=arguments.timeout,
             broker_options=options,
+            watch=lambda run, seconds: progress.say(f"{what}: {seconds:.0f} s, {len(run.exchanges)} exchanges"),
         )
+        progress.clear()
         history = _history(path, before, wanted=bool(arguments.history))
-        evidence = Evidence(OsDisk(str(data_dir)), ran.exchanges, ran.produced, history, lineage, ran.as_of_ms)
+        evidence = Evidence(
+            OsDisk(str(data_dir)), ran.exchanges, ran.produced, history, lineage, ran.as_of_ms, complete=not ran.lost
+        )
         broken = judge(evidence)
     if ran.status is None:
         reason = f"the command did not end within {arguments.timeout:g} s"
         broken.append(Broken(finding("no-progress", Log("", "", -1), reason), _last(ran)))
-    return ran, broken
+    return Judged(ran, broken, arguments.any_exit)
 
 
 def _last(ran: Run) -> dict[str, Any] | None:
@@ -143,10 +150,3 @@ def _lineage(text: str) -> tuple[str, str]:
     if not equals or not source or not target:
         raise ScriptError(f"expected IN=OUT, got {text!r}")
     return source, target
-
-
-def _write(path: str | None, reports: list[dict[str, Any]]) -> None:
-    if path == "-":
-        print(json.dumps(reports, indent=2))
-    elif path is not None:
-        Path(path).write_text(json.dumps(reports, indent=2) + "\n", encoding="utf-8")

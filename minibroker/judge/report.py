@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker.judge.exchanges import Exchange
 from minibroker.judge.run import Run
@@ -16,67 +16,100 @@ _BEFORE, _AFTER = 6, 3
 _DULL = ("ApiVersions", "Metadata", "Fetch", "ListOffsets", "FindCoordinator", "Heartbeat", "DescribeCluster")
 
 
-def doubt(run: Run, *, any_status: bool) -> str:
-    """Why a run in which nothing was found broken proves nothing; empty when it does."""
-    if run.status is None:
-        return f"the command had to be ended after {run.seconds:.0f} s"
-    if run.status and not any_status:
-        return f"the command ended with {run.status} (--any-exit accepts that)"
-    if run.script.steps and not run.fired:
-        return "no request came that the script is about"
-    if run.lost:
-        return f"{run.lost} exchanges came faster than they could be kept"
-    return ""
+class Judged(NamedTuple):
+    """A run and the promises it broke, the first one in front. any_status: the command may end with any status."""
+
+    run: Run
+    broken: Sequence[Broken]
+    any_status: bool = False
+
+    @property
+    def doubt(self) -> str:
+        """Why a run in which nothing was found broken proves nothing; empty when it does."""
+        run = self.run
+        if run.status is None:
+            return f"the command had to be ended after {run.seconds:.0f} s"
+        if run.status and not self.any_status:
+            return f"the command ended with {run.status} (--any-exit accepts that)"
+        if run.script.steps and not run.fired:
+            return "no request came that the script is about"
+        if run.lost:
+            return f"{run.lost} exchanges came faster than they could be kept"
+        return ""
+
+    @property
+    def outcome(self) -> str:
+        """`HELD`, `BROKEN` or `UNDECIDED`."""
+        if self.broken:
+            return BROKEN
+        return UNDECIDED if self.doubt else HELD
+
+    @property
+    def first(self) -> Exchange | None:
+        """The first exchange that broke a promise."""
+        return self.broken[0].exchange if self.broken else None
 
 
-def outcome(run: Run, broken: Sequence[Broken], *, any_status: bool) -> str:
-    """`HELD`, `BROKEN` or `UNDECIDED`."""
-    if broken:
-        return BROKEN
-    return UNDECIDED if doubt(run, any_status=any_status) else HELD
+def headline(judged: Judged) -> str:
+    """Script, outcome and, where it could not be decided, why."""
+    why = f": {judged.doubt}" if judged.outcome == UNDECIDED else ""
+    return f"{judged.run.script.name}: exactly-once {judged.outcome}{why}"
 
 
-def lines(run: Run, broken: Sequence[Broken], *, any_status: bool) -> list[str]:
-    """The verdict, one line each."""
-    said = outcome(run, broken, any_status=any_status)
+def circumstances(run: Run) -> str:
+    """How the command ended, and how much there was of everything."""
     status = "was ended" if run.status is None else f"ended with {run.status}"
-    why = doubt(run, any_status=any_status)
-    found = [
-        f"{run.script.name}: exactly-once {said}{f': {why}' if said == UNDECIDED else ''}",
-        f"  command {status} after {run.seconds:.1f} s; {len(run.exchanges)} exchanges, {run.fired} failures",
-    ]
-    for one in broken[:_SHOWN]:
-        at = f" (exchange {one.exchange['number']})" if one.exchange is not None else ""
-        found.append(f"  {one.finding}{at}")
+    return f"command {status} after {run.seconds:.1f} s; {len(run.exchanges)} exchanges, {run.fired} failures"
+
+
+def violation(first: Exchange) -> str:
+    """The first violating exchange by its number, API and client."""
+    return f"first violating exchange: {first['number']}, {first['api']} of {first['client_id'] or '-'}"
+
+
+def finding_line(one: Broken) -> str:
+    """The rule, the place, and the exchange where there is one."""
+    at = "" if one.exchange is None else f" (exchange {one.exchange['number']})"
+    return f"{one.finding}{at}"
+
+
+def lines(judged: Judged) -> list[str]:
+    """The verdict, one line each."""
+    broken, first = judged.broken, judged.first
+    found = [headline(judged), f"  {circumstances(judged.run)}"]
+    found += [f"  {finding_line(one)}" for one in broken[:_SHOWN]]
     if len(broken) > _SHOWN:
         found.append(f"  and {len(broken) - _SHOWN} more")
-    first = broken[0].exchange if broken else None
     if first is not None:
-        found.append(f"  first violating exchange: {first['number']}, {first['api']} of {first['client_id'] or '-'}")
-        found += [f"  {line}" for line in timeline(run.exchanges, first)]
+        found.append(f"  {violation(first)}")
+        found += [f"  {line}" for line in timeline(judged.run.exchanges, first)]
     return found
 
 
-def timeline(exchanges: Sequence[Exchange], chosen: Exchange) -> list[str]:
-    """What the same client did around the exchange, which is marked with ``>``."""
+def around(exchanges: Sequence[Exchange], chosen: Exchange) -> list[Exchange]:
+    """What the same client did shortly before and after an exchange."""
     own = [
         e
         for e in exchanges
         if e is chosen or (e["client_id"] == chosen["client_id"] and (e["api"] not in _DULL or e["fault"]))
     ]
-    at = own.index(chosen)
-    return [
-        f"{'>' if e is chosen else ' '} {e['number']:>5} {told(e)}" for e in own[max(0, at - _BEFORE) : at + _AFTER + 1]
-    ]
+    at = next(index for index, e in enumerate(own) if e is chosen)
+    return own[max(0, at - _BEFORE) : at + _AFTER + 1]
 
 
-def to_json(run: Run, broken: Sequence[Broken], *, any_status: bool) -> dict[str, Any]:
+def timeline(exchanges: Sequence[Exchange], chosen: Exchange) -> list[str]:
+    """What the same client did around the exchange, which is marked with ``>``."""
+    return [f"{'>' if e is chosen else ' '} {e['number']:>5} {told(e)}" for e in around(exchanges, chosen)]
+
+
+def to_json(judged: Judged) -> dict[str, Any]:
     """The verdict as one JSON object."""
+    run, first = judged.run, judged.first
     return {
         "script": run.script.name,
         "about": run.script.about,
-        "verdict": outcome(run, broken, any_status=any_status),
-        "doubt": doubt(run, any_status=any_status),
+        "verdict": judged.outcome,
+        "doubt": judged.doubt,
         "status": run.status,
         "seconds": round(run.seconds, 3),
         "exchanges": len(run.exchanges),
@@ -91,7 +124,8 @@ def to_json(run: Run, broken: Sequence[Broken], *, any_status: bool) -> dict[str
                 "message": one.finding.message,
                 "exchange": None if one.exchange is None else one.exchange["number"],
             }
-            for one in broken
+            for one in judged.broken
         ],
-        "timeline": timeline(run.exchanges, broken[0].exchange) if broken and broken[0].exchange is not None else [],
+        "first_violation": None if first is None else first["number"],
+        "timeline": timeline(run.exchanges, first) if first is not None else [],
     }

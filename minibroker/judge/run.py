@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,10 @@ def run_command(
     history: Path,
     timeout: float,
     broker_options: Mapping[str, Any],
+    watch: Callable[[Run, float], None] = lambda run, seconds: None,
 ) -> Run:
-    """Raises OSError when the command cannot be started, ConfigError or StartError when the broker cannot."""
+    """watch: told again and again how it stands, with the seconds since the command began. Raises OSError when the
+    command cannot be started, ConfigError or StartError when the broker cannot."""
     run = Run(script)
     with Minibroker(data_dir=str(data_dir), **broker_options) as broker:
         broker.control.record(_KEPT, frames=True)
@@ -69,6 +71,7 @@ def run_command(
             while time.monotonic() - began < timeout:
                 run.status = child.poll()
                 _collect(broker, run)
+                watch(run, time.monotonic() - began)
                 if run.status is not None:
                     break
                 for step, fault in steps:

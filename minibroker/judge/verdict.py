@@ -30,7 +30,8 @@ _COMMITS = ("OffsetCommit", "TxnOffsetCommit")
 
 
 class Evidence(NamedTuple):
-    """All that a run left behind. as_of_ms: the broker clock at its end. lineage: (input topic, output topic)."""
+    """All that a run left behind. as_of_ms: the broker clock at its end. lineage: (input topic, output topic).
+    complete: no exchange was lost."""
 
     disk: Disk
     exchanges: Sequence[Exchange]
@@ -38,6 +39,7 @@ class Evidence(NamedTuple):
     history: History | None
     lineage: Sequence[tuple[str, str]]
     as_of_ms: int
+    complete: bool = True
 
 
 class Broken(NamedTuple):
@@ -55,7 +57,7 @@ def judge(evidence: Evidence) -> list[Broken]:
     found = judge_logs(scanned.logs, scanned.states, scanned.commits, as_of_ms=evidence.as_of_ms)
     found += _content(stored)
     starts = {(rows.facts.log.topic, rows.facts.log.partition): rows.facts.start_offset for rows in scanned.logs}
-    found += judge_wire(evidence.produced, stored, starts)
+    found += judge_wire(evidence.produced, stored, starts, complete=evidence.complete)
     if evidence.history is not None:
         found += _history(evidence.history, stored, starts)
     for source, target in evidence.lineage:
@@ -71,11 +73,14 @@ def judge(evidence: Evidence) -> list[Broken]:
     return sorted(broken.values(), key=lambda b: b.exchange["number"] if b.exchange is not None else last)
 
 
-def judge_wire(produced: Sequence[Produced], stored: Sequence[Stored], starts: Starts) -> list[Finding]:
+def judge_wire(
+    produced: Sequence[Produced], stored: Sequence[Stored], starts: Starts, *, complete: bool = True
+) -> list[Finding]:
     """What was sent and answered against what is there.
 
-    `lost-record`: the answer names an offset, and another record lies there. `duplicate-record`: a record was sent
-    again after its answer was lost or an error, and both copies are read.
+    `lost-record`: the answer names an offset, and another record lies there. `duplicate-record`: a record is read more
+    often than it was sent, where sending it again after an answer that was lost or an error does not count.
+    complete: every Produce there was is among them; otherwise nothing can be said of how often a record was sent.
     """
     there = {(one.topic, one.partition, one.record.offset): one for one in stored}
     copies: dict[tuple[object, ...], list[Stored]] = defaultdict(list)
@@ -86,19 +91,31 @@ def judge_wire(produced: Sequence[Produced], stored: Sequence[Stored], starts: S
     tries: dict[tuple[object, ...], list[Produced]] = defaultdict(list)
     for sent in produced:
         for index, record in enumerate(sent.records):
-            tries[sent.exchange["client_id"], sent.topic, *content_of(record)].append(sent)
+            tries[sent.topic, *content_of(record)].append(sent)
             at = (sent.topic, sent.partition, sent.base_offset + index)
             kept = sent.base_offset >= 0 and at[2] >= starts.get(at[:2], 0)
             if kept and (at not in there or there[at].content[1:] != content_of(record)[1:]):
                 reason = f"the answer says that {text_of(record.value)!r} is at offset {at[2]}, it is not"
                 found.append(_of(sent, "lost-record", at[2], reason))
-    for what, sent_again in tries.items():
-        same = copies.get(what[1:], [])
-        if len(sent_again) > 1 and len(same) > 1 and sent_again[0].base_offset < 0:
+    for what, every in tries.items():
+        same, meant = copies.get(what, []), _meant(every)
+        if complete and len(same) > meant:
             offsets = ", ".join(f"{one.topic}-{one.partition}@{one.record.offset}" for one in same)
-            reason = f"{text_of(same[0].record.value)!r} was sent {len(sent_again)} times and is read at {offsets}"
-            found.append(_of(sent_again[1], "duplicate-record", same[1].record.offset, reason))
+            times = "once" if len(every) == 1 else f"{len(every)} times"
+            reason = f"{text_of(same[0].record.value)!r} was sent {times} and is read at {offsets}"
+            found.append(_of(every[min(meant, len(every) - 1)], "duplicate-record", same[meant].record.offset, reason))
     return found
+
+
+def _meant(tries: Sequence[Produced]) -> int:
+    """How many records were meant by these, which have the same content: a try that failed and the one after it, of the
+    same client, are one."""
+    clients: dict[str, list[Produced]] = defaultdict(list)
+    for one in tries:
+        clients[one.exchange["client_id"]].append(one)
+    answered = (sum(one.base_offset >= 0 for one in own) for own in clients.values())
+    first = (sum(one.exchange is own[0].exchange for one in own) for own in clients.values())
+    return sum(map(max, answered, first))
 
 
 def _of(sent: Produced, rule: str, offset: int, reason: str) -> Finding:

@@ -32,8 +32,17 @@ def test_a_producer_without_idempotence_is_found_out(tmp_path: Path) -> None:
         "p = Producer({'bootstrap.servers': os.environ['BOOTSTRAP_SERVERS'], 'acks': 'all', 'log_level': 0})\n"
         "for n in range(5): p.produce('orders', b'%d' % n); p.flush(20)\n"
     )
-    report = tmp_path / "report.json"
-    arguments = ["--script", "lost-produce-replies", "--topic", "orders:1", "--report", str(report)]
-    assert main(["judge", *arguments, "--", sys.executable, "-c", program]) == 1
+    report = tmp_path / "judge.json"
+    arguments = [
+        "--script",
+        "lost-produce-replies",
+        "--topic",
+        "orders:1",
+        "--report",
+        "json",
+        "--report-dir",
+        str(tmp_path),
+    ]
+    assert main(["judge", *arguments, "--report-dir", str(tmp_path), "--", sys.executable, "-c", program]) == 1
     (verdict,) = json.loads(report.read_text())
     assert {one["rule"] for one in verdict["broken"]} == {"duplicate-record"}

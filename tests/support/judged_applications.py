@@ -54,9 +54,9 @@ def _found(pattern: str, file: Path) -> str:
 def verdicts(argv: Sequence[str], scripts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Script → what `minibroker judge` reports of this command."""
     with tempfile.TemporaryDirectory() as place:
-        report = Path(place, "report.json")
+        report = Path(place, "judge.json")
         chosen = [argument for script in scripts for argument in ("--script", script)]
-        main(["judge", *chosen, "--topic", "orders:1", "--report", str(report), "--", *argv])
+        main(["judge", *chosen, "--topic", "orders:1", "--report", "json", "--report-dir", place, "--", *argv])
         found: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))
     return {one["script"]: one for one in found}
 

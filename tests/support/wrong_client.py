@@ -142,6 +142,11 @@ def duplicate_record(c: Client) -> None:
         c.send(f"v{number}")
 
 
+def duplicate_record_by_the_network(c: Client) -> None:
+    """Has no producer id by which the broker could see that a batch came twice."""
+    c.send("v")
+
+
 def duplicate_record_by_new_id(c: Client) -> None:
     """Sends again after a lost answer, under a new producer id."""
     c.tries = 1
@@ -263,8 +268,8 @@ def no_progress(c: Client) -> None:
 WRONG: dict[str, Callable[[Client], None]] = {
     f.__name__: f
     for f in (
-        right, duplicate_record, duplicate_record_by_new_id, duplicate_record_by_history, duplicate_content,
-        lost_record,
+        right, duplicate_record, duplicate_record_by_the_network, duplicate_record_by_new_id,
+        duplicate_record_by_history, duplicate_content, lost_record,
         lost_record_by_history, torn_transaction, aborted_read, order, stray_record, no_producer_id, offset_end,
         lineage_lost, lineage_duplicate, lineage_stray, no_progress,
     )

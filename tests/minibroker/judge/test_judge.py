@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,13 +17,20 @@ from minibroker.judge.scripts import ScriptError, bundled, load, parse
 
 CLIENT = Path(__file__).parents[2] / "support" / "wrong_client.py"
 TOPICS = ["--topic", "orders:1", "--topic", "in:1", "--topic", "out:1", "--lineage", "in=out"]
+SCRIPTS = {
+    "duplicate_record": "lost-produce-replies",
+    "duplicate_record_by_new_id": "lost-produce-replies",
+    "duplicate_record_by_the_network": "duplicate-delivery",
+}
+"""Of those that need help to go wrong."""
 
 
 def judged(tmp_path: Path, way: str, *options: str) -> tuple[int, dict[str, Any]]:
     """Exit status and report of one run of the mini-client."""
-    report = tmp_path / "report.json"
+    report = tmp_path / "judge.json"
+    reports = ["--report", "html,junit,json", "--report-dir", str(tmp_path)]
     command = [sys.executable, str(CLIENT), way]
-    status = main(["judge", *TOPICS, "--report", str(report), "--timeout", "30", *options, "--", *command])
+    status = main(["judge", *TOPICS, *reports, "--timeout", "30", *options, "--", *command])
     return status, json.loads(report.read_text())[0]
 
 
@@ -37,6 +46,7 @@ def test_a_right_client_holds(tmp_path: Path, script: str) -> None:
     [
         ("duplicate_record", "duplicate-record", "Produce"),
         ("duplicate_record_by_new_id", "duplicate-record", "Produce"),
+        ("duplicate_record_by_the_network", "duplicate-record", "Produce"),
         ("duplicate_record_by_history", "duplicate-record", "Produce"),
         ("duplicate_content", "duplicate-content", "Produce"),
         ("lost_record", "lost-record", "Produce"),
@@ -55,12 +65,46 @@ def test_a_right_client_holds(tmp_path: Path, script: str) -> None:
 def test_each_wrong_client_breaks_its_rule_and_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str, rule: str, api: str
 ) -> None:
-    script = "lost-produce-replies" if way in ("duplicate_record", "duplicate_record_by_new_id") else "calm"
+    script = SCRIPTS.get(way, "calm")
     status, report = judged(tmp_path, way, "--script", script)
     assert (status, {one["rule"] for one in report["broken"]}) == (1, {rule})
     (marked,) = [line for line in report["timeline"] if line.startswith(">")]
     assert f" {api} v" in marked
     assert f"first violating exchange: {report['broken'][0]['exchange']}, {api} of mini" in capsys.readouterr().out
+
+
+def test_reports_show_the_violation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _ = judged(tmp_path, "duplicate_record", "--script", "calm", "--script", "lost-produce-replies")
+    assert status == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "1 held, 1 broken, 0 undecided"
+    suites = ElementTree.fromstring((tmp_path / "judge.xml").read_text())
+    assert [(case.get("name"), case.find("failure") is None) for case in suites.iter("testcase")] == [
+        ("calm", True),
+        ("lost-produce-replies", False),
+    ]
+    failure = next(suites.iter("failure"))
+    assert "duplicate-record" in (failure.get("message") or "")
+    assert "first violating exchange" in (failure.text or "")
+    page = (tmp_path / "judge.html").read_text()
+    broken = page.partition('id="lost-produce-replies"')[2]
+    number = json.loads((tmp_path / "judge.json").read_text())[1]["first_violation"]
+    assert f'<tr class="first"><td>{number}</td>' in broken
+    assert 'class="first" style="left:' in broken
+    assert 'class="fault" style="left:' in broken
+    assert 'class="first"' not in page.partition('id="lost-produce-replies"')[0]
+
+
+def test_progress_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def fileno(self) -> int:
+            raise io.UnsupportedOperation
+
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    main(["judge", "--script", "calm", "--", sys.executable, "-c", "import time; time.sleep(0.6)"])
+    assert "calm (1 of 1): " in terminal.getvalue()
 
 
 def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:

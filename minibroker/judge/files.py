@@ -1,0 +1,136 @@
+"""Verdicts as files: JSON for programs, JUnit's XML for CI, HTML with a timeline for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Final
+
+from minibroker.judge.exchanges import Exchange
+from minibroker.judge.report import (
+    BROKEN,
+    HELD,
+    UNDECIDED,
+    Judged,
+    around,
+    circumstances,
+    finding_line,
+    headline,
+    lines,
+    to_json,
+    violation,
+)
+from minibroker.reports import Case, junit, page
+from minibroker.trace.recorder import told
+
+NAME: Final = "judge"
+_CLASSES: Final = {HELD: "good", BROKEN: "bad", UNDECIDED: "neutral"}
+_STYLE: Final = """
+.lane{position:relative;height:1.6em;background:#f3f3f3;margin:.2em 0 .2em 12em}
+.lane b{position:absolute;right:100%;width:12em;font-weight:400;overflow:hidden;white-space:nowrap}
+.lane i{position:absolute;top:0;bottom:0;width:2px;background:#8aa}
+.lane i.fault{background:#e08a00;width:3px}.lane i.first{background:#b3261e;width:5px}
+.times{font:12px/1.5 ui-monospace,monospace}.times td{white-space:pre-wrap;overflow-wrap:anywhere}
+.times tr.fault{background:#fff2dc}.times tr.first{background:#fbdcd9}"""
+_LANES_SHOWN: Final = 20
+
+
+def makers(verdicts: Sequence[Judged], command: str, started: str) -> dict[str, Callable[[], str]]:
+    """Kind of report → how it is made. command: as a person would type it; started: ISO 8601."""
+    return {
+        "html": lambda: as_html(verdicts, command, started),
+        "junit": lambda: as_junit(verdicts, started),
+        "json": lambda: as_json(verdicts),
+    }
+
+
+def as_json(verdicts: Sequence[Judged]) -> str:
+    """A list with one object a script."""
+    return json.dumps([to_json(one) for one in verdicts], indent=2) + "\n"
+
+
+def as_junit(verdicts: Sequence[Judged], started: str) -> str:
+    """One case a script: broken is a failure, undecided a skipped one."""
+    return junit([_case(one) for one in verdicts], NAME, started)
+
+
+def _case(judged: Judged) -> Case:
+    run, outcome = judged.run, judged.outcome
+    return Case(
+        "scripts",
+        run.script.name,
+        run.seconds,
+        failure=finding_line(judged.broken[0]) if outcome == BROKEN else None,
+        skipped=judged.doubt if outcome == UNDECIDED else None,
+        detail="\n".join(lines(judged)),
+        said=circumstances(run),
+    )
+
+
+def as_html(verdicts: Sequence[Judged], command: str, started: str) -> str:
+    """One page: a table of the scripts, then each with what it broke and its timeline."""
+    rows = "\n".join(
+        f'<tr><td><a href="#{escape(one.run.script.name)}">{escape(one.run.script.name)}</a><br>'
+        f"<small>{escape(one.run.script.about)}</small></td>"
+        f'<td class="{_CLASSES[one.outcome]}">{one.outcome}</td><td>{escape(circumstances(one.run))}</td></tr>'
+        for one in verdicts
+    )
+    body = f"""<p><code>{escape(command)}</code>, {escape(started)}</p>
+<table><tr><th>script</th><th>exactly-once</th><th>run</th></tr>
+{rows}
+</table>
+{"".join(map(_section, verdicts))}"""
+    return page("Exactly-once of a client", body, _STYLE)
+
+
+def _section(judged: Judged) -> str:
+    run, first = judged.run, judged.first
+    found = "".join(f"<li>{escape(finding_line(one))}</li>" for one in judged.broken)
+    parts = [
+        f'<h2 id="{escape(run.script.name)}" class="{_CLASSES[judged.outcome]}">{escape(headline(judged))}</h2>',
+        f"<p>{escape(circumstances(run))}</p>{f'<ul>{found}</ul>' if found else ''}",
+        _lanes(run.exchanges, first),
+    ]
+    if first is not None:
+        parts.append(f"<h3>{escape(violation(first))}</h3>{_table(around(run.exchanges, first), first)}")
+    parts.append(f"<details><summary>all exchanges</summary>{_table(run.exchanges, first)}</details>")
+    return "\n".join(parts)
+
+
+def _lanes(exchanges: Sequence[Exchange], first: Exchange | None) -> str:
+    """Every exchange as a stroke, from left to right by time, one lane a connection."""
+    if not exchanges:
+        return ""
+    began = min(e["time_ms"] for e in exchanges)
+    length = max(1, max(e["time_ms"] for e in exchanges) - began)
+    lanes: dict[tuple[str, str], list[Exchange]] = {}
+    for exchange in exchanges:
+        lanes.setdefault((exchange["client_id"] or "-", exchange["client"].rpartition(":")[2]), []).append(exchange)
+    drawn = list(lanes.items())
+    wanted = [lane for lane in drawn if any(e is first or e["fault"] for e in lane[1])]
+    shown = [lane for lane in drawn if lane in wanted[:_LANES_SHOWN]] if len(drawn) > _LANES_SHOWN else drawn
+    left_out = f"<p><small>{len(drawn) - len(shown)} connections without failures left out</small></p>"
+    return "\n".join(
+        f'<div class="lane"><b>{escape(client)}@{escape(port)}</b>'
+        + "".join(
+            f'<i class="{_mark(e, first)}" style="left:{(e["time_ms"] - began) * 100 / length:.2f}%" '
+            f'title="{escape(told(e))}"></i>'
+            for e in own
+        )
+        + "</div>"
+        for (client, port), own in shown
+    ) + (left_out if len(shown) < len(drawn) else "")
+
+
+def _mark(exchange: Exchange, first: Exchange | None) -> str:
+    if exchange is first:
+        return "first"
+    return "fault" if exchange["fault"] else ""
+
+
+def _table(exchanges: Sequence[Exchange], first: Exchange | None) -> str:
+    rows = "\n".join(
+        f'<tr class="{_mark(e, first)}"><td>{e["number"]}</td><td>{escape(told(e))}</td></tr>' for e in exchanges
+    )
+    return f'<table class="times">{rows}</table>'

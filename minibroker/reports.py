@@ -1,0 +1,108 @@
+"""Reports as files: the options that ask for them, JUnit's XML, and the frame of an HTML page."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Final, NamedTuple
+from xml.etree import ElementTree
+
+ENDINGS: Final[Mapping[str, str]] = {"html": ".html", "junit": ".xml", "json": ".json"}
+"""Kind of report → the ending of its file."""
+
+
+def add_report_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    """`--report KIND,…` and `--report-dir DIR`; `name` is that of the files without their ending."""
+    files = ", ".join(f"{name}{ending}{' (junit)' if kind == 'junit' else ''}" for kind, ending in ENDINGS.items())
+    parser.add_argument("--report", type=_kinds, default=[], metavar="KIND,…", help=f"write {files}")
+    parser.add_argument("--report-dir", type=Path, default=Path(), metavar="DIR", help="where reports go (.)")
+
+
+def _kinds(text: str) -> list[str]:
+    kinds = text.split(",")
+    if odd := [kind for kind in kinds if kind not in ENDINGS]:
+        raise argparse.ArgumentTypeError(f"{odd[0]!r} is none of {', '.join(ENDINGS)}")
+    return kinds
+
+
+def write_reports(
+    kinds: Sequence[str], directory: Path, name: str, makers: Mapping[str, Callable[[], str]]
+) -> list[Path]:
+    """Write the reports of these kinds, each made when it is wanted; returns their files. Raises OSError."""
+    written = []
+    for kind in kinds:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / (name + ENDINGS[kind])
+        path.write_text(makers[kind](), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+class Case(NamedTuple):
+    """A test case as JUnit has it. failure, skipped: why, None when it was neither. detail: the text below a failure.
+    said: what else there is to say, of a case that passed."""
+
+    suite: str
+    name: str
+    seconds: float
+    failure: str | None = None
+    skipped: str | None = None
+    detail: str = ""
+    said: str = ""
+
+
+def junit(cases: Sequence[Case], classes: str, started: str) -> str:
+    """JUnit's XML: one suite for each of the cases' `suite`. classes: before it in class names; started: ISO 8601."""
+    suites: dict[str, list[Case]] = {}
+    for case in cases:
+        suites.setdefault(case.suite, []).append(case)
+    root = ElementTree.Element(
+        "testsuites", tests=str(len(cases)), failures=str(sum(case.failure is not None for case in cases))
+    )
+    for name, own in sorted(suites.items()):
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=name,
+            tests=str(len(own)),
+            failures=str(sum(case.failure is not None for case in own)),
+            skipped=str(sum(case.skipped is not None for case in own)),
+            timestamp=started,
+        )
+        for case in own:
+            _case(suite, case, f"{classes}.{name}")
+    ElementTree.indent(root, " ")
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _case(suite: ElementTree.Element, case: Case, classname: str) -> None:
+    entry = ElementTree.SubElement(suite, "testcase", classname=classname, name=case.name, time=f"{case.seconds:.3f}")
+    if case.failure is not None:
+        ElementTree.SubElement(entry, "failure", message=_xml_text(case.failure)).text = _xml_text(case.detail)
+    elif case.skipped is not None:
+        ElementTree.SubElement(entry, "skipped", message=_xml_text(case.skipped))
+    elif case.said:
+        ElementTree.SubElement(entry, "system-out").text = _xml_text(case.said)
+
+
+def _xml_text(text: str) -> str:
+    """XML 1.0 has no control characters but tab and line ends; a broker's bytes may."""
+    return "".join(c if c in "\t\n\r" or c >= " " else "\ufffd" for c in text)
+
+
+_STYLE: Final = """body{font:14px/1.5 system-ui,sans-serif;margin:2em;max-width:75em}
+table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}
+td{vertical-align:top}small{color:#555}
+.good{color:#187a2e}.bad{color:#b3261e;font-weight:600}.neutral{color:#777}"""
+
+
+def page(title: str, body: str, style: str = "") -> str:
+    """One HTML page without anything to load. body: HTML; title: text. Classes: good, bad, neutral."""
+    return f"""<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}{style}</style>
+<h1>{escape(title)}</h1>
+{body}
+</html>
+"""
