@@ -49,6 +49,20 @@ COORDINATORS: Final = (
         "if True:",
     ),
     Defect(
+        "no-id-after-the-last-epoch",
+        "a new instance that finds the epochs used up gets a new producer id",
+        _TXN + "init_producer_id:_claim",
+        "if entry.epoch_exhausted and offered in (None, epoch):",
+        "if entry.epoch_exhausted and offered == epoch:",
+    ),
+    Defect(
+        "end-at-the-last-epoch",
+        "EndTxn of transaction version 2 at the last epoch gives a new producer id",
+        _TXN + "end_txn:_end_and_bump",
+        "producer_ids.take() if entry.epoch_exhausted else NO_PRODUCER_ID",
+        "NO_PRODUCER_ID",
+    ),
+    Defect(
         "any-transaction-timeout",
         "a timeout above transaction.max.timeout.ms is refused",
         _TXN + "init_producer_id:checked_timeout_ms",

@@ -312,6 +312,20 @@ SERVING: Final = (
         "log_start_offset=-1,",
     ),
     Defect(
+        "answers-out-of-order",
+        "a request waits until the one before it on its connection was answered",
+        "minibroker.server.connection:Connection._serve",
+        "self._blocked |= PARKED",
+        "self._blocked |= 0",
+    ),
+    Defect(
+        "offset-fetch-forgets-old-form",
+        "OffsetFetch tells the committed offset in its form for one group too",
+        "minibroker.handlers.offsets:_single",
+        "committed_offset=p.committed_offset,",
+        "committed_offset=-1,",
+    ),
+    Defect(
         "coordinator-apis-not-listed",
         "ApiVersions lists every API that is served",
         "minibroker.handlers.api_versions:ApiVersions.describe",

@@ -128,6 +128,13 @@ STORAGE: Final = (
         "return False",
     ),
     Defect(
+        "expire-by-timestamp",
+        "by the texts of the KIPs a producer's age counts from the arrival of its last batch",
+        _STATE + "_is_expired",
+        'if self.rules.expire_by == "arrival" else',
+        "if False else",
+    ),
+    Defect(
         "expire-by-arrival",
         "a producer's age counts from the timestamp of its last batch, not from its arrival",
         _STATE + "_is_expired",
