@@ -52,8 +52,8 @@ COORDINATORS: Final = (
         "no-id-after-the-last-epoch",
         "a new instance that finds the epochs used up gets a new producer id",
         _TXN + "init_producer_id:_claim",
-        "if entry.epoch_exhausted and offered in (None, epoch):",
-        "if entry.epoch_exhausted and offered == epoch:",
+        "(offered in (None, epoch) or timed_out)",
+        "(offered == epoch or timed_out)",
     ),
     Defect(
         "end-at-the-last-epoch",

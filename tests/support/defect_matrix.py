@@ -55,8 +55,8 @@ def results(bootstrap: str, scenarios: Sequence[Scenario], jobs: int = 8, expect
 
 
 def failures(defects: Sequence[str], scenarios: Sequence[Scenario]) -> dict[str, str]:
-    """Scenario → why it failed against a fresh broker with these defects; scenarios that are only about the texts of the
-    KIPs meet one that follows them."""
+    """Scenario → why it failed against a fresh broker with these defects; scenarios that are only about what the KIPs
+    say meet one that follows them."""
     found: dict[str, str] = {}
     for expectation, semantics in ((KAFKA, "kafka"), (KIP, "kip")):
         own = [one for one in scenarios if expectation == (KAFKA if KAFKA in one.only else KIP)]
