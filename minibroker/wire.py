@@ -5,9 +5,13 @@ from __future__ import annotations
 import socket
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class BrokerFailed(Exception):
@@ -36,9 +40,9 @@ def parse_address(text: str) -> Address:
 
 
 class Connection:
-    """One TCP connection. `correlation_id` is the last one used."""
+    """One TCP connection, with `tls` an encrypted one. `correlation_id` is the last one used."""
 
-    def __init__(self, address: Address, timeout: float) -> None:
+    def __init__(self, address: Address, timeout: float, *, tls: ssl.SSLContext | None = None) -> None:
         self.correlation_id = 0
         self._frames: list[bytearray] = []
         self._splitter = FrameSplitter(_LARGEST_RESPONSE)
@@ -47,6 +51,12 @@ class Connection:
         except OSError as exc:
             raise ConnectionClosed(f"cannot connect to {address[0]}:{address[1]}: {exc}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            try:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
+            except OSError as exc:
+                self._socket.close()
+                raise ConnectionClosed(f"no TLS with {address[0]}:{address[1]}: {exc}") from None
         self._timeout = timeout
 
     def send(self, data: bytes) -> None:

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to `parser`."""
     parser.add_argument("path", nargs="?", help="data directory, a directory of such, or a URI of one (s3://…)")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read the topics of a running cluster instead")
+    parser.add_argument("--command-config", metavar="FILE", help="with --bootstrap: client properties (TLS, login)")
     parser.add_argument("--follow", action="store_true", help="with --bootstrap: go on as records arrive")
     parser.add_argument("--topic", action="append", default=[], help="only this topic (may be repeated)")
     parser.add_argument("--partition", action="append", default=[], type=int, help="only this partition")
@@ -76,6 +77,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ValueError("give a PATH or --bootstrap HOST:PORT, one of them")
     if arguments.follow and arguments.bootstrap is None:
         raise ValueError("--follow goes with --bootstrap")
+    if arguments.command_config is not None and arguments.bootstrap is None:
+        raise ValueError("--command-config goes with --bootstrap")
     plan = plan_of(arguments)
     if arguments.show:
         from minibroker.audit.show import show
@@ -96,12 +99,14 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
     from minibroker.audit.files import Files, list_directory
     from minibroker.audit.plan import Plan
+    from minibroker.audit.security import Security, read_properties
     from minibroker.audit.topics import Topics
 
     chosen = {"topics": arguments.topic, "partitions": arguments.partition, "compacted": arguments.compacted}
     files: Files | Topics
     if arguments.bootstrap is not None:
-        files = Topics(arguments.bootstrap)
+        settings = {} if arguments.command_config is None else read_properties(arguments.command_config)
+        files = Topics(arguments.bootstrap, Security.of(settings), arguments.command_config)
         listed = files.list(**chosen)
     else:
         files = Files(arguments.path)

@@ -18,6 +18,7 @@ from minibroker.audit.headers import HeaderScan
 from minibroker.audit.reading import PlainRecord, record_row, records_of
 from minibroker.audit.rows import ABORT, Log, LogFacts, Marker
 from minibroker.audit.scan import control_rows
+from minibroker.audit.security import Security
 from minibroker.audit.tables import TABLES
 from minibroker.audit.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Topics
 from minibroker_protocol.records import BatchHeader
@@ -40,7 +41,8 @@ class Range(InputPartition):
 
 class KafkaTopics(DataSource):
     """Options: `bootstrap`, `topics` (separated by commas), `isolation` (read_committed or read_uncommitted),
-    `startingOffsets` (earliest or latest, for a stream without a checkpoint)."""
+    `startingOffsets` (earliest or latest, for a stream without a checkpoint), and for TLS and logins what
+    `minibroker.audit.security` knows with `kafka.` before it, as Spark's own connector has it."""
 
     @classmethod
     def name(cls) -> str:
@@ -63,7 +65,9 @@ class KafkaTopics(DataSource):
         if starting not in ("earliest", "latest"):
             raise ValueError(f"{NAME}: startingOffsets {starting!r} is neither earliest nor latest")
         names = [name.strip() for name in topics.split(",") if name.strip()]
-        return _Ranges(Topics(bootstrap), names, _ISOLATION[isolation], EARLIEST if starting == "earliest" else LATEST)
+        settings = {name.removeprefix("kafka."): text for name, text in options.items() if name.startswith("kafka.")}
+        cluster = Topics(bootstrap, Security.of(settings))
+        return _Ranges(cluster, names, _ISOLATION[isolation], EARLIEST if starting == "earliest" else LATEST)
 
     def reader(self, schema: Any) -> TopicReader:
         return TopicReader(self._ranges())

@@ -5,6 +5,7 @@ A small blocking client of Kafka's oldest request versions that every cluster st
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from minibroker.audit.files import EVERYTHING, Directory, NotReadable, Part
 from minibroker.audit.rows import COORDINATOR_TOPICS, Log, LogFacts
+from minibroker.audit.security import PLAINTEXT, Security
 from minibroker.conformance.failure import ScenarioFailed
 from minibroker.wire import Address, Connection, parse_address
 from minibroker_protocol.dsl import Request, Response
@@ -58,8 +60,9 @@ class Fetched(NamedTuple):
 class TopicClient:
     """Asks the brokers of one cluster. Can be pickled, and used after `close`: connections are made as needed."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security = PLAINTEXT) -> None:
         self.bootstrap = bootstrap
+        self._security = security
         self._addresses: list[Address] = [parse_address(one.strip()) for one in bootstrap.split(",")]
         self._connections: dict[Address, Connection] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
@@ -78,7 +81,7 @@ class TopicClient:
             try:
                 connection = self._connections.get(address)
                 if connection is None:
-                    connection = self._connections[address] = Connection(address, _TIMEOUT)
+                    connection = self._connections[address] = self._security.connect(address, _TIMEOUT)
                 connection.correlation_id += 1
                 header = RequestHeader(
                     request_api_key=request.__api_key__,
@@ -201,9 +204,11 @@ class TopicClient:
 class Topics:
     """Topics in the place of files: a part is a range of offsets, read in pieces. Can be pickled."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security = PLAINTEXT, settings_file: str | None = None) -> None:
         self.uri = f"--bootstrap {bootstrap}"
-        self.client = TopicClient(bootstrap)
+        if settings_file is not None:
+            self.uri += f" --command-config {shlex.quote(settings_file)}"
+        self.client = TopicClient(bootstrap, security)
 
     def list(
         self,

@@ -57,8 +57,8 @@ def free_ports(count: int) -> list[int]:
 class RealKafka:
     """One broker in a directory of its own, formatted at once; it may be started and stopped many times.
 
-    `extra` is added to server.properties; `jvm_options` are chosen for a short life unless others are given;
-    `features` are NAME=LEVEL, as for kafka-storage.sh.
+    `extra` is added to server.properties, `{controller_port}` in it filled in; `jvm_options` are chosen for a short
+    life unless others are given; `features` are NAME=LEVEL, as for kafka-storage.sh.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class RealKafka:
         self._properties = self.directory / "server.properties"
         data = self.directory / "data"
         self._properties.write_text(
-            PROPERTIES.format(port=self.port, controller_port=controller_port, data=data) + extra
+            PROPERTIES.format(port=self.port, controller_port=controller_port, data=data)
+            + extra.replace("{controller_port}", str(controller_port))
         )
         self._format(features)
 

@@ -173,6 +173,16 @@ def test_topics_as_a_table(spark: Any, cluster: str) -> None:
     assert len(keys(source.option("isolation", "read_uncommitted").load())) == 40
 
 
+def test_a_source_behind_tls_and_a_login() -> None:
+    from minibroker.audit.security import Security
+    from minibroker.audit.topic_source import KafkaTopics
+
+    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "x"}
+    options = {"bootstrap": "h:1", "topics": "t", **{f"kafka.{name}": value for name, value in login.items()}}
+    made = KafkaTopics(options)._ranges().topics.client._security
+    assert made == Security(tls=True, mechanism="PLAIN", username="ann", password="x")
+
+
 def test_topics_as_a_stream_with_a_checkpoint(spark: Any, cluster: str, tmp_path: Path) -> None:
     from minibroker.audit.topic_source import NAME, register
 
