@@ -37,7 +37,7 @@ def _broker_keys() -> _Keys:
     key = _rows(keys)
     dynamic = _rows(keys, dynamic=True)
     _add_server_keys(key, dynamic)
-    _add_tls_keys(key)
+    _add_security_keys(key)
     _add_log_keys(key, dynamic)
     _add_replication_keys(key, dynamic)
     _add_group_keys(key)
@@ -56,7 +56,7 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
         None,
         "How clients of each listener reach a single broker, NAME://HOST:PORT,…; unset: by the address they came to.",
     )
-    key("listener.security.protocol.map", STRING, None, "NAME:PROTOCOL,…; PLAINTEXT (a new name's) and SSL are served.")
+    key("listener.security.protocol.map", STRING, None, "NAME:PROTOCOL,…: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.")
     key("node.id", INT, None, "Id of a single broker; unset: that of its data directory, 1 in a new one.", minimum=0)
     key("broker.id", INT, None, "Older name of node.id, which outweighs it.", minimum=0)
     key("log.dir", STRING, None, "The data directory, when none was given another way.")
@@ -112,11 +112,12 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
     key("broker.rack", STRING, None, "Rack of the brokers, told in Metadata.")
 
 
-def _add_tls_keys(key: Callable[..., None]) -> None:
+def _add_security_keys(key: Callable[..., None]) -> None:
     pem = "JKS and PKCS12 are formats of the JVM"
     for store in ("keystore", "truststore"):
         key(f"ssl.{store}.type", STRING, "PEM", f"Format of the {store}.", choices=("PEM",), deviation=pem)
-    key("ssl.keystore.location", STRING, None, "PEM file with private key and certificate chain, for listeners of SSL.")
+    key("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), "Versions of TLS.")
+    key("ssl.keystore.location", STRING, None, "PEM file with private key and certificate chain, for TLS listeners.")
     key("ssl.keystore.key", PASSWORD, None, "The private key itself, as PEM, instead of a file.")
     key("ssl.keystore.certificate.chain", PASSWORD, None, "The certificate chain that belongs to that key, as PEM.")
     key("ssl.key.password", PASSWORD, None, "Password of an encrypted private key.")
@@ -126,8 +127,15 @@ def _add_tls_keys(key: Callable[..., None]) -> None:
         "ssl.client.auth",
         STRING,
         "none",
-        "Whether clients of listeners of SSL must, may or need not show a certificate.",
+        "Whether clients of TLS listeners must, may or need not show a certificate.",
         choices=("required", "requested", "none"),
+    )
+    key(
+        "sasl.enabled.mechanisms",
+        LIST,
+        ("PLAIN",),
+        "What SASL listeners offer: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        deviation="Kafka's GSSAPI needs a Kerberos",
     )
 
 
@@ -375,6 +383,25 @@ def _add_own_keys(key: Callable[..., None]) -> None:
         0,
         "Log a warning when the event loop was held up for longer. 0: nobody watches.",
         minimum=0,
+    )
+    key(
+        "minibroker.security.protocol",
+        STRING,
+        "PLAINTEXT",
+        "What every broker's port speaks, where `listeners` does not say.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )
+    key(
+        "minibroker.sasl.users",
+        PASSWORD,
+        None,
+        "NAME:PASSWORD,… of all SASL mechanisms, beside the users of listener.name.*.plain.sasl.jaas.config.",
+    )
+    key(
+        "minibroker.ssl.ca.location",
+        STRING,
+        None,
+        "Make a certificate at start, where none is given, and write here that of the authority clients are to trust.",
     )
     key("minibroker.uvloop", BOOLEAN, True, "Run on uvloop where it is installed.")
     key(

@@ -1,4 +1,4 @@
-"""Names of Kafka 4.3 that are accepted and change nothing here: threads, quorum, quotas, SASL, tiered storage.
+"""Names of Kafka 4.3 that are accepted and change nothing here: threads, quorum, quotas, Kerberos, tiered storage.
 
 A server.properties or a container's environment written for Kafka then starts this broker as well; each such name is
 logged once. A name that is neither here nor in `config_keys` is a typing error and is refused.
@@ -6,6 +6,9 @@ logged once. A name that is neither here nor in `config_keys` is a typing error 
 
 from __future__ import annotations
 
+import re
+
+_JAAS_KEY = re.compile(r"listener\.name\.[^.]+\.[^.]+\.sasl\.jaas\.config", re.IGNORECASE)
 PREFIXES_WITHOUT_EFFECT = (
     "controller.",
     "delegation.token.",
@@ -17,7 +20,10 @@ PREFIXES_WITHOUT_EFFECT = (
     "metrics.",
     "quota.",
     "remote.",
-    "sasl.",
+    "sasl.kerberos.",
+    "sasl.login.",
+    "sasl.mechanism.",
+    "sasl.oauthbearer.",
     "share.",
 )
 
@@ -44,9 +50,11 @@ _NAMES = frozenset(
     producer.purgatory.purge.interval.requests queued.max.requests replica.selector.class
     replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
     replication.quota.window.size.seconds security.inter.broker.protocol security.providers
-    server.max.startup.time.ms socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+    sasl.client.callback.handler.class sasl.jaas.config sasl.server.callback.handler.class
+    sasl.server.max.receive.size server.max.startup.time.ms
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
     socket.receive.buffer.bytes socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes
-    ssl.cipher.suites ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
+    ssl.cipher.suites ssl.endpoint.identification.algorithm ssl.engine.factory.class
     ssl.keymanager.algorithm ssl.keystore.password ssl.principal.mapping.rules ssl.protocol ssl.provider
     ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.password telemetry.max.bytes
     transaction.state.log.load.buffer.size unclean.leader.election.interval.ms unstable.feature.versions.enable
@@ -71,3 +79,8 @@ def names_without_effect() -> list[str]:
 def without_effect(name: str) -> bool:
     """True for a key that Kafka knows and this broker ignores."""
     return name in _NAMES or name.startswith(PREFIXES_WITHOUT_EFFECT)
+
+
+def is_jaas_key(name: str) -> bool:
+    """True for ``listener.name.<listener>.<mechanism>.sasl.jaas.config``, which `security.credentials` reads."""
+    return _JAAS_KEY.fullmatch(name) is not None

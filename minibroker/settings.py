@@ -114,7 +114,7 @@ class Settings(_Reads):
     for a name nobody knows (with the nearest one that is known), a value out of range, or two that contradict.
     """
 
-    __slots__ = ("_layers", "_topic_defaults", "ignored")
+    __slots__ = ("_layers", "_topic_defaults", "ignored", "jaas")
 
     def __init__(
         self,
@@ -124,6 +124,8 @@ class Settings(_Reads):
         broker: Mapping[str, Any] | None = None,
     ) -> None:
         self.ignored: tuple[str, ...] = ()
+        #: The lines of login modules, under their whole names.
+        self.jaas: dict[str, str] = {}
         self._layers: tuple[tuple[ConfigSource, dict[str, Value]], ...] = (
             (ConfigSource.DYNAMIC_BROKER_CONFIG, self._parse(broker or {})),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._parse(cluster or {})),
@@ -278,7 +280,9 @@ class Settings(_Reads):
         parsed: dict[str, Value] = {}
         for name, value in given.items():
             key = BROKER_KEYS.get(name)
-            if key is None:
+            if key is None and _is_jaas_key(name):
+                self.jaas[name] = _text(value) or ""
+            elif key is None:
                 _refuse_unknown(name)
                 self.ignored = (*self.ignored, name)
             else:
@@ -389,6 +393,12 @@ def _refuse_unknown(name: str) -> None:
 
     if not without_effect(name):
         raise ConfigError(f"unknown setting {name}{_suggestion(name, BROKER_KEYS)}")
+
+
+def _is_jaas_key(name: str) -> bool:
+    from minibroker.config_names import is_jaas_key
+
+    return is_jaas_key(name)
 
 
 def _suggestion(name: str, known: Mapping[str, ConfigKey]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from minibroker.transactions_client import HANGING_AFTER_MS, TransactionsClient
 from minibroker.wire import BrokerFailed
+from minibroker.wire_security import add_command_config, read_client_security
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The subcommands, each with its own options."""
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="any broker")
+    add_command_config(common)
     common.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds an answer may take (30)")
     common.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -54,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Ask, and print what came."""
     try:
-        client = TransactionsClient(arguments.bootstrap, timeout=arguments.timeout)
+        security = read_client_security(arguments.command_config)
+        client = TransactionsClient(arguments.bootstrap, timeout=arguments.timeout, security=security)
     except ValueError as error:
         return _fail(error, EXIT_USAGE)
     with client:

@@ -16,8 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from minibroker.config_types import ConfigError
 from minibroker.reports import add_report_arguments, write_reports
 from minibroker.wire import Address, parse_address
+from minibroker.wire_security import add_command_config, read_client_security
 
 from .cluster import Cluster
 from .failure import ScenarioError, ScenarioFailed
@@ -34,6 +36,7 @@ _REPORT = "conformance"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command, for a parser of its own or a subcommand's."""
     parser.add_argument("--bootstrap", required=True, type=_address, metavar="HOST:PORT", help="any broker")
+    add_command_config(parser)
     parser.add_argument("files", nargs="*", type=Path, help="scenario files; default: those that come with minibroker")
     parser.add_argument("--only", metavar="GLOB", help="scenarios whose name matches")
     parser.add_argument(
@@ -111,7 +114,12 @@ def run(arguments: argparse.Namespace) -> int:
         keep_topics=arguments.keep,
         expectation=arguments.expect,
     )
-    cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until)
+    try:
+        security = read_client_security(arguments.command_config)
+    except ConfigError as exc:
+        print(f"minibroker conformance: {exc}", file=sys.stderr)
+        return UNUSABLE
+    cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security)
     token = secrets.token_hex(3)
     begun = time.monotonic()
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

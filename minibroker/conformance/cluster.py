@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from minibroker.wire import Address, Connection
+from minibroker.wire_security import ClientSecurity
 
 from .failure import ScenarioFailed
 from .messages import API_VERSIONS, api_key, apis, decode_response, encode_request
@@ -34,18 +35,25 @@ _WARM_GROUPS = 500
 
 class Cluster:
     """A cluster, seen from one bootstrap address. Every question has a connection of its own, so that a scenario that
-    breaks its connection harms no other."""
+    breaks its connection harms no other. security: how every connection gets in."""
 
-    def __init__(self, bootstrap: Address, *, timeout: float, patience: float) -> None:
+    def __init__(
+        self, bootstrap: Address, *, timeout: float, patience: float, security: ClientSecurity | None = None
+    ) -> None:
+        self._security = security
         self.bootstrap = bootstrap
         self.timeout = timeout
         self.patience = patience
         self._versions: dict[int, tuple[int, int]] | None = None
         self._lock = threading.Lock()
 
+    def connect(self, address: Address) -> Connection:
+        """A connection that may ask anything. Raises BrokerFailed."""
+        return Connection(address, self.timeout, self._security)
+
     def ask(self, address: Address, api: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
         """One request and its response."""
-        with Connection(address, self.timeout) as connection:
+        with self.connect(address) as connection:
             try:
                 connection.send_frame(encode_request(api, version, body, correlation_id=1, client_id=CLIENT_ID))
                 got, response = decode_response(connection.receive(self.timeout), api, version, exact=False)

@@ -153,7 +153,7 @@ class ScenarioRun:
     def _connection(self, name: str, address: Address) -> Connection:
         key = (name, address)
         if key not in self._connections:
-            self._connections[key] = Connection(address, self.options.timeout)
+            self._connections[key] = self.cluster.connect(address)
         return self._connections[key]
 
     def _drop(self, connection: Connection) -> None:

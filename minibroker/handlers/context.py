@@ -12,6 +12,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
+    from minibroker.security.sasl import Authentication
 
 
 # A setting may answer with a number that is none of Kafka's.
@@ -39,6 +40,7 @@ class ConnectionInfo:
     """Who is at the other end of a connection, and which of our addresses it reached.
 
     link: None when there is no socket behind it. server_name: what a client of TLS called us, "" for nothing.
+    authentication: the SASL exchange of the connection, None where the listener wants none.
     """
 
     client_host: str = ""
@@ -51,6 +53,7 @@ class ConnectionInfo:
     software_version: str = "unknown"
     link: Link | None = None
     server_name: str = ""
+    authentication: Authentication | None = None
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
-"""Authentication and credentials, as a Kafka answers where there is neither.
+"""Authentication and credentials: SaslHandshake (17), SaslAuthenticate (36), DescribeUserScramCredentials (50).
 
-SaslHandshake (17), SaslAuthenticate (36), DescribeUserScramCredentials (50). Every listener is PLAINTEXT.
+On a SASL listener the two first carry the exchange of `security.sasl`; on any other, and once it is over, they are
+refused. The cluster itself keeps no SCRAM credentials.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 
 from minibroker.handlers.context import RequestContext
-from minibroker_protocol.errors import ErrorCode
+from minibroker.security.sasl import AuthenticationFailed, State
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -21,18 +23,42 @@ from minibroker_protocol.messages.sasl import (
 )
 
 
-def sasl_handshake(_: RequestContext, __: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """SaslHandshake v0-1: ILLEGAL_SASL_STATE, the listener wants no authentication."""
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    """SaslHandshake v0-1: the mechanism for what follows; UNSUPPORTED_SASL_MECHANISM ends the connection.
+
+    ILLEGAL_SASL_STATE where nobody has to authenticate, or has done so.
+    """
+    authentication = ctx.connection.authentication
+    if authentication is None or authentication.state is not State.HANDSHAKE:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+    code = ErrorCode.NONE
+    if not authentication.handshake(request.mechanism, ctx.api_version):
+        code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        ctx.refused(request.mechanism, ApiError(code, f"the listener offers {authentication.mechanisms}"))
+    return SaslHandshakeResponse(error_code=code, mechanisms=authentication.mechanisms)
 
 
-def sasl_authenticate(_: RequestContext, __: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """SaslAuthenticate v0-2: ILLEGAL_SASL_STATE, as for a connection that is through with it."""
-    return SaslAuthenticateResponse(
-        error_code=ErrorCode.ILLEGAL_SASL_STATE,
-        error_message="SaslAuthenticate request received after successful authentication",
-        auth_bytes=b"",
-    )
+def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    """SaslAuthenticate v0-2: the mechanism's next token; SASL_AUTHENTICATION_FAILED ends the connection.
+
+    ILLEGAL_SASL_STATE where nobody has to authenticate, or has done so.
+    """
+    authentication = ctx.connection.authentication
+    if authentication is None or authentication.state is not State.AUTHENTICATE:
+        return _not_authenticated(
+            ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received after successful authentication"
+        )
+    try:
+        answer = authentication.token(bytes(request.auth_bytes))
+    except AuthenticationFailed as error:
+        refusal = ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
+        ctx.refused(ctx.connection.client_host, refusal)
+        return _not_authenticated(refusal.code, str(error))
+    return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=0)
+
+
+def _not_authenticated(code: ErrorCode, message: str) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"", session_lifetime_ms=0)
 
 
 def describe_user_scram_credentials(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
+from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import LARGEST_SPARE_BYTES
 from minibroker_protocol.dsl import Buffer
 
@@ -84,12 +85,14 @@ class Connection(asyncio.BufferedProtocol):
         "idle_ticks",
         "info",
         "number",
+        "owner",
         "stalled_at",
     )
 
-    def __init__(self, edge: Edge, dispatch: Dispatch) -> None:
+    def __init__(self, edge: Edge, owner: Dispatch, security: ListenerSecurity = OPEN) -> None:
         self._edge = edge
-        self.dispatch = dispatch
+        self.owner = owner  # the broker behind the listener
+        self.dispatch = security.dispatch_of(self, owner)
         self._transport: asyncio.Transport | None = None
         self.info = ConnectionInfo()
         self._blocked = 0
@@ -119,9 +122,9 @@ class Connection(asyncio.BufferedProtocol):
         self.info = ConnectionInfo(str(peer[0]), int(peer[1]), str(local[0]), int(local[1]), link=self)
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
-            from minibroker.server.tls import server_name
+            from minibroker.security.tls import principal, server_name
 
-            self.info.server_name = server_name(ssl_object)
+            self.info.server_name, self.info.principal = server_name(ssl_object), principal(ssl_object)
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_BYTES)
         if not self._edge.opened(self):
             self._blocked |= CLOSED
@@ -372,6 +375,11 @@ class Connection(asyncio.BufferedProtocol):
         self._blocked |= CLOSED
         if self._transport is not None:
             self._transport.close()
+
+    def close_once_answered(self, reason: str) -> None:
+        """Close, and say why, when the answer to the request that is being served has left."""
+        self._say(reason)
+        self._edge.loop.call_soon(self.close)
 
     def push(self, buffers: list[Buffer]) -> None:
         """Write bytes that are no answer to the request being served (`Link`)."""

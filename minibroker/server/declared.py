@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from minibroker.config_types import ConfigError
+from minibroker.security.protocols import SecurityProtocol, default_protocol, protocol_named
 from minibroker.settings import Settings
 
 # A file that Docker, or Podman, puts into every container.
@@ -24,13 +25,13 @@ _UP_AND_GATEWAY = 0x3
 
 @dataclass(frozen=True, slots=True)
 class DeclaredListener:
-    """One of `listeners`; advertised: (host, port) for its clients, None for what the connection says; tls: of SSL."""
+    """One of `listeners`; advertised: (host, port) for its clients, None for what the connection says."""
 
     name: str
     host: str
     port: int
     advertised: tuple[str, int] | None = None
-    tls: bool = False
+    protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
 
 def declared_listeners(settings: Settings, brokers: int) -> tuple[DeclaredListener, ...]:
@@ -44,14 +45,14 @@ def declared_listeners(settings: Settings, brokers: int) -> tuple[DeclaredListen
         return ()
     if brokers > 1:
         raise ConfigError("listeners and advertised.listeners are for a single broker; use --port and --host")
-    protocols = _protocols(settings, {*listeners, *advertised})
+    protocols = _protocols(settings)
     if not listeners:
         raise ConfigError("advertised.listeners needs listeners of the same names")
     unknown = advertised.keys() - listeners.keys()
     if unknown:
         raise ConfigError(f"advertised.listeners: there is no listener {sorted(unknown)[0]}")
     return tuple(
-        DeclaredListener(name, *address, advertised.get(name), tls=protocols[name] == "SSL")
+        DeclaredListener(name, *address, advertised.get(name), protocols.get(name) or default_protocol(name))
         for name, address in listeners.items()
     )
 
@@ -74,16 +75,14 @@ def _parse(settings: Settings, key: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _protocols(settings: Settings, names: set[str]) -> dict[str, str]:
-    protocols = {name: name for name in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")}
+def _protocols(settings: Settings) -> dict[str, SecurityProtocol]:
+    """By listener, as listener.security.protocol.map has them."""
+    found = {}
     for text in str(settings.get("listener.security.protocol.map") or "").split(","):
-        name, _, protocol = text.strip().upper().partition(":")
-        protocols[name] = protocol
-    for name in sorted(names):
-        protocol = protocols.setdefault(name, "PLAINTEXT")
-        if protocol not in ("PLAINTEXT", "SSL"):
-            raise ConfigError(f"listener {name}: {protocol} is not served, only PLAINTEXT and SSL")
-    return protocols
+        name, colon, protocol = text.strip().upper().partition(":")
+        if name != "CONTROLLER" and colon:
+            found[name] = protocol_named(protocol, name)
+    return found
 
 
 def advertised_by_port(
@@ -93,7 +92,7 @@ def advertised_by_port(
     told: dict[int, tuple[str, int]] = {}
     for listener, at in zip(declared, bound, strict=False):
         host, port = at.getsockname()[:2]
-        open_to_all = listener.tls or host in ("0.0.0.0", "::")
+        open_to_all = listener.protocol.tls or host in ("0.0.0.0", "::")
         told[port] = listener.advertised or ("" if open_to_all else host, port)
     return told
 

@@ -6,15 +6,12 @@ import asyncio
 import contextlib
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from minibroker.logs import get_logger
 from minibroker.server.connection import Connection, Dispatch
+from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import RequestMemory, SpareBuffers
 from minibroker_protocol.dsl import Buffer
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 log = get_logger(__name__)
 
@@ -73,11 +70,11 @@ class Edge:
         # protocol to pause when a client does not read (CVE-2024-12254).
         self._vectored = vectored if vectored is not None else uvloop
 
-    async def listen(self, listener: socket.socket, dispatch: Dispatch, tls: SSLContext | None = None) -> None:
-        """Serve the bound and listening socket; it belongs to this object from now on. tls: None for plain text."""
+    async def listen(self, listener: socket.socket, dispatch: Dispatch, security: ListenerSecurity = OPEN) -> None:
+        """Serve the bound and listening socket; it belongs to this object from now on."""
         self._served.append(dispatch)  # before the first connection can come
         server = await self.loop.create_server(
-            lambda: Connection(self, dispatch), sock=listener, backlog=self.limits.backlog, ssl=tls
+            lambda: Connection(self, dispatch, security), sock=listener, backlog=self.limits.backlog, ssl=security.tls
         )
         self._servers.append((server, dispatch))
         self._watch_idle()
@@ -88,7 +85,7 @@ class Edge:
         for entry in [entry for entry in self._servers if entry[1] == dispatch]:
             entry[0].close()
             self._servers.remove(entry)
-        for connection in [c for c in self.connections if c.dispatch == dispatch]:
+        for connection in [c for c in self.connections if c.owner == dispatch]:
             connection.abort()
 
     def write_large(self, transport: asyncio.Transport, buffers: list[Buffer]) -> None:
@@ -105,7 +102,7 @@ class Edge:
         """Count a new connection; False when it is one too many."""
         if self._all_drained is not None:
             return False
-        if connection.dispatch not in self._served:
+        if connection.owner not in self._served:
             return False  # its broker ended between the system's accept and this call
         if len(self.connections) >= self.limits.max_connections:
             log.warning("closing the newest connection, of %s: %d are open", connection, len(self.connections))

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from minibroker.server.edge import Edge
+from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.listeners import listen_all
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from minibroker.handlers.dispatch import Dispatcher
 
 
@@ -20,7 +19,7 @@ class BrokerPorts:
     """`BrokerHooks` of a cluster behind one `Edge`; a broker that comes back has the port it had before.
 
     listeners: bound sockets by node id, which belong to this object from now on; more: those of brokers with several.
-    tls: by port, where it is not plain text that is spoken.
+    securities: by port; security: of every other.
     """
 
     def __init__(
@@ -30,9 +29,11 @@ class BrokerPorts:
         backlog: int,
         listeners: dict[int, socket.socket],
         more: Mapping[int, Sequence[socket.socket]] | None = None,
-        tls: Mapping[int, SSLContext] | None = None,
+        securities: Mapping[int, ListenerSecurity] | None = None,
+        security: ListenerSecurity = OPEN,
     ) -> None:
-        self._tls = tls or {}
+        self._securities = securities or {}
+        self._security = security
         self._edge = edge
         self._host = host
         self._backlog = backlog
@@ -68,7 +69,8 @@ class BrokerPorts:
 
     async def _listen(self, listeners: Sequence[socket.socket], dispatcher: Dispatcher) -> None:
         for listener in listeners:
-            await self._edge.listen(listener, dispatcher.dispatch, self._tls.get(listener.getsockname()[1]))
+            security = self._securities.get(listener.getsockname()[1], self._security)
+            await self._edge.listen(listener, dispatcher.dispatch, security)
 
     def stopped(self, node_id: int) -> None:
         dispatcher, task = self._serving.pop(node_id)

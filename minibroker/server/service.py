@@ -16,9 +16,11 @@ from minibroker.logs import get_logger
 from minibroker.runtime.asyncio_runtime import LoopTimers
 from minibroker.runtime.clock import BrokerClock
 from minibroker.runtime.threads import ThreadExecutor
+from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.declared import DeclaredListener, advertised_by_port, declared_listeners, name_in_container
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.handles import Exhaustion, connection_limit
+from minibroker.server.listener_security import ListenerSecurity, listener_securities
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
 from minibroker.server.options import Options
 from minibroker.server.places import Place, Places
@@ -27,8 +29,6 @@ from minibroker.server.watchdog import LoopWatchdog
 from minibroker.settings import Settings
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.node import Node
     from minibroker.control.commands import Commands
@@ -39,6 +39,8 @@ log = get_logger(__name__)
 
 # After the first clients have been served: they should not wait for the leftovers of others.
 _CLEAN_UP_SECONDS = 0.1
+_OWN_NAMES = ("localhost", "127.0.0.1", "::1")
+_EVERYWHERE = ("0.0.0.0", "::", "")
 
 
 class StartError(Exception):
@@ -56,7 +58,7 @@ class Service:
         self.settings = _settings(options)
         self.semantics = _semantics(options, self.settings)
         self._declared = declared_listeners(self.settings, len(options.ports))
-        self._tls = _tls(self._declared, self.settings)
+        self._declared_securities, self._security = _securities(self._declared, options, self.settings)
         self.options = options = _with_data_dir(options, self.settings)
         self.bootstrap_servers = ""
         self.cluster: Cluster | None = None
@@ -171,7 +173,8 @@ class Service:
 
         return Node(
             node_id=place.node_id,
-            host=_advertised_host(listener),
+            # Who asks for a name over TLS is told that name, whatever address it stands for.
+            host="" if self._security.tls is not None else _advertised_host(listener),
             port=listener.getsockname()[1],
             disk=place.disk,
             log_dir=place.log_dir,
@@ -222,9 +225,11 @@ class Service:
         self.bootstrap_servers = ",".join(format_address(*local_address(listener)) for listener in self._listeners)
         listeners = {node.node_id: listener for node, listener in zip(cluster.nodes, self._listeners, strict=True)}
         more = {cluster.nodes[0].node_id: self._more_listeners} if self._more_listeners else {}
-        tls = self._tls_ports()
+        securities = self._securities_by_port()
         self._listeners, self._more_listeners = [], []
-        self._ports = BrokerPorts(self._edge, self.options.host, limits.backlog, listeners, more, tls)
+        self._ports = BrokerPorts(
+            self._edge, self.options.host, limits.backlog, listeners, more, securities, self._security
+        )
         for node_id in sorted(cluster.brokers):
             self._ports.started(node_id, cluster.dispatcher(node_id))
         await self._ports.opened()
@@ -234,11 +239,9 @@ class Service:
             self._watchdog = LoopWatchdog(loop, max_lag_ms)
             self._watchdog.start()
 
-    def _tls_ports(self) -> dict[int, SSLContext]:
-        if self._tls is None:
-            return {}
+    def _securities_by_port(self) -> dict[int, ListenerSecurity]:
         bound = [*self._listeners, *self._more_listeners]
-        return {at.getsockname()[1]: self._tls for of, at in zip(self._declared, bound, strict=True) if of.tls}
+        return {at.getsockname()[1]: of for of, at in zip(self._declared_securities, bound, strict=False)}
 
     async def stop(self) -> None:
         """Stop accepting, answer what is applied, close the logs, and remove what was temporary."""
@@ -283,13 +286,17 @@ class Service:
             self._places = None
 
 
-def _tls(declared: Sequence[DeclaredListener], settings: Settings) -> SSLContext | None:
-    """Keys and certificates for the listeners of SSL, None without any. Raises ConfigError."""
-    if not any(listener.tls for listener in declared):
-        return None
-    from minibroker.server.tls import server_context
-
-    return server_context(settings)
+def _securities(
+    declared: Sequence[DeclaredListener], options: Options, settings: Settings
+) -> tuple[list[ListenerSecurity], ListenerSecurity]:
+    """What the declared listeners ask of their clients, and every other port. Raises ConfigError."""
+    protocol = SecurityProtocol[settings.str("minibroker.security.protocol")]
+    listeners = [(listener.name, listener.protocol) for listener in declared]
+    advertised = [listener.advertised[0] for listener in declared if listener.advertised is not None]
+    hosts = [*_OWN_NAMES, socket.gethostname(), options.host, *advertised]
+    named = [host for host in dict.fromkeys(hosts) if host not in _EVERYWHERE]
+    *found, other = listener_securities(settings, [*listeners, (protocol.name, protocol)], named)
+    return found, other
 
 
 def _with_data_dir(options: Options, settings: Settings) -> Options:

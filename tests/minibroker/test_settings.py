@@ -44,6 +44,7 @@ DEVIATIONS = {
     "group.coordinator.rebalance.protocols": ("classic", "consumer"),
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
+    "sasl.enabled.mechanisms": ("PLAIN",),
 }
 
 

@@ -1,26 +1,43 @@
-"""TLS of listeners whose protocol is SSL: keys from PEM, and which server name a client asked for."""
+"""TLS of listeners: keys from PEM or made here, which server name a client asked for, and who its certificate is."""
 
 from __future__ import annotations
 
 import os
 import ssl
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from minibroker.config_types import ConfigError
 from minibroker.settings import Settings
 
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+# RFC 2253 names of what usually is in a certificate's subject.
+_SHORT = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "userId": "UID",
+}
 # The library tells the name once, during the handshake, and forgets it.
 _asked_for: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
 
 
-def server_context(settings: Settings) -> ssl.SSLContext:
-    """What listeners of the protocol SSL use (TLS 1.2 and up, as Kafka). Raises ConfigError naming the setting."""
+def server_context(settings: Settings, hosts: Sequence[str]) -> ssl.SSLContext:
+    """What listeners of SSL and SASL_SSL use. hosts: what a certificate made here is for.
+
+    Raises ConfigError naming the setting that is wrong.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _load_key(context, settings)
+    enabled = [_version(name) for name in settings.list("ssl.enabled.protocols")]
+    context.minimum_version, context.maximum_version = min(enabled), max(enabled)
+    _load_key(context, settings, hosts)
     auth = settings.str("ssl.client.auth")
     _load_authorities(context, settings, needed=auth == "required")
     context.verify_mode = _CLIENT_AUTH[auth]
@@ -38,15 +55,26 @@ def _note(ssl_object: Any, name: str | None, context: ssl.SSLContext) -> None:
         _asked_for[ssl_object] = name
 
 
-def _load_key(context: ssl.SSLContext, settings: Settings) -> None:
+def _version(name: str) -> ssl.TLSVersion:
+    if name not in _VERSIONS:
+        raise ConfigError(f"ssl.enabled.protocols: {name!r} is none of {', '.join(_VERSIONS)}")
+    return _VERSIONS[name]
+
+
+def _load_key(context: ssl.SSLContext, settings: Settings, hosts: Sequence[str]) -> None:
     key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
     location = settings.get("ssl.keystore.location")
     # Without one, OpenSSL would ask for it on the terminal.
     password = str(settings.get("ssl.key.password") or "")
+    authority = settings.get("minibroker.ssl.ca.location")
     if location is None and not (key and chain):
-        raise ConfigError(
-            "a listener of SSL needs ssl.keystore.location, or ssl.keystore.key with ssl.keystore.certificate.chain"
-        )
+        if authority is None:
+            raise ConfigError(
+                "a listener of SSL needs ssl.keystore.location, or ssl.keystore.key with "
+                "ssl.keystore.certificate.chain, or minibroker.ssl.ca.location to have a certificate made"
+            )
+        _make(context, str(authority), hosts)
+        return
     if location is not None:
         _load_chain(context, str(location), password, f"ssl.keystore.location: {location}")
         return
@@ -58,6 +86,21 @@ def _load_key(context: ssl.SSLContext, settings: Settings) -> None:
         _load_chain(context, path, password, "ssl.keystore.key")
     finally:
         os.unlink(path)
+
+
+def _make(context: ssl.SSLContext, authority: str, hosts: Sequence[str]) -> None:
+    try:
+        import trustme
+    except ImportError:
+        raise ConfigError("minibroker.ssl.ca.location needs a library: pip install 'minibroker[tls]'") from None
+    made = trustme.CA()
+    made.issue_cert(*dict.fromkeys(hosts)).configure_cert(context)
+    try:
+        made.cert_pem.write_to_path(authority)
+    except OSError as error:
+        raise ConfigError(
+            f"minibroker.ssl.ca.location: {authority} cannot be written: {error.strerror or error}"
+        ) from None
 
 
 def _load_chain(context: ssl.SSLContext, path: str, password: str, setting: str) -> None:
@@ -85,3 +128,12 @@ def _load_authorities(context: ssl.SSLContext, settings: Settings, *, needed: bo
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"ssl.truststore.location: {location} cannot be read: {reason}") from None
+
+
+def principal(connection: Any) -> str:
+    """``User:`` and the subject of the client's certificate as Java prints it (RFC 2253, last part first)."""
+    certificate = connection.getpeercert()
+    if not certificate:
+        return "User:ANONYMOUS"
+    parts = [f"{_SHORT.get(kind, kind)}={value}" for part in certificate["subject"] for kind, value in part]
+    return "User:" + ",".join(reversed(parts))

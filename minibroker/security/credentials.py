@@ -1,0 +1,56 @@
+"""Users and their passwords, from Kafka's JAAS lines and from our own setting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from minibroker.config_types import ConfigError
+
+# listener.name.sasl_ssl.plain.sasl.jaas.config
+_JAAS_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<mechanism>[^.]+)\.sasl\.jaas\.config", re.IGNORECASE)
+# user_alice="secret" among the options of PlainLoginModule
+_JAAS_USER = re.compile(r"""\buser_(?P<name>[^\s=]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))""")
+_JAAS_LOGIN = re.compile(r"""\b(?P<key>username|password)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))""")
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def users_of_jaas(text: str) -> dict[str, str]:
+    """name → password of the ``user_NAME="PASSWORD"`` options of one login module."""
+    found = {}
+    for match in _JAAS_USER.finditer(text):
+        quoted = match["quoted"]
+        found[match["name"]] = match["bare"] if quoted is None else _ESCAPED.sub(r"\1", quoted)
+    return found
+
+
+def users_of_setting(text: str | None) -> dict[str, str]:
+    """name → password of ``NAME:PASSWORD,…``. Raises ConfigError, which tells no password."""
+    found = {}
+    for number, entry in enumerate((text or "").split(","), start=1):
+        if not entry.strip():
+            continue
+        name, colon, password = entry.strip().partition(":")
+        if not colon or not name or not password:
+            raise ConfigError(f"minibroker.sasl.users: entry {number} is not NAME:PASSWORD")
+        found[name] = password
+    return found
+
+
+def users_of_listener(jaas: Mapping[str, str], listener: str, setting: str | None) -> dict[str, str]:
+    """Everybody who may come in through `listener`: those of its JAAS lines and those of our own setting.
+
+    jaas: text by full configuration name.
+    """
+    users = users_of_setting(setting)
+    for name, text in jaas.items():
+        match = _JAAS_KEY.fullmatch(name)
+        if match is not None and match["listener"].upper() == listener.upper():
+            users.update(users_of_jaas(text))
+    return users
+
+
+def login_of_jaas(text: str) -> tuple[str, str]:
+    """(username, password) of a client's login module, "" for what it lacks."""
+    found = {match["key"]: match["quoted"] or match["bare"] or "" for match in _JAAS_LOGIN.finditer(text)}
+    return _ESCAPED.sub(r"\1", found.get("username", "")), _ESCAPED.sub(r"\1", found.get("password", ""))

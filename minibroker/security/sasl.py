@@ -1,0 +1,168 @@
+"""The server's side of SASL for one connection (Kafka's ``SaslServerAuthenticator``): PLAIN and SCRAM.
+
+A plain state machine: handshake, then tokens in and out until a name is known. The SCRAM exchange itself (RFC 5802) is
+scramp's.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from minibroker.config_types import ConfigError
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+# What KIP-84 asks for at least.
+_SCRAM_ITERATIONS = 4096
+
+
+class AuthenticationFailed(Exception):
+    """Wrong name, password or token; the text is what the client is told."""
+
+
+class IllegalSaslState(Exception):
+    """A request that has no place in the exchange; Kafka closes the connection without an answer."""
+
+
+class Exchange(Protocol):
+    """One mechanism's conversation with one client."""
+
+    def token(self, data: bytes) -> tuple[bytes, str | None]:
+        """(answer, name of the user once it is proven). Raises AuthenticationFailed."""
+        ...
+
+
+class Plain:
+    """RFC 4616: authorization id, name and password with a NUL between (Kafka's ``PlainSaslServer``)."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
+
+    def token(self, data: bytes) -> tuple[bytes, str | None]:
+        try:
+            parts = data.decode().split("\0")
+        except UnicodeDecodeError:
+            parts = []
+        if len(parts) != 3:
+            raise AuthenticationFailed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+        authorization, name, password = parts
+        known = self._users.get(name)
+        if not name or not password or not hmac.compare_digest((known or "").encode(), password.encode()):
+            raise AuthenticationFailed("Authentication failed: Invalid username or password")
+        if authorization not in ("", name):
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different from username"
+            )
+        return b"", name
+
+
+class Scram:
+    """RFC 5802 and 7677 (Kafka's ``ScramSaslServer``). mechanism: scramp's, secrets: what it keeps of each user."""
+
+    def __init__(self, name: str, mechanism: Any, secrets: Mapping[str, Any]) -> None:
+        self._name = name
+        self._secrets = secrets
+        self._user = ""
+        self._server = mechanism.make_server(self._secret_of)
+        self._begun = False
+
+    def _secret_of(self, user: str) -> Any:
+        self._user = user
+        return self._secrets[user]
+
+    def token(self, data: bytes) -> tuple[bytes, str | None]:
+        from scramp import ScramException
+
+        try:
+            text = data.decode()
+            if self._begun:
+                self._server.set_client_final(text)
+                return self._server.get_server_final().encode(), self._user
+            self._begun = True
+            self._server.set_client_first(text)
+            return self._server.get_server_first().encode(), None
+        except (ScramException, KeyError, ValueError):
+            raise AuthenticationFailed(
+                "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+                + self._name
+            ) from None
+
+
+def mechanisms(enabled: Sequence[str], users: Mapping[str, str]) -> dict[str, Callable[[], Exchange]]:
+    """Name → maker of an exchange. Raises ConfigError for a mechanism that is unknown or lacks its library."""
+    found: dict[str, Callable[[], Exchange]] = {}
+    for name in enabled:
+        if name == "PLAIN":
+            found[name] = lambda: Plain(users)
+        elif name in MECHANISMS:
+            found[name] = _scram(name, users)
+        else:
+            raise ConfigError(f"sasl.enabled.mechanisms: {name!r} is none of {', '.join(MECHANISMS)}")
+    if not found:
+        raise ConfigError("sasl.enabled.mechanisms is empty: nobody could come in")
+    return found
+
+
+def _scram(name: str, users: Mapping[str, str]) -> Callable[[], Exchange]:
+    try:
+        from scramp import ScramMechanism
+    except ImportError:
+        raise ConfigError(f"{name} needs a library: pip install 'minibroker[sasl]'") from None
+    mechanism = ScramMechanism(name)
+    secrets = {
+        user: mechanism.make_auth_info(password, iteration_count=_SCRAM_ITERATIONS) for user, password in users.items()
+    }
+    return lambda: Scram(name, mechanism, secrets)
+
+
+class State(Enum):
+    """How far a connection is. RAW: tokens come without Kafka's headers, as after a handshake of version 0."""
+
+    HANDSHAKE = "handshake"
+    AUTHENTICATE = "authenticate"
+    RAW = "raw"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+class Authentication:
+    """The exchange of one connection. name: the user's, once the state is COMPLETE."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Exchange]]) -> None:
+        self._makers = makers
+        self._exchange: Exchange | None = None
+        self.state = State.HANDSHAKE
+        self.name = ""
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """Those the listener offers."""
+        return list(self._makers)
+
+    def handshake(self, mechanism: str, version: int) -> bool:
+        """Choose a mechanism; False when it is not offered, which ends the connection. Raises IllegalSaslState."""
+        if self.state is not State.HANDSHAKE:
+            raise IllegalSaslState("SaslHandshake after another one")
+        maker = self._makers.get(mechanism)
+        if maker is None:
+            self.state = State.FAILED
+            return False
+        self._exchange = maker()
+        self.state = State.AUTHENTICATE if version else State.RAW
+        return True
+
+    def token(self, data: bytes) -> bytes:
+        """The answer to a client's token. Raises AuthenticationFailed, and IllegalSaslState before a handshake."""
+        if self._exchange is None or self.state not in (State.AUTHENTICATE, State.RAW):
+            raise IllegalSaslState("SaslAuthenticate without a SaslHandshake before it")
+        try:
+            answer, name = self._exchange.token(data)
+        except AuthenticationFailed:
+            self.state = State.FAILED
+            raise
+        if name is not None:
+            self.name = name
+            self.state = State.COMPLETE
+        return answer

@@ -1,0 +1,58 @@
+"""What a listener asks of its clients: TLS, authentication, both or neither."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minibroker.security.protocols import SecurityProtocol
+
+if TYPE_CHECKING:
+    from minibroker.security.sasl import Exchange
+    from minibroker.server.connection import Connection, Dispatch
+    from minibroker.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSecurity:
+    """tls: None for a listener without it. mechanisms: makers of SASL exchanges by name, None for a listener that
+    lets everybody in."""
+
+    tls: ssl.SSLContext | None = None
+    mechanisms: Mapping[str, Callable[[], Exchange]] | None = None
+
+    def dispatch_of(self, connection: Connection, dispatch: Dispatch) -> Dispatch:
+        """What serves the connection's frames."""
+        if self.mechanisms is None:
+            return dispatch
+        from minibroker.server.gate import Gate
+
+        return Gate(connection, dispatch, self.mechanisms).serve
+
+
+OPEN = ListenerSecurity()
+
+
+def listener_securities(
+    settings: Settings, listeners: Sequence[tuple[str, SecurityProtocol]], hosts: Sequence[str]
+) -> list[ListenerSecurity]:
+    """One for each (name, protocol). hosts: what a certificate made here is for. Raises ConfigError."""
+    tls = None
+    if any(protocol.tls for _, protocol in listeners):
+        from minibroker.security.tls import server_context
+
+        tls = server_context(settings, hosts)
+    return [
+        ListenerSecurity(tls if protocol.tls else None, _mechanisms(settings, name) if protocol.sasl else None)
+        for name, protocol in listeners
+    ]
+
+
+def _mechanisms(settings: Settings, listener: str) -> Mapping[str, Callable[[], Exchange]]:
+    from minibroker.security.credentials import users_of_listener
+    from minibroker.security.sasl import mechanisms
+
+    users = users_of_listener(settings.jaas, listener, settings.get("minibroker.sasl.users"))  # type: ignore[arg-type]
+    return mechanisms(settings.list("sasl.enabled.mechanisms"), users)

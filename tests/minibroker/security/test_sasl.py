@@ -1,0 +1,101 @@
+"""The SASL exchange as a state machine: who gets in, who does not, and what has no place in it."""
+
+from __future__ import annotations
+
+import pytest
+from scramp import ScramClient
+
+from minibroker import ConfigError
+from minibroker.security.sasl import (
+    Authentication,
+    AuthenticationFailed,
+    IllegalSaslState,
+    State,
+    mechanisms,
+)
+
+USERS = {"alice": "secret", "bob": "x,=y"}
+MAKERS = mechanisms(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], USERS)
+
+
+def begun(mechanism: str, version: int = 1) -> Authentication:
+    authentication = Authentication(MAKERS)
+    assert authentication.handshake(mechanism, version)
+    return authentication
+
+
+def test_plain_lets_a_user_in() -> None:
+    authentication = begun("PLAIN")
+    assert authentication.token(b"\0alice\0secret") == b""
+    assert (authentication.state, authentication.name) == (State.COMPLETE, "alice")
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (b"\0alice\0wrong", "Invalid username or password"),
+        (b"\0nobody\0secret", "Invalid username or password"),
+        (b"\0nobody\0", "Invalid username or password"),
+        (b"\0\0", "Invalid username or password"),
+        (b"bob\0alice\0secret", "authorization id that is different"),
+        (b"alice\0secret", "expected 3 tokens, got 2"),
+        (b"\xff\0a\0b", "expected 3 tokens"),
+    ],
+)
+def test_plain_refuses_with_a_reason(token: bytes, reason: str) -> None:
+    authentication = begun("PLAIN")
+    with pytest.raises(AuthenticationFailed, match=reason):
+        authentication.token(token)
+    assert authentication.state is State.FAILED
+    assert authentication.name == ""
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("user", USERS)
+def test_scram_lets_a_user_in_and_proves_itself(mechanism: str, user: str) -> None:
+    authentication = begun(mechanism)
+    client = ScramClient([mechanism], user, USERS[user])
+    client.set_server_first(authentication.token(client.get_client_first().encode()).decode())
+    assert authentication.state is State.AUTHENTICATE
+    client.set_server_final(authentication.token(client.get_client_final().encode()).decode())
+    assert (authentication.state, authentication.name) == (State.COMPLETE, user)
+
+
+@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("nobody", "secret")])
+def test_scram_refuses_a_wrong_password_and_an_unknown_user_alike(user: str, password: str) -> None:
+    authentication = begun("SCRAM-SHA-256")
+    client = ScramClient(["SCRAM-SHA-256"], user, password)
+    with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism SCRAM-SHA-256"):
+        client.set_server_first(authentication.token(client.get_client_first().encode()).decode())
+        authentication.token(client.get_client_final().encode())
+    assert authentication.state is State.FAILED
+
+
+@pytest.mark.parametrize("token", [b"", b"n", b"\xff", b"n,,n=alice", b"n,,r=x", b"p=tls-unique,,n=alice,r=x"])
+def test_scram_refuses_a_malformed_first_message(token: bytes) -> None:
+    with pytest.raises(AuthenticationFailed):
+        begun("SCRAM-SHA-256").token(token)
+
+
+def test_a_mechanism_that_is_not_offered_ends_it() -> None:
+    authentication = Authentication(mechanisms(["PLAIN"], USERS))
+    assert not authentication.handshake("SCRAM-SHA-256", 1)
+    assert authentication.state is State.FAILED
+    assert authentication.mechanisms == ["PLAIN"]
+
+
+def test_requests_out_of_order_have_no_answer() -> None:
+    with pytest.raises(IllegalSaslState):
+        Authentication(MAKERS).token(b"\0alice\0secret")
+    with pytest.raises(IllegalSaslState):
+        begun("PLAIN").handshake("PLAIN", 1)
+    through = begun("PLAIN")
+    through.token(b"\0alice\0secret")
+    with pytest.raises(IllegalSaslState):
+        through.token(b"\0alice\0secret")
+
+
+@pytest.mark.parametrize(("enabled", "reason"), [(["GSSAPI"], "'GSSAPI' is none of PLAIN"), ([], "nobody could")])
+def test_mechanisms_that_cannot_be_had_are_refused(enabled: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        mechanisms(enabled, USERS)

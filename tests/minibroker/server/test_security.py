@@ -1,0 +1,200 @@
+"""Listeners with TLS and SASL, on the wire."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from minibroker import ConfigError, Minibroker
+from minibroker.wire import Connection, ConnectionClosed, parse_address
+from minibroker.wire_security import ClientSecurity, client_security
+from minibroker_protocol.headers import RequestHeader
+from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from minibroker_protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+
+USERS = {"minibroker.sasl.users": "alice:secret", "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";'
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def pems(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ca.pem, server.pem and client.pem."""
+    directory = tmp_path_factory.mktemp("pems")
+    authority.cert_pem.write_to_path(directory / "ca.pem")
+    server = authority.issue_cert("localhost", "127.0.0.1", "kafka.test")
+    server.private_key_and_cert_chain_pem.write_to_path(directory / "server.pem")
+    client = authority.issue_cert("client.test", common_name="client", organization_name="Tests")
+    client.private_key_and_cert_chain_pem.write_to_path(directory / "client.pem")
+    return directory
+
+
+@contextlib.contextmanager
+def broker(protocol: str, pems: Path | None = None, **config: str) -> Iterator[tuple[str, int]]:
+    settings: dict[str, Any] = {"minibroker.security.protocol": protocol, **USERS, **config}
+    if pems is not None:
+        settings["ssl.keystore.location"] = str(pems / "server.pem")
+    with Minibroker(config=settings, ephemeral=True) as running:
+        yield parse_address(running.bootstrap_servers)
+
+
+def brokers_told(address: tuple[str, int], security: ClientSecurity | None) -> list[tuple[str, int]]:
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    with Connection(address, 5, security) as connection:
+        connection.send_frame(header(3, 4) + request.encode(4))
+        response = MetadataResponse.decode(connection.receive(5), 4, 4)
+    return [(broker.host, broker.port) for broker in response.brokers]
+
+
+def header(api_key: int, version: int) -> bytes:
+    made = RequestHeader(request_api_key=api_key, request_api_version=version, correlation_id=1, client_id="t")
+    return bytes(made.encode(1))
+
+
+def login(mechanism: str = "PLAIN", protocol: str = "SASL_PLAINTEXT", jaas: str = JAAS, **more: str) -> ClientSecurity:
+    return client_security(
+        {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas, **more}
+    )
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_user_gets_in_and_a_stranger_is_told_why_not(mechanism: str) -> None:
+    with broker("SASL_PLAINTEXT") as address:
+        assert brokers_told(address, login(mechanism)) == [address]
+        with pytest.raises(ConnectionClosed, match="nobody in as alice: Authentication failed"):
+            brokers_told(address, login(mechanism, jaas=JAAS.replace("secret", "wrong")))
+
+
+def test_a_jaas_line_of_a_listener_names_its_users() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = {
+        "listeners": f"IN://127.0.0.1:{port}",
+        "listener.security.protocol.map": "IN:SASL_PLAINTEXT",
+        "listener.name.in.plain.sasl.jaas.config": f'{JAAS[:-1]} user_carol="c";',
+    }
+    carol = JAAS.replace("alice", "carol").replace("secret", "c")
+    with Minibroker(config=config, ephemeral=True):
+        assert brokers_told(("127.0.0.1", port), login(jaas=carol)) == [("127.0.0.1", port)]
+        with pytest.raises(ConnectionClosed, match="Invalid username or password"):
+            brokers_told(("127.0.0.1", port), login())
+
+
+def test_who_has_not_said_who_it_is_gets_no_answer() -> None:
+    with broker("SASL_PLAINTEXT") as address, pytest.raises(ConnectionClosed):
+        brokers_told(address, None)
+
+
+def test_a_mechanism_that_is_not_offered_closes_the_connection_after_its_answer() -> None:
+    with broker("SASL_PLAINTEXT") as address, Connection(address, 5) as connection:
+        connection.send_frame(header(17, 1) + SaslHandshakeRequest(mechanism="GSSAPI").encode(1))
+        answer = SaslHandshakeResponse.decode(connection.receive(5), 1, 4)
+        assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN", "SCRAM-SHA-256"])
+        with pytest.raises(ConnectionClosed):
+            connection.receive(5)
+
+
+def test_tokens_without_headers_after_a_handshake_of_version_0() -> None:
+    with broker("SASL_PLAINTEXT") as address:
+        for password, lets_in in ((b"secret", True), (b"wrong", False)):
+            with Connection(address, 5) as connection:
+                connection.send_frame(header(17, 0) + SaslHandshakeRequest(mechanism="PLAIN").encode(0))
+                assert SaslHandshakeResponse.decode(connection.receive(5), 0, 4).error_code == 0
+                connection.send_frame(b"\0alice\0" + password)
+                if not lets_in:
+                    with pytest.raises(ConnectionClosed):
+                        connection.receive(5)
+                    continue
+                assert connection.receive(5) == b""
+                connection.send_frame(header(3, 4) + MetadataRequest(topics=[]).encode(4))
+                assert MetadataResponse.decode(connection.receive(5), 4, 4).brokers
+
+
+def test_who_is_in_need_not_say_so_again() -> None:
+    with broker("SASL_PLAINTEXT") as address, Connection(address, 5, login()) as connection:
+        connection.send_frame(header(17, 1) + SaslHandshakeRequest(mechanism="PLAIN").encode(1))
+        assert SaslHandshakeResponse.decode(connection.receive(5), 1, 4).error_code == 34  # ILLEGAL_SASL_STATE
+
+
+def test_tls_and_the_name_the_client_asked_for(pems: Path) -> None:
+    with broker("SSL", pems) as (host, port):
+        security = client_security({"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")})
+        assert brokers_told((host, port), security) == [(host, port)]
+        assert brokers_told(("localhost", port), security) == [("localhost", port)]
+
+
+def test_plain_bytes_at_a_tls_listener_get_no_answer(pems: Path) -> None:
+    with broker("SSL", pems) as address, pytest.raises(ConnectionClosed):
+        brokers_told(address, None)
+
+
+def test_a_client_must_show_a_certificate_where_one_is_required(pems: Path) -> None:
+    wanted = {"ssl.client.auth": "required", "ssl.truststore.location": str(pems / "ca.pem")}
+    trusting = {"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")}
+    with broker("SSL", pems, **wanted) as address:
+        security = client_security({**trusting, "ssl.keystore.location": str(pems / "client.pem")})
+        assert brokers_told(address, security) == [address]
+        with pytest.raises(ConnectionClosed):
+            brokers_told(address, client_security(trusting))
+
+
+def test_a_certificate_is_made_where_none_is_given(tmp_path: Path) -> None:
+    authority = str(tmp_path / "ca.pem")
+    with broker("SASL_SSL", **{"minibroker.ssl.ca.location": authority}) as (_, port):
+        security = login("SCRAM-SHA-256", "SASL_SSL", **{"ssl.truststore.location": authority})
+        assert brokers_told(("localhost", port), security) == [("localhost", port)]
+
+
+def test_a_chain_and_a_key_as_text_leave_no_file(
+    authority: trustme.CA, pems: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = authority.issue_cert("localhost")
+    config = {
+        "ssl.keystore.certificate.chain": "".join(pem.bytes().decode() for pem in made.cert_chain_pems),
+        "ssl.keystore.key": made.private_key_pem.bytes().decode(),
+    }
+    with broker("SSL", **config) as (_, port):
+        security = client_security({"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")})
+        assert brokers_told(("localhost", port), security)
+    assert not list(tmp_path.glob("*.pem"))
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({}, "needs ssl.keystore.location"),
+        ({"ssl.keystore.location": "/nowhere.pem"}, "nowhere.pem cannot be read"),
+        ({"ssl.keystore.location": __file__}, "cannot be used as PEM"),
+        ({"ssl.keystore.location": "x.jks", "ssl.keystore.type": "JKS"}, "must be one of: PEM"),
+        ({"ssl.enabled.protocols": "SSLv3"}, "'SSLv3' is none of"),
+        ({"minibroker.ssl.ca.location": "ca.pem", "ssl.client.auth": "required"}, "needs ssl.truststore.location"),
+    ],
+)
+def test_what_makes_no_tls_is_refused_in_one_line(
+    config: dict[str, str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=reason) as refused:
+        Minibroker(config={"minibroker.security.protocol": "SSL", **config}).start()
+    assert "\n" not in str(refused.value)
+
+
+def test_versions_of_tls_are_those_enabled(pems: Path) -> None:
+    with broker("SSL", pems, **{"ssl.enabled.protocols": "TLSv1.3"}) as address:
+        context = ssl.create_default_context(cafile=str(pems / "ca.pem"))
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises(ConnectionClosed, match="no TLS connection"):
+            brokers_told(address, ClientSecurity(context))
