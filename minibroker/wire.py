@@ -11,11 +11,8 @@ from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
     import ssl
-=======
     from minibroker.wire_security import ClientSecurity
->>>>>>> d961385 (TLS and SASL on every listener, by Kafka's settings: users test with secured brokers, and certificate checks need the name they asked for)
 
 
 class BrokerFailed(Exception):
@@ -44,15 +41,16 @@ def parse_address(text: str) -> Address:
 
 
 class Connection:
-<<<<<<< HEAD
-    """One TCP connection, with `tls` an encrypted one. `correlation_id` is the last one used."""
+    """One connection, with `tls` an encrypted one. `correlation_id` is the last one used. security: how to get in."""
 
-    def __init__(self, address: Address, timeout: float, *, tls: ssl.SSLContext | None = None) -> None:
-=======
-    """One connection. `correlation_id` is the last one used. security: None for plain TCP and nobody's name."""
-
-    def __init__(self, address: Address, timeout: float, security: ClientSecurity | None = None) -> None:
->>>>>>> d961385 (TLS and SASL on every listener, by Kafka's settings: users test with secured brokers, and certificate checks need the name they asked for)
+    def __init__(
+        self,
+        address: Address,
+        timeout: float,
+        security: ClientSecurity | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.correlation_id = 0
         self._frames: list[bytearray] = []
         self._splitter = FrameSplitter(_LARGEST_RESPONSE)
