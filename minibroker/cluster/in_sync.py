@@ -16,12 +16,14 @@ LAG_TICKS = 2
 
 
 class Follower:
-    """end_offset: where it fetches next, -1 before its first fetch. caught_up: tick at which it last had everything."""
+    """end_offset, log_start_offset: where it fetches next and where its log begins, -1 before its first fetch.
+    caught_up: tick at which it last had everything."""
 
-    __slots__ = ("broker_epoch", "caught_up", "end_offset", "fetched", "leader_end")
+    __slots__ = ("broker_epoch", "caught_up", "end_offset", "fetched", "leader_end", "log_start_offset")
 
     def __init__(self) -> None:
         self.end_offset = -1
+        self.log_start_offset = -1
         self.broker_epoch = -1
         self.caught_up = -LAG_TICKS - 1
         self.fetched = -1
@@ -83,6 +85,11 @@ class InSync:
             ):
                 lowest = follower.end_offset
         return lowest if lowest >= 0 else None
+
+    def low_watermark(self, leader_start: int, alive: Callable[[int], bool]) -> int:
+        """The smallest log start among the leader and the followers that live (Partition.lowWatermarkIfLeader)."""
+        starts = [f.log_start_offset for node, f in self.followers.items() if alive(node)]
+        return min([leader_start, *starts])
 
     def joining(self, high_watermark: int, epoch_start: int, eligible: Eligible) -> frozenset[int] | None:
         """The in-sync set to ask for because followers have what it takes; None when there is nothing to ask."""

@@ -41,6 +41,10 @@ class ReplicationRules(Protocol):
         (KIP-903: what a restarted broker had before its end says nothing)."""
         ...
 
+    def alive(self, node_id: int) -> bool:
+        """Whether a broker is registered and not fenced."""
+        ...
+
     def propose(self, partition: Partition, isr: frozenset[int]) -> None:
         """Ask the controller for another in-sync set."""
         ...
@@ -348,8 +352,9 @@ class Partition:
         if self._replica_watchers.get(node_id) == watcher:
             del self._replica_watchers[node_id]
 
-    def follower_fetched(self, node_id: int, offset: int, broker_epoch: int) -> None:
-        """Follower `node_id` has everything before `offset`: it may join the in-sync set and move the high watermark.
+    def follower_fetched(self, node_id: int, offset: int, broker_epoch: int, log_start_offset: int = -1) -> None:
+        """Follower `node_id` has everything from `log_start_offset` up to `offset`: it may join the in-sync set and
+        move the high watermark.
 
         Raises ApiError NOT_LEADER_OR_FOLLOWER when this broker does not lead, UNKNOWN_LEADER_EPOCH when the node is no
         replica (it knows of a reassignment that has not come here yet).
@@ -366,6 +371,10 @@ class Partition:
         self._expand_in_sync(in_sync)
         if self._log is not None:
             self._advance_high_watermark(self._log)
+        if log_start_offset != follower.log_start_offset:
+            follower.log_start_offset = log_start_offset
+            for watcher in tuple(self._watchers):
+                watcher()
 
     def review_in_sync(self) -> None:
         """Ask for an in-sync set without followers that fell behind, or with those that can join it by now."""
@@ -425,6 +434,15 @@ class Partition:
     @property
     def log_start_offset(self) -> int:
         return self.log.log_start_offset if self.has_log else 0
+
+    @property
+    def low_watermark(self) -> int:
+        """Up to where the records are gone from every live replica; raises NOT_LEADER_OR_FOLLOWER where this broker
+        does not lead."""
+        if not self.is_leader:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self}")
+        start, in_sync = self.log_start_offset, self.in_sync
+        return start if in_sync is None else in_sync.low_watermark(start, self.replication.alive)
 
     @property
     def high_watermark(self) -> int:

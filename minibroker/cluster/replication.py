@@ -86,6 +86,10 @@ class Replication:
         broker = self._broker.image.brokers.get(node_id)
         return broker is not None and broker.active and broker.epoch == broker_epoch
 
+    def alive(self, node_id: int) -> bool:
+        broker = self._broker.image.brokers.get(node_id)
+        return broker is not None and not broker.fenced
+
     def propose(self, partition: Partition, isr: frozenset[int]) -> None:
         spawn(self._alter(partition, isr, partition.leader_epoch)).then(lambda done: done.result())
 

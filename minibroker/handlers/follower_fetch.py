@@ -37,9 +37,9 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Corout
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
     failed: _Found = []
     session.begin()
-    for target in _targets(ctx, request):
+    for target, log_start_offset in _targets(ctx, request):
         session.update(target)
-        error_of = _progress(ctx, session, target)
+        error_of = _progress(ctx, session, target, log_start_offset)
         if error_of is not None:
             failed.append((target, error_of))
     found = failed + _read_ready(ctx, session, request)
@@ -48,27 +48,33 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Corout
     return _wait(ctx, session, request, found)
 
 
-def _targets(ctx: RequestContext, request: FetchRequest) -> list[FetchTarget]:
+def _targets(ctx: RequestContext, request: FetchRequest) -> list[tuple[FetchTarget, int]]:
+    """What is fetched, each with the start of the follower's log."""
     targets = []
     for topic in request.topics:
         known = ctx.broker.image.topic_by_id(topic.topic_id)
         name = known.name if known is not None else ""
         targets += [
-            FetchTarget(
-                name,
-                topic.topic_id,
-                p.partition,
-                p.fetch_offset,
-                p.partition_max_bytes,
-                p.current_leader_epoch,
-                p.last_fetched_epoch,
+            (
+                FetchTarget(
+                    name,
+                    topic.topic_id,
+                    p.partition,
+                    p.fetch_offset,
+                    p.partition_max_bytes,
+                    p.current_leader_epoch,
+                    p.last_fetched_epoch,
+                ),
+                p.log_start_offset,
             )
             for p in topic.partitions
         ]
     return targets
 
 
-def _progress(ctx: RequestContext, session: ReplicaSession, target: FetchTarget) -> FetchResponse.PartitionData | None:
+def _progress(
+    ctx: RequestContext, session: ReplicaSession, target: FetchTarget, log_start_offset: int
+) -> FetchResponse.PartitionData | None:
     """Note what the follower has; an error answer when it may not fetch this partition here."""
     key = (target.topic_id, target.index)
     try:
@@ -84,7 +90,7 @@ def _progress(ctx: RequestContext, session: ReplicaSession, target: FetchTarget)
             return _data(partition, target, diverging=diverging)
         if not partition.log_start_offset <= target.fetch_offset <= partition.log_end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: offset {target.fetch_offset}")
-        partition.follower_fetched(session.node_id, target.fetch_offset, session.broker_epoch)
+        partition.follower_fetched(session.node_id, target.fetch_offset, session.broker_epoch, log_start_offset)
     except ApiError as error:
         session.ready.pop(key, None)
         return _PartitionData(

@@ -5,8 +5,14 @@ Kafka: ReplicaManager.deleteRecords, lastOffsetForLeaderEpoch, activeProducerSta
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from minibroker.cluster.metadata import INTERNAL_TOPICS
+from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import RequestContext
+from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.waiting import with_timeout
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import (
     DeleteRecordsRequest,
@@ -16,47 +22,98 @@ from minibroker_protocol.messages.offsets import (
 )
 from minibroker_protocol.messages.transactions import DescribeProducersRequest, DescribeProducersResponse
 
+_Result = DeleteRecordsResponse.DeleteRecordsPartitionResult
+
 HIGH_WATERMARK = -1
 """DeleteRecords offset that stands for the high watermark."""
 
 
-def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """DeleteRecords v0-2: move the log start offset up.
+def delete_records(
+    ctx: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Coroutine[Deferred[Any], None, DeleteRecordsResponse]:
+    """DeleteRecords v0-2: move the log start offset up, and wait until every live replica has done so.
 
     Errors: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (compacted only), INVALID_TOPIC_EXCEPTION (internal topic),
-    UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
+    UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, and REQUEST_TIMED_OUT when timeout_ms passed first (the records
+    are gone from the leader all the same).
     """
     topics = []
+    waiting: list[_Deletion] = []
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
-            low_watermark, code = -1, ErrorCode.NONE
+            result = _Result(partition_index=wanted.partition_index, low_watermark=-1, error_code=ErrorCode.NONE)
+            results.append(result)
             try:
-                low_watermark = _delete_records(ctx, topic.name, wanted.partition_index, wanted.offset)
+                deletion = _delete_records(ctx, topic.name, result, wanted.offset)
             except ApiError as error:
-                code = error.code
+                result.error_code = error.code
                 ctx.refused(f"{topic.name}-{wanted.partition_index}", error)
-            results.append(
-                DeleteRecordsResponse.DeleteRecordsPartitionResult(
-                    partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=code
-                )
-            )
+                continue
+            if not deletion.reached():
+                waiting.append(deletion)
         topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+    response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+    return _wait_for_replicas(ctx, request.timeout_ms, waiting, response) if waiting else response
 
 
-def _delete_records(ctx: RequestContext, topic: str, index: int, offset: int) -> int:
-    partition = ctx.broker.partition(topic, index)
+class _Deletion:
+    """Records that are gone from the leader, and from its followers once the low watermark reaches `required`."""
+
+    def __init__(self, partition: Partition, result: _Result, required: int) -> None:
+        self.partition = partition
+        self.required = required
+        self.result = result
+        result.low_watermark = partition.low_watermark
+
+    def reached(self) -> bool:
+        """Whether nothing is left to wait for, which the result then says."""
+        try:
+            low_watermark = self.partition.low_watermark
+        except ApiError as error:
+            self.result.error_code, self.result.low_watermark = error.code, -1
+            return True
+        if low_watermark < self.required:
+            return False
+        self.result.error_code, self.result.low_watermark = ErrorCode.NONE, low_watermark
+        return True
+
+
+def _delete_records(ctx: RequestContext, topic: str, result: _Result, offset: int) -> _Deletion:
+    partition = ctx.broker.partition(topic, result.partition_index)
     if topic in INTERNAL_TOPICS:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"records of internal topic {topic} cannot be deleted")
     log = partition.log
     if not log.config.deletes:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted, not deleted from")
     before = log.log_start_offset
-    log.delete_records(log.high_watermark if offset == HIGH_WATERMARK else offset)
+    required = log.high_watermark if offset == HIGH_WATERMARK else offset
+    log.delete_records(required)
     if log.log_start_offset != before:
         partition.notify()
-    return log.log_start_offset
+    return _Deletion(partition, result, required)
+
+
+async def _wait_for_replicas(
+    ctx: RequestContext, timeout_ms: int, waiting: list[_Deletion], response: DeleteRecordsResponse
+) -> DeleteRecordsResponse:
+    """Kafka's DelayedDeleteRecords: one that is not done in time says so, with the low watermark of the beginning."""
+    for deletion in waiting:
+        deletion.result.error_code = ErrorCode.REQUEST_TIMED_OUT
+    left = list(waiting)
+    done: Deferred[None] = Deferred()
+
+    def look() -> None:
+        left[:] = [deletion for deletion in left if not deletion.reached()]
+        if not left and not done.done:
+            done.resolve(None)
+
+    for deletion in waiting:
+        deletion.partition.watch(look)
+    await with_timeout(ctx.broker.timers, done, timeout_ms)
+    for deletion in waiting:
+        deletion.partition.unwatch(look)
+    return response
 
 
 def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
