@@ -155,3 +155,17 @@ def test_links_are_between_nodes_that_exist(brokers: ManyBrokers) -> None:
     with pytest.raises(ApiError) as same:
         brokers.cluster.cut_link(1, 1)
     assert same.value.code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_paused_broker_is_fenced_and_comes_back_when_it_goes_on(brokers: ManyBrokers) -> None:
+    brokers.produce("t", b"a")
+    brokers.cluster.pause_broker(1)
+    brokers.settle(SESSION_MS + 2000)
+    assert fenced(brokers) == {1}
+    assert brokers.leader("t") == 2
+    assert brokers.produce("t", b"b").error_code == 0
+    brokers.cluster.resume_broker(1)
+    brokers.settle(5000)
+    assert fenced(brokers) == set()
+    assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
+    assert brokers.log_bytes(1, "t") == brokers.log_bytes(2, "t")
