@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, TypeVar
 
 from minibroker.wire import Address, BrokerFailed, Connection, parse_address
-from minibroker.wire_security import ClientSecurity
+from minibroker.wire_security import PLAINTEXT, Security
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response, registry
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -48,9 +48,7 @@ class TransactionsClient:
     Raises BrokerFailed when no broker answers, ApiError with the broker's code when one refuses.
     """
 
-    def __init__(
-        self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT, security: ClientSecurity | None = None
-    ) -> None:
+    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT, security: Security = PLAINTEXT) -> None:
         self._security = security
         self._bootstrap = [parse_address(text.strip()) for text in bootstrap.split(",")]
         self._timeout = timeout
@@ -237,7 +235,7 @@ class TransactionsClient:
     def _call(self, address: Address, request: Request, response: type[R], version: int) -> R:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(address, self._timeout, self._security)
+            connection = self._connections[address] = self._security.connect(address, self._timeout)
         key = request.__api_key__
         self._correlation_id += 1
         header = RequestHeader(

@@ -14,7 +14,7 @@ from typing import Any
 
 from minibroker.transactions_client import HANGING_AFTER_MS, TransactionsClient
 from minibroker.wire import BrokerFailed
-from minibroker.wire_security import add_command_config, read_client_security
+from minibroker.wire_security import add_command_config, read_security
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -56,9 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Ask, and print what came."""
     try:
-        security = read_client_security(arguments.command_config)
+        security = read_security(arguments.command_config)
         client = TransactionsClient(arguments.bootstrap, timeout=arguments.timeout, security=security)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         return _fail(error, EXIT_USAGE)
     with client:
         try:

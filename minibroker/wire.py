@@ -12,7 +12,6 @@ from minibroker_protocol.frames import FrameSplitter
 
 if TYPE_CHECKING:
     import ssl
-    from minibroker.wire_security import ClientSecurity
 
 
 class BrokerFailed(Exception):
@@ -41,16 +40,9 @@ def parse_address(text: str) -> Address:
 
 
 class Connection:
-    """One connection, with `tls` an encrypted one. `correlation_id` is the last one used. security: how to get in."""
+    """One connection, with `tls` an encrypted one. `correlation_id` is the last one used."""
 
-    def __init__(
-        self,
-        address: Address,
-        timeout: float,
-        security: ClientSecurity | None = None,
-        *,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, address: Address, timeout: float, *, tls: ssl.SSLContext | None = None) -> None:
         self.correlation_id = 0
         self._frames: list[bytearray] = []
         self._splitter = FrameSplitter(_LARGEST_RESPONSE)
@@ -66,28 +58,6 @@ class Connection:
                 self._socket.close()
                 raise ConnectionClosed(f"no TLS with {address[0]}:{address[1]}: {exc}") from None
         self._timeout = timeout
-        if security is not None:
-            self._secure(security, address[0])
-
-    def _secure(self, security: ClientSecurity, host: str) -> None:
-        from minibroker.wire_security import LoginFailed
-
-        def call(request: bytes) -> bytes:
-            self.send_frame(request)
-            return bytes(self.receive(self._timeout))
-
-        try:
-            self._socket = security.wrap(self._socket, host)
-            security.log_in(call)
-        except LoginFailed as failed:
-            self.close()
-            raise ConnectionClosed(f"{host} lets nobody in as {security.username}: {failed}") from None
-        except OSError as failed:
-            self.close()
-            raise ConnectionClosed(f"no TLS connection to {host}: {failed}") from None
-        except BrokerFailed:
-            self.close()
-            raise
 
     def send(self, data: bytes) -> None:
         """Write all of it."""

@@ -99,14 +99,13 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
     from minibroker.audit.files import Files, list_directory
     from minibroker.audit.plan import Plan
-    from minibroker.audit.security import Security, read_properties
     from minibroker.audit.topics import Topics
+    from minibroker.wire_security import read_security
 
     chosen = {"topics": arguments.topic, "partitions": arguments.partition, "compacted": arguments.compacted}
     files: Files | Topics
     if arguments.bootstrap is not None:
-        settings = {} if arguments.command_config is None else read_properties(arguments.command_config)
-        files = Topics(arguments.bootstrap, Security.of(settings), arguments.command_config)
+        files = Topics(arguments.bootstrap, read_security(arguments.command_config), arguments.command_config)
         listed = files.list(**chosen)
     else:
         files = Files(arguments.path)

@@ -18,9 +18,9 @@ from minibroker.audit.headers import HeaderScan
 from minibroker.audit.reading import PlainRecord, record_row, records_of
 from minibroker.audit.rows import ABORT, Log, LogFacts, Marker
 from minibroker.audit.scan import control_rows
-from minibroker.audit.security import Security
 from minibroker.audit.tables import TABLES
 from minibroker.audit.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Topics
+from minibroker.wire_security import Security
 from minibroker_protocol.records import BatchHeader
 
 NAME = "kafka-topics"
@@ -42,7 +42,7 @@ class Range(InputPartition):
 class KafkaTopics(DataSource):
     """Options: `bootstrap`, `topics` (separated by commas), `isolation` (read_committed or read_uncommitted),
     `startingOffsets` (earliest or latest, for a stream without a checkpoint), and for TLS and logins what
-    `minibroker.audit.security` knows with `kafka.` before it, as Spark's own connector has it."""
+    `minibroker.wire_security` knows with `kafka.` before it, as Spark's own connector has it."""
 
     @classmethod
     def name(cls) -> str:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from minibroker.audit.files import EVERYTHING, Directory, NotReadable, Part
 from minibroker.audit.rows import COORDINATOR_TOPICS, Log, LogFacts
-from minibroker.audit.security import PLAINTEXT, Security
 from minibroker.conformance.failure import ScenarioFailed
 from minibroker.wire import Address, Connection, parse_address
+from minibroker.wire_security import PLAINTEXT, Security
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.headers import RequestHeader

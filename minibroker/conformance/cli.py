@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from minibroker.config_types import ConfigError
 from minibroker.reports import add_report_arguments, write_reports
 from minibroker.wire import Address, parse_address
-from minibroker.wire_security import add_command_config, read_client_security
+from minibroker.wire_security import add_command_config, read_security
 
 from .cluster import Cluster
 from .failure import ScenarioError, ScenarioFailed
@@ -115,8 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
         expectation=arguments.expect,
     )
     try:
-        security = read_client_security(arguments.command_config)
-    except ConfigError as exc:
+        security = read_security(arguments.command_config)
+    except (OSError, ValueError) as exc:
         print(f"minibroker conformance: {exc}", file=sys.stderr)
         return UNUSABLE
     cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from minibroker.wire import Address, Connection
-from minibroker.wire_security import ClientSecurity
+from minibroker.wire_security import PLAINTEXT, Security
 
 from .failure import ScenarioFailed
 from .messages import API_VERSIONS, api_key, apis, decode_response, encode_request
@@ -37,9 +37,7 @@ class Cluster:
     """A cluster, seen from one bootstrap address. Every question has a connection of its own, so that a scenario that
     breaks its connection harms no other. security: how every connection gets in."""
 
-    def __init__(
-        self, bootstrap: Address, *, timeout: float, patience: float, security: ClientSecurity | None = None
-    ) -> None:
+    def __init__(self, bootstrap: Address, *, timeout: float, patience: float, security: Security = PLAINTEXT) -> None:
         self._security = security
         self.bootstrap = bootstrap
         self.timeout = timeout
@@ -49,7 +47,7 @@ class Cluster:
 
     def connect(self, address: Address) -> Connection:
         """A connection that may ask anything. Raises BrokerFailed."""
-        return Connection(address, self.timeout, self._security)
+        return self._security.connect(address, self.timeout)
 
     def ask(self, address: Address, api: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
         """One request and its response."""

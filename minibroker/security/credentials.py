@@ -11,7 +11,6 @@ from minibroker.config_types import ConfigError
 _JAAS_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<mechanism>[^.]+)\.sasl\.jaas\.config", re.IGNORECASE)
 # user_alice="secret" among the options of PlainLoginModule
 _JAAS_USER = re.compile(r"""\buser_(?P<name>[^\s=]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))""")
-_JAAS_LOGIN = re.compile(r"""\b(?P<key>username|password)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))""")
 _ESCAPED = re.compile(r"\\(.)")
 
 
@@ -48,9 +47,3 @@ def users_of_listener(jaas: Mapping[str, str], listener: str, setting: str | Non
         if match is not None and match["listener"].upper() == listener.upper():
             users.update(users_of_jaas(text))
     return users
-
-
-def login_of_jaas(text: str) -> tuple[str, str]:
-    """(username, password) of a client's login module, "" for what it lacks."""
-    found = {match["key"]: match["quoted"] or match["bare"] or "" for match in _JAAS_LOGIN.finditer(text)}
-    return _ESCAPED.sub(r"\1", found.get("username", "")), _ESCAPED.sub(r"\1", found.get("password", ""))

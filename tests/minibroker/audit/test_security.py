@@ -19,10 +19,10 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from minibroker.audit.security import Security, read_properties
 from minibroker.cli import main
 from minibroker.testing.embedded import Minibroker
 from minibroker.wire import parse_address
+from minibroker.wire_security import Security, read_properties
 from minibroker_protocol.headers import parse_request_header
 from minibroker_protocol.messages.sasl import (
     SaslAuthenticateRequest,

@@ -174,8 +174,8 @@ def test_topics_as_a_table(spark: Any, cluster: str) -> None:
 
 
 def test_a_source_behind_tls_and_a_login() -> None:
-    from minibroker.audit.security import Security
     from minibroker.audit.topic_source import KafkaTopics
+    from minibroker.wire_security import Security
 
     login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "x"}
     options = {"bootstrap": "h:1", "topics": "t", **{f"kafka.{name}": value for name, value in login.items()}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker import ConfigError
-from minibroker.security.credentials import login_of_jaas, users_of_jaas, users_of_listener, users_of_setting
+from minibroker.security.credentials import users_of_jaas, users_of_listener, users_of_setting
 from minibroker.settings import Settings
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -14,7 +14,6 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 def test_users_of_a_login_module_and_not_the_brokers_own_login() -> None:
     text = f'{MODULE} username="admin" password="p" user_admin="p" user_alice="a \\"b\\" \\\\" user_bob=plain;'
     assert users_of_jaas(text) == {"admin": "p", "alice": 'a "b" \\', "bob": "plain"}
-    assert login_of_jaas(text) == ("admin", "p")
 
 
 def test_a_password_may_hold_a_colon() -> None:

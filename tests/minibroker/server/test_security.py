@@ -13,8 +13,8 @@ import pytest
 import trustme
 
 from minibroker import ConfigError, Minibroker
-from minibroker.wire import Connection, ConnectionClosed, parse_address
-from minibroker.wire_security import ClientSecurity, client_security
+from minibroker.wire import BrokerFailed, Connection, parse_address
+from minibroker.wire_security import PLAINTEXT, Security
 from minibroker_protocol.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from minibroker_protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
@@ -49,9 +49,9 @@ def broker(protocol: str, pems: Path | None = None, **config: str) -> Iterator[t
         yield parse_address(running.bootstrap_servers)
 
 
-def brokers_told(address: tuple[str, int], security: ClientSecurity | None) -> list[tuple[str, int]]:
+def brokers_told(address: tuple[str, int], security: Security) -> list[tuple[str, int]]:
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
-    with Connection(address, 5, security) as connection:
+    with security.connect(address, 5) as connection:
         connection.send_frame(header(3, 4) + request.encode(4))
         response = MetadataResponse.decode(connection.receive(5), 4, 4)
     return [(broker.host, broker.port) for broker in response.brokers]
@@ -62,17 +62,15 @@ def header(api_key: int, version: int) -> bytes:
     return bytes(made.encode(1))
 
 
-def login(mechanism: str = "PLAIN", protocol: str = "SASL_PLAINTEXT", jaas: str = JAAS, **more: str) -> ClientSecurity:
-    return client_security(
-        {"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas, **more}
-    )
+def login(mechanism: str = "PLAIN", protocol: str = "SASL_PLAINTEXT", jaas: str = JAAS, **more: str) -> Security:
+    return Security.of({"security.protocol": protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas, **more})
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_a_user_gets_in_and_a_stranger_is_told_why_not(mechanism: str) -> None:
     with broker("SASL_PLAINTEXT") as address:
         assert brokers_told(address, login(mechanism)) == [address]
-        with pytest.raises(ConnectionClosed, match="nobody in as alice: Authentication failed"):
+        with pytest.raises(BrokerFailed, match="login refused: Authentication failed"):
             brokers_told(address, login(mechanism, jaas=JAAS.replace("secret", "wrong")))
 
 
@@ -88,13 +86,13 @@ def test_a_jaas_line_of_a_listener_names_its_users() -> None:
     carol = JAAS.replace("alice", "carol").replace("secret", "c")
     with Minibroker(config=config, ephemeral=True):
         assert brokers_told(("127.0.0.1", port), login(jaas=carol)) == [("127.0.0.1", port)]
-        with pytest.raises(ConnectionClosed, match="Invalid username or password"):
+        with pytest.raises(BrokerFailed, match="Invalid username or password"):
             brokers_told(("127.0.0.1", port), login())
 
 
 def test_who_has_not_said_who_it_is_gets_no_answer() -> None:
-    with broker("SASL_PLAINTEXT") as address, pytest.raises(ConnectionClosed):
-        brokers_told(address, None)
+    with broker("SASL_PLAINTEXT") as address, pytest.raises(BrokerFailed):
+        brokers_told(address, PLAINTEXT)
 
 
 def test_a_mechanism_that_is_not_offered_closes_the_connection_after_its_answer() -> None:
@@ -102,7 +100,7 @@ def test_a_mechanism_that_is_not_offered_closes_the_connection_after_its_answer(
         connection.send_frame(header(17, 1) + SaslHandshakeRequest(mechanism="GSSAPI").encode(1))
         answer = SaslHandshakeResponse.decode(connection.receive(5), 1, 4)
         assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN", "SCRAM-SHA-256"])
-        with pytest.raises(ConnectionClosed):
+        with pytest.raises(BrokerFailed):
             connection.receive(5)
 
 
@@ -114,7 +112,7 @@ def test_tokens_without_headers_after_a_handshake_of_version_0() -> None:
                 assert SaslHandshakeResponse.decode(connection.receive(5), 0, 4).error_code == 0
                 connection.send_frame(b"\0alice\0" + password)
                 if not lets_in:
-                    with pytest.raises(ConnectionClosed):
+                    with pytest.raises(BrokerFailed):
                         connection.receive(5)
                     continue
                 assert connection.receive(5) == b""
@@ -123,31 +121,31 @@ def test_tokens_without_headers_after_a_handshake_of_version_0() -> None:
 
 
 def test_who_is_in_need_not_say_so_again() -> None:
-    with broker("SASL_PLAINTEXT") as address, Connection(address, 5, login()) as connection:
+    with broker("SASL_PLAINTEXT") as address, login().connect(address, 5) as connection:
         connection.send_frame(header(17, 1) + SaslHandshakeRequest(mechanism="PLAIN").encode(1))
         assert SaslHandshakeResponse.decode(connection.receive(5), 1, 4).error_code == 34  # ILLEGAL_SASL_STATE
 
 
 def test_tls_and_the_name_the_client_asked_for(pems: Path) -> None:
     with broker("SSL", pems) as (host, port):
-        security = client_security({"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")})
+        security = Security.of({"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")})
         assert brokers_told((host, port), security) == [(host, port)]
         assert brokers_told(("localhost", port), security) == [("localhost", port)]
 
 
 def test_plain_bytes_at_a_tls_listener_get_no_answer(pems: Path) -> None:
-    with broker("SSL", pems) as address, pytest.raises(ConnectionClosed):
-        brokers_told(address, None)
+    with broker("SSL", pems) as address, pytest.raises(BrokerFailed):
+        brokers_told(address, PLAINTEXT)
 
 
 def test_a_client_must_show_a_certificate_where_one_is_required(pems: Path) -> None:
     wanted = {"ssl.client.auth": "required", "ssl.truststore.location": str(pems / "ca.pem")}
     trusting = {"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")}
     with broker("SSL", pems, **wanted) as address:
-        security = client_security({**trusting, "ssl.keystore.location": str(pems / "client.pem")})
+        security = Security.of({**trusting, "ssl.keystore.location": str(pems / "client.pem")})
         assert brokers_told(address, security) == [address]
-        with pytest.raises(ConnectionClosed):
-            brokers_told(address, client_security(trusting))
+        with pytest.raises(BrokerFailed):
+            brokers_told(address, Security.of(trusting))
 
 
 def test_a_certificate_is_made_where_none_is_given(tmp_path: Path) -> None:
@@ -167,7 +165,7 @@ def test_a_chain_and_a_key_as_text_leave_no_file(
         "ssl.keystore.key": made.private_key_pem.bytes().decode(),
     }
     with broker("SSL", **config) as (_, port):
-        security = client_security({"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")})
+        security = Security.of({"security.protocol": "SSL", "ssl.truststore.location": str(pems / "ca.pem")})
         assert brokers_told(("localhost", port), security)
     assert not list(tmp_path.glob("*.pem"))
 
@@ -196,5 +194,5 @@ def test_versions_of_tls_are_those_enabled(pems: Path) -> None:
     with broker("SSL", pems, **{"ssl.enabled.protocols": "TLSv1.3"}) as address:
         context = ssl.create_default_context(cafile=str(pems / "ca.pem"))
         context.maximum_version = ssl.TLSVersion.TLSv1_2
-        with pytest.raises(ConnectionClosed, match="no TLS connection"):
-            brokers_told(address, ClientSecurity(context))
+        with pytest.raises(BrokerFailed, match="no TLS with"):
+            Connection(address, 5, tls=context)
