@@ -27,6 +27,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
+HOW_TO = ROOT / "docs" / "how-to" / "java" / "LostReplyTest.java"
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 LARGEST_MB = 100  # on top of the base image
 SECONDS = 30.0
@@ -231,7 +232,7 @@ def test_our_module_with_faults_and_clock(image: str) -> None:
 
 @pytest.fixture(scope="session")
 def stock_modules(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Class path of the Java program that starts the stock modules of Testcontainers for Java."""
+    """Class path of the Java programs that start the stock modules of Testcontainers for Java."""
     from toolchain import Unavailable, tool
 
     source, out = Path(__file__).parent / "java", tmp_path_factory.mktemp("classes")
@@ -240,16 +241,20 @@ def stock_modules(tmp_path_factory: pytest.TempPathFactory) -> str:
         if not libs.exists():
             argv = [tool("mvn"), "-q", "-B", "-f", source / "pom.xml", "dependency:copy-dependencies"]
             subprocess.run([*argv, f"-DoutputDirectory={libs}"], check=True, capture_output=True, timeout=600)
-        program = source / "StockModules.java"
-        subprocess.run([tool("javac"), "-nowarn", "-cp", f"{libs}/*", "-d", out, program], check=True)
+        programs = [source / "StockModules.java", HOW_TO]
+        subprocess.run([tool("javac"), "-nowarn", "-cp", f"{libs}/*", "-d", out, *programs], check=True)
     except (Unavailable, subprocess.SubprocessError) as missing:
         pytest.skip(f"the Java modules are not to be had: {missing}")
     return f"{out}{os.pathsep}{libs}/*"
 
 
-@pytest.mark.parametrize("module", ["apache", "confluent"])
-def test_the_stock_java_modules(image: str, stock_modules: str, module: str) -> None:
-    argv = ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", stock_modules, "StockModules"]
-    done = subprocess.run([*argv, image, module], capture_output=True, text=True, timeout=120)
+@pytest.mark.parametrize(
+    "program", [("StockModules", "apache"), ("StockModules", "confluent"), ("LostReplyTest",)], ids=" ".join
+)
+def test_the_stock_java_modules(image: str, stock_modules: str, program: tuple[str, ...]) -> None:
+    """Two round trips, and the how-to for Java as it stands."""
+    name, *arguments = program
+    argv = ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", stock_modules, name]
+    done = subprocess.run([*argv, image, *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "done"

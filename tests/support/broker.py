@@ -59,9 +59,7 @@ def named_bootstrap() -> str | None:
 def start_minibroker(log: Path, *arguments: str, command: list[str] | None = None) -> BrokerProcess:
     """Start `minibroker serve --port 0 …` and return once it says where it listens."""
     argv = [*(command or [sys.executable, "-m", "minibroker"]), "serve", "--port", "0", *arguments]
-    environment = dict(os.environ, PYTHONUNBUFFERED="1")
-    path = [str(ROOT), str(ROOT / "protocol"), str(ROOT / "storage"), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(part for part in path if part)
+    environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONPATH=_python_path())
     with log.open("w") as stderr:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
@@ -75,6 +73,20 @@ def start_minibroker(log: Path, *arguments: str, command: list[str] | None = Non
         process.stdout.close()
         raise BrokerFailed(f"broker printed {line!r} instead of {PREFIX}…\n{broker.tail()}")
     return broker
+
+
+def installed_command(directory: Path) -> dict[str, str]:
+    """An environment whose MINIBROKER names a program that is `minibroker` of this tree, for programs that start it."""
+    program = directory / ("minibroker.cmd" if os.name == "nt" else "minibroker")
+    call = f'"{sys.executable}" -m minibroker'
+    program.write_text(f"@{call} %*\n" if os.name == "nt" else f'#!/bin/sh\nexec {call} "$@"\n')
+    program.chmod(0o755)
+    return {**os.environ, "PYTHONPATH": _python_path(), "MINIBROKER": str(program)}
+
+
+def _python_path() -> str:
+    path = [str(ROOT), str(ROOT / "protocol"), str(ROOT / "storage"), os.environ.get("PYTHONPATH", "")]
+    return os.pathsep.join(part for part in path if part)
 
 
 def first_line(process: subprocess.Popen[str], seconds: float) -> str:

@@ -29,15 +29,22 @@ def last_line(text: str) -> str:
     return lines[-1][:300] if lines else "no output"
 
 
-def go_program(package: str, directory: Path) -> str:
-    """A program of tests/go, built into `directory`; one that does not compile is an error, not a skip."""
-    go, folder = tool("go"), TESTS / "go"
-    out = directory / ("program" if package == "." else Path(package).name)
+def go_with_libraries(folder: Path) -> str:
+    """Path of Go, once it has what go.mod of a folder asks for."""
+    go = tool("go")
     fetched = subprocess.run(
         [go, "mod", "download"], cwd=folder, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS
     )
     if fetched.returncode:
         raise Unavailable(f"go could not fetch the libraries: {last_line(fetched.stderr)}")
+    return go
+
+
+def go_program(package: str, directory: Path) -> str:
+    """A program of tests/go, built into `directory`; one that does not compile is an error, not a skip."""
+    folder = TESTS / "go"
+    go = go_with_libraries(folder)
+    out = directory / ("program" if package == "." else Path(package).name)
     argv = [go, "build", "-o", str(out), package]
     built = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS)
     if built.returncode:
@@ -46,11 +53,11 @@ def go_program(package: str, directory: Path) -> str:
 
 
 def node_program(name: str, directory: Path) -> list[str]:
-    """Command line of a program of tests/node, which is copied into `directory` with the libraries it needs."""
+    """Command line of a program of tests/node, or of another path, copied into `directory` with the libraries."""
     node, npm = tool("node"), tool("npm")
     for file in ("package.json", name):
         shutil.copy(TESTS / "node" / file, directory)
     done = subprocess.run([npm, *_NPM_INSTALL], cwd=directory, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
     if done.returncode:
         raise Unavailable(f"npm could not fetch kafkajs: {last_line(done.stderr)}")
-    return [node, str(directory / name)]
+    return [node, str(directory / Path(name).name)]
