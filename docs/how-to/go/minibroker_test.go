@@ -5,6 +5,7 @@ package minibroker
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"net/http"
 	"os"
 	"os/exec"
@@ -55,7 +56,7 @@ func broker(t *testing.T) (bootstrap, control string) {
 }
 
 // tell sends a command to the broker: a fault, the clock, its state (docs/control-api.json).
-func tell(t *testing.T, control, path, body string) {
+func tell(t *testing.T, control, path, body string) (rule struct{ Fired int }) {
 	t.Helper()
 	request, err := http.NewRequest("POST", "http://"+control+"/v1/"+path, strings.NewReader(body))
 	if err != nil {
@@ -71,6 +72,11 @@ func tell(t *testing.T, control, path, body string) {
 	if response.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s", path, response.Status)
 	}
+	answer := struct{ Result *struct{ Fired int } }{&rule}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		t.Fatal(err)
+	}
+	return rule
 }
 
 func TestALostCommitReplyCommitsOnce(t *testing.T) {
@@ -95,7 +101,9 @@ func TestALostCommitReplyCommitsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tell(t, control, "fault/wait", `{"id": 1}`) // the first answer was lost indeed
+	if rule := tell(t, control, "fault/wait", `{"id": 1}`); rule.Fired != 1 {
+		t.Fatal("no answer was lost")
+	}
 
 	consumer, err := kgo.NewClient(
 		kgo.SeedBrokers(bootstrap), kgo.ConsumeTopics("orders"), kgo.ConsumerGroup("g"),

@@ -44,7 +44,10 @@ public class LostReplyTest {
                     producer.commitTransaction(); // the first answer is lost; the client asks again
                 }
             }
-            tell(control, "fault/wait", "{\"id\": 1}"); // it was lost indeed
+            String rule = tell(control, "fault/wait", "{\"id\": 1}");
+            if (!rule.matches(".*\"fired\": ?1\\b.*")) {
+                throw new AssertionError("no answer was lost: " + rule);
+            }
             List<String> values = readUntil(kafka.getBootstrapServers(), "end");
             if (!values.equals(List.of("once", "end"))) {
                 throw new AssertionError(values);
@@ -54,7 +57,7 @@ public class LostReplyTest {
     }
 
     /** A command to the broker: a fault, the clock, its state (docs/control-api.json). */
-    static void tell(String control, String path, String body) throws Exception {
+    static String tell(String control, String path, String body) throws Exception {
         HttpRequest request =
                 HttpRequest.newBuilder(URI.create("http://" + control + "/v1/" + path))
                         .header("Authorization", "Bearer " + TOKEN)
@@ -66,6 +69,7 @@ public class LostReplyTest {
         if (response.statusCode() != 200) {
             throw new IllegalStateException(response.body());
         }
+        return response.body();
     }
 
     static List<String> readUntil(String bootstrap, String last) {

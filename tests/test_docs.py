@@ -1,0 +1,205 @@
+"""The pages: links lead somewhere, generated tables are up to date, code parses, commands are ones there are."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from broker import installed_command
+from tls_files import free_port
+
+from minibroker.cli import COMMANDS
+from minibroker.reference import TABLES, rewritten
+from minibroker.server.declared import declared_listeners
+from minibroker.settings import Settings, environment_config
+from minibroker.wire import Connection
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
+    if ".venv" not in path.parts
+)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(?P<language>[a-z]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"(?<!`)`(minibroker [a-z][^`]*)`(?!`)")
+COMPOSE = ROOT / "docker" / "compose.yaml"
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ +(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def blocks(language: str) -> list[Any]:
+    """Code of a language on any page, each with the page and the line it begins on as its name."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in FENCE.finditer(text):
+            if match["language"] == language:
+                line = text.count("\n", 0, match.start("code")) + 1
+                found.append(pytest.param(match["code"], id=f"{name_of(page)}:{line}"))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    dead = []
+    for match in LINK.finditer(text):
+        target = match[1] or match[2]
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            dead.append(target)
+    assert not dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_generated_tables_are_up_to_date(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    if any(f"<!-- begin {name} -->" in text for name in TABLES):
+        assert rewritten(text) == text, f"run: python -m minibroker.reference {name_of(page)}"
+
+
+def test_there_are_blocks_of_each_kind() -> None:
+    assert all(blocks(language) for language in ("python", "sh", "yaml"))
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_parses_and_what_it_imports_of_ours_is_there(code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("minibroker"):
+            module = importlib.import_module(str(node.module))
+            missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+            assert not missing
+
+
+def commands_of(script: str) -> list[list[str]]:
+    """The calls of minibroker in a shell script, as lists of arguments."""
+    lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", "\n; "), posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    calls: list[list[str]] = [[]]
+    for word in lexer:
+        if set(word) <= set(";&|<>()"):
+            calls.append([])
+        else:
+            calls[-1].append(word)
+    return [call[1:] for call in calls if call and Path(call[0]).name == "minibroker"]
+
+
+def check_arguments(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the program takes them, up to where it would begin."""
+    from minibroker import cli
+
+    module = importlib.import_module(COMMANDS[arguments[0]].module)
+    monkeypatch.setattr(module, "run", lambda parsed: 0)
+    assert cli.main(arguments) == 0
+
+
+@pytest.mark.parametrize("code", [*blocks("sh"), *blocks("bat")])
+def test_commands_in_scripts_are_ones_there_are(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments in commands_of(code.replace("\\Scripts\\", "/Scripts/")):
+        check_arguments(arguments, monkeypatch)
+
+
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Of a command and its subcommands."""
+    found = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found.update(*(options_of(inner) for inner in action.choices.values()))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_in_sentences_have_the_options_they_are_named_with(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for match in INLINE.finditer(text):
+        _, name, *words = match[1].split()
+        assert name in COMMANDS, match[0]
+        parser = argparse.ArgumentParser()
+        importlib.import_module(COMMANDS[name].module).add_arguments(parser)
+        named = {word.partition("=")[0].strip("[].,") for word in words if word.startswith(("-", "[-"))}
+        if "--" in words:  # what follows is another program's
+            named = {word for word in words[: words.index("--")] if word.startswith("-")}
+        assert named - {"-", "--"} <= options_of(parser), match[0]
+
+
+@pytest.mark.parametrize("code", blocks("yaml"))
+def test_yaml_parses(code: str) -> None:
+    assert yaml.safe_load(code)
+
+
+# -- the compose file and the snippets for CI ------------------------------------------------------------------------
+
+
+def test_the_compose_file_is_one_that_the_image_understands() -> None:
+    service = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]["minibroker"]
+    build = service["build"]
+    assert (COMPOSE.parent / build["context"] / build["dockerfile"]).resolve() == ROOT / "docker" / "Dockerfile"
+    config, warnings = environment_config(service["environment"])
+    assert len(config) == len(service["environment"])
+    assert warnings == []
+    settings = Settings(config)
+    assert settings.ignored == ()
+    listeners = {listener.name: listener for listener in declared_listeners(settings, 1)}
+    assert listeners["HOST"].advertised == ("localhost", 9092)
+    assert listeners["COMPOSE"].advertised == ("minibroker", listeners["COMPOSE"].port)
+    published = [port.split(":") for port in service["ports"]]
+    assert published == [["9092", str(listeners["HOST"].port)]]
+    exposed = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"^EXPOSE .*\b9092\b", exposed, re.MULTILINE)
+
+
+def ci_steps() -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    for block in FENCE.finditer((ROOT / "docs" / "how-to" / "ci.md").read_text(encoding="utf-8")):
+        if block["language"] == "yaml":
+            content = yaml.safe_load(block["code"])
+            steps += content if isinstance(content, list) else content["jobs"]["test"]["steps"]
+    return steps
+
+
+def test_the_snippets_for_ci_are_steps_of_a_workflow() -> None:
+    steps = ci_steps()
+    assert len(steps) >= 6
+    for step in steps:
+        assert ("uses" in step) != ("run" in step)
+        assert set(step) <= {"uses", "with", "run", "env", "name"}
+        assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step.get("uses", "a/b@v1"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the step is for a runner with Linux")
+def test_the_step_that_starts_a_broker_starts_one(tmp_path: Path) -> None:
+    (step,) = (step for step in ci_steps() if "minibroker serve" in step.get("run", ""))
+    port, control = free_port(), free_port()
+    script = step["run"].replace("9092", str(port)).replace("9094", str(control))
+    environment = installed_command(tmp_path) | dict.fromkeys(step["env"], "token")
+    environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
+    process = subprocess.Popen(["bash", "-e", "-c", script], cwd=tmp_path, env=environment, start_new_session=True)
+    try:
+        assert process.wait(60) == 0
+        Connection(("127.0.0.1", port), 5).close()
+        assert f"control=127.0.0.1:{control}" in (tmp_path / "broker.out").read_text()
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
