@@ -133,14 +133,3 @@ def records_of(log: Log, path: str, header: BatchHeader, data: memoryview) -> It
     except Malformed as error:
         offset, timestamp = header.base_offset, header.max_timestamp
         yield PlainRecord(log, path, offset, timestamp, *common, None, None, (), str(error))
-
-
-def record_row(record: PlainRecord) -> dict[str, Any]:
-    """A record as a row of the table `records`."""
-    row = {**record.log._asdict(), **record._asdict()}
-    del row["log"]
-    row["headers"] = [
-        {"name": name if isinstance(name, str) else name.decode(errors="replace"), "value": value}
-        for name, value in record.headers
-    ]
-    return row

@@ -6,6 +6,7 @@ files and batches are read at all; those that are not wholly settled here are le
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,10 +22,11 @@ from pyspark.sql.datasource import (
     InputPartition,
     LessThan,
     LessThanOrEqual,
+    StringStartsWith,
 )
 
 from minibroker.audit.files import SPLIT_BYTES, Files, Part, list_directory
-from minibroker.audit.reading import read_part, read_records, record_row
+from minibroker.audit.reading import PlainRecord, read_part, read_records
 from minibroker.audit.rows import (
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
@@ -36,11 +38,18 @@ from minibroker.audit.rows import (
     TxnState,
 )
 from minibroker.audit.scan import CHECKSUMS, DEPTHS, HEADERS
-from minibroker.audit.tables import TABLES, batch_table, fault_batch, table_of
+from minibroker.audit.tables import TABLES, batch_table, fault_batch, record_batch, table_of
 
 NAME = "kafka-segments"
 ROWS_AT_ONCE = 16_384
 _COMPARED = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+_COMPARISONS = {
+    "EqualTo": operator.eq,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+}
 _SUFFIX = {"producers": ".snapshot", "aborted": ".txnindex"}
 _KINDS: dict[str, tuple[type, ...]] = {
     "markers": (Marker, Fault),
@@ -62,7 +71,8 @@ class PartInput(InputPartition):
 
 class KafkaSegments(DataSource):
     """Options: `path`; `table` (batches); `depth` of the table batches (headers, checksums, records); `splitBytes`;
-    `columns`: the columns wanted, separated by commas, of the tables batches and records (others are not made)."""
+    `columns`: the columns wanted, separated by commas. A schema given with `.schema(…)` chooses columns too. Those of
+    the tables batches and records that are not wanted are not made, and do not go through Spark."""
 
     @classmethod
     def name(cls) -> str:
@@ -91,7 +101,8 @@ class KafkaSegments(DataSource):
         if not path:
             raise ValueError(f"{NAME}: load(PATH) with the path of a data directory")
         split_bytes = int(self.options.get("splitbytes", self.options.get("splitBytes", SPLIT_BYTES)))
-        return SegmentReader(Files(path), self._table(), self._columns(), depth, split_bytes)
+        columns = wanted(pruned(TABLES[self._table()], self._columns()), schema, NAME)
+        return SegmentReader(Files(path), self._table(), columns, depth, split_bytes)
 
 
 def pruned(schema: Any, columns: Sequence[str] | None) -> Any:
@@ -104,17 +115,38 @@ def pruned(schema: Any, columns: Sequence[str] | None) -> Any:
     return pa.schema([schema.field(name) for name in columns])
 
 
+def wanted(schema: Any, asked: Any, source: str) -> Any:
+    """The columns that a Spark schema, as given with `.schema(…)`, asks for; all when it is None.
+
+    Raises ValueError for a column that is not there or is of another type.
+    """
+    if asked is None:
+        return schema
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    for column in asked.fields:
+        if column.name not in schema.names:
+            raise ValueError(f"{source}: no column {column.name}; there are {', '.join(schema.names)}")
+        type_of = from_arrow_type(schema.field(column.name).type)
+        if column.dataType != type_of:
+            is_so, asked_for = type_of.simpleString(), column.dataType.simpleString()
+            raise ValueError(f"{source}: column {column.name} is {is_so}, not {asked_for}")
+    return pa.schema([schema.field(column.name) for column in asked.fields])
+
+
 class SegmentReader(DataSourceReader):
     """Reads one table. `conditions`: (column, comparison, value) that hold for every row that is wanted."""
 
-    def __init__(self, files: Files, table: str, columns: list[str] | None, depth: str, split_bytes: int) -> None:
+    def __init__(self, files: Files, table: str, columns: Any, depth: str, split_bytes: int) -> None:
         self._files = files
         self._table = table
-        self._columns = columns
+        self._schema = columns
         self._depth = depth
         self._split_bytes = split_bytes
         self._topics: set[str] | None = None
         self._partitions: set[int] | None = None
+        self._prefixes: list[str] = []
+        self._bounds: list[Any] = []
         self._batch_conditions: list[tuple[str, str, int]] = []
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
@@ -131,8 +163,14 @@ class SegmentReader(DataSourceReader):
         if column == "partition" and isinstance(condition, (EqualTo, In)):
             self._partitions = _narrowed(self._partitions, _values(condition))
             return True
+        if column == "topic" and isinstance(condition, StringStartsWith):
+            self._prefixes.append(condition.value)
+            return True
         if not isinstance(condition, _COMPARED) or isinstance(condition.value, bool):
             return False
+        if column == "partition":
+            self._bounds.append(condition)
+            return True
         if self._table == "batches" and column in ("producer_id", "max_timestamp", "base_timestamp"):
             self._batch_conditions.append((column, type(condition).__name__, condition.value))
             return True
@@ -158,6 +196,10 @@ class SegmentReader(DataSourceReader):
             return False
         if self._partitions is not None and log.partition not in self._partitions:
             return False
+        if not all(log.topic.startswith(prefix) for prefix in self._prefixes):
+            return False
+        if not all(_holds(log.partition, type(bound).__name__, bound.value) for bound in self._bounds):
+            return False
         if self._table == "transactions" and log.topic != TRANSACTION_STATE:
             return False
         if self._table == "offsets" and log.topic != CONSUMER_OFFSETS:
@@ -174,24 +216,14 @@ class SegmentReader(DataSourceReader):
         else:
             made = self._rows(part)
         for batch in made:
-            yield batch if self._columns is None else batch.select(self._columns)
+            yield batch if batch.schema is self._schema else batch.select(self._schema.names)
 
     def _chosen(self, headers: Any) -> Any:
         """Which batches the conditions leave."""
-        wanted = np.ones(len(headers), bool)
+        chosen = np.ones(len(headers), bool)
         for column, comparison, value in self._batch_conditions:
-            found = headers[column]
-            if comparison == "EqualTo":
-                wanted &= found == value
-            elif comparison == "GreaterThan":
-                wanted &= found > value
-            elif comparison == "GreaterThanOrEqual":
-                wanted &= found >= value
-            elif comparison == "LessThan":
-                wanted &= found < value
-            else:
-                wanted &= found <= value
-        return wanted
+            chosen &= _holds(headers[column], comparison, value)
+        return chosen
 
     def _batches(self, part: Part) -> Iterator[Any]:
         made: list[Any] = []
@@ -207,15 +239,14 @@ class SegmentReader(DataSourceReader):
                 yield fault_batch(row)
 
     def _records(self, part: Part) -> Iterator[Any]:
-        rows: list[dict[str, Any]] = []
-        schema = TABLES["records"]
+        rows: list[PlainRecord] = []
         for record in read_records(self._files, part, chosen=self._chosen):
-            rows.append(record_row(record))
+            rows.append(record)
             if len(rows) == ROWS_AT_ONCE:
-                yield pa.RecordBatch.from_pylist(rows, schema=schema)
+                yield record_batch(rows, self._schema)
                 rows = []
         if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+            yield record_batch(rows, self._schema)
 
     def _rows(self, part: Part) -> Iterator[Any]:
         kinds = _KINDS[self._table]
@@ -225,6 +256,11 @@ class SegmentReader(DataSourceReader):
         rows: list[Any] = [row for row in read.rows if isinstance(row, kinds) and (told or not isinstance(row, Fault))]
         if rows:
             yield table_of(rows, schema)
+
+
+def _holds(found: Any, comparison: str, value: Any) -> Any:
+    """Whether a value, or each of an array, compares so."""
+    return _COMPARISONS[comparison](found, value)
 
 
 def _values(condition: Any) -> set[Any]:

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from minibroker.audit.headers import Block
+from minibroker.audit.reading import PlainRecord
 from minibroker.audit.rows import (
     AbortedTxn,
     CommittedOffset,
     Fault,
     Finding,
+    Log,
     LogFacts,
     Marker,
     Run,
@@ -212,6 +214,25 @@ def fault_batch(fault: Fault) -> Any:
     row |= fault.log._asdict() | {"file": fault.file, "position": fault.position, "base_offset": fault.first_offset}
     row["fault"] = f"{fault.rule}: {fault.message}"
     return pa.RecordBatch.from_pylist([row], schema=BATCHES)
+
+
+def record_batch(records: Sequence[PlainRecord], schema: Any) -> Any:
+    """Records as a record batch with those columns of RECORDS that the schema has; others cost nothing."""
+    arrays = []
+    for field in schema:
+        values: list[Any]
+        if field.name in Log._fields:
+            values = [getattr(record.log, field.name) for record in records]
+        elif field.name == "headers":
+            values = [[_header(*header) for header in record.headers] for record in records]
+        else:
+            values = [getattr(record, field.name) for record in records]
+        arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _header(name: str | bytes, value: bytes | None) -> dict[str, Any]:
+    return {"name": name if isinstance(name, str) else name.decode(errors="replace"), "value": value}
 
 
 def _native(column: Any) -> Any:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from minibroker.audit.files import Part
 from minibroker.audit.headers import HeaderScan
-from minibroker.audit.reading import PlainRecord, record_row, records_of
+from minibroker.audit.reading import PlainRecord, records_of
 from minibroker.audit.rows import ABORT, Log, LogFacts, Marker
 from minibroker.audit.scan import control_rows
-from minibroker.audit.tables import TABLES
+from minibroker.audit.source import wanted
+from minibroker.audit.tables import TABLES, record_batch
 from minibroker.audit.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Topics
 from minibroker.wire_security import Security
 from minibroker_protocol.records import BatchHeader
@@ -40,9 +40,10 @@ class Range(InputPartition):
 
 
 class KafkaTopics(DataSource):
-    """Options: `bootstrap`, `topics` (separated by commas), `isolation` (read_committed or read_uncommitted),
-    `startingOffsets` (earliest or latest, for a stream without a checkpoint), and for TLS and logins what
-    `minibroker.wire_security` knows with `kafka.` before it, as Spark's own connector has it."""
+    """A schema given with `.schema(…)` chooses columns. Options: `bootstrap`, `topics` (separated by commas),
+    `isolation` (read_committed or read_uncommitted), `startingOffsets` (earliest or latest, for a stream without a
+    checkpoint), and for TLS and logins what `minibroker.wire_security` knows with `kafka.` before it, as Spark's own
+    connector has it."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,7 +54,7 @@ class KafkaTopics(DataSource):
 
         return from_arrow_schema(TABLES["records"])
 
-    def _ranges(self) -> _Ranges:
+    def _ranges(self, schema: Any = None) -> _Ranges:
         options = self.options
         bootstrap, topics = options.get("bootstrap"), options.get("topics")
         if not bootstrap or not topics:
@@ -67,20 +68,22 @@ class KafkaTopics(DataSource):
         names = [name.strip() for name in topics.split(",") if name.strip()]
         settings = {name.removeprefix("kafka."): text for name, text in options.items() if name.startswith("kafka.")}
         cluster = Topics(bootstrap, Security.of(settings))
-        return _Ranges(cluster, names, _ISOLATION[isolation], EARLIEST if starting == "earliest" else LATEST)
+        first = EARLIEST if starting == "earliest" else LATEST
+        return _Ranges(cluster, names, _ISOLATION[isolation], first, wanted(TABLES["records"], schema, NAME))
 
     def reader(self, schema: Any) -> TopicReader:
-        return TopicReader(self._ranges())
+        return TopicReader(self._ranges(schema))
 
     def streamReader(self, schema: Any) -> TopicStreamReader:
-        return TopicStreamReader(self._ranges())
+        return TopicStreamReader(self._ranges(schema))
 
 
 class _Ranges:
     """Which offsets there are, and reading them. Can be pickled."""
 
-    def __init__(self, topics: Topics, names: list[str], isolation: int, starting: int) -> None:
+    def __init__(self, topics: Topics, names: list[str], isolation: int, starting: int, schema: Any) -> None:
         self.topics = topics
+        self.schema = schema
         self.names = names
         self.isolation = isolation
         self.starting = starting
@@ -107,15 +110,14 @@ class _Ranges:
         return found
 
     def read(self, chosen: Range) -> Iterator[Any]:
-        schema = TABLES["records"]
-        rows: list[dict[str, Any]] = []
+        rows: list[PlainRecord] = []
         for record in self._records(chosen):
-            rows.append(record_row(record))
+            rows.append(record)
             if len(rows) == ROWS_AT_ONCE:
-                yield pa.RecordBatch.from_pylist(rows, schema=schema)
+                yield record_batch(rows, self.schema)
                 rows = []
         if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+            yield record_batch(rows, self.schema)
 
     def _records(self, chosen: Range) -> Iterator[PlainRecord]:
         """Records as a consumer of this isolation is given them."""

@@ -64,7 +64,8 @@ def test_what_a_batch_job_writes_it_reads_back(spark: Any, bootstrap: str) -> No
 
 
 def test_only_what_was_committed(spark: Any, bootstrap: str) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "x", "linger.ms": 0})
+    patient = {"transactional.id": "x", "linger.ms": 0, "transaction.timeout.ms": 900_000}
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, **patient})
     producer.init_transactions(30)
     for number in range(4):
         producer.begin_transaction()

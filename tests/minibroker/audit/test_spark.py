@@ -104,7 +104,7 @@ def test_conditions_decide_what_is_read(spark: Any, golden: Path) -> None:
     narrow = read(spark, golden, "batches", columns="base_offset,producer_id")
     assert narrow.columns == ["base_offset", "producer_id"]
     assert narrow.where("producer_id = 1000").count() == 4
-    from pyspark.sql.datasource import EqualTo, GreaterThan
+    from pyspark.sql.datasource import EqualTo, GreaterThan, StringStartsWith
 
     reader = read_directly(golden)
     everything = len(reader.partitions())
@@ -112,6 +112,37 @@ def test_conditions_decide_what_is_read(spark: Any, golden: Path) -> None:
     assert left == [GreaterThan(("size",), 3)]
     assert isinstance(reader, SegmentReader)
     assert 0 < len(reader.partitions()) < everything
+    reader = read_directly(golden)
+    assert list(reader.pushFilters([StringStartsWith(("topic",), "codec-"), GreaterThan(("partition",), 0)])) == []
+    places = {(one.part.facts.log.topic[:6], one.part.facts.log.partition) for one in reader.partitions()}
+    assert places == {("codec-", 1)}
+
+
+def test_a_schema_chooses_columns(spark: Any, golden: Path) -> None:
+    """Spark tells a source written in Python no columns, but hands it the schema that a reader is given."""
+    from minibroker.audit.source import NAME, register
+
+    register(spark)
+    reader = spark.read.format(NAME).option("table", "records").schema("offset long, topic string")
+    found = reader.load(str(golden)).where("topic = 'plain'")
+    assert found.columns == ["offset", "topic"]
+    everything = read(spark, golden, "records").where("topic = 'plain'")
+    assert sorted(row.offset for row in found.collect()) == sorted(row.offset for row in everything.collect())
+    made = [
+        batch
+        for part in directly(golden, found.schema).partitions()
+        for batch in directly(golden, found.schema).read(part)
+    ]
+    assert {tuple(batch.schema.names) for batch in made} == {("offset", "topic")}
+    for schema, reason in (("nonsense long", "no column nonsense"), ("offset int", "offset is bigint, not int")):
+        with pytest.raises(Exception, match=reason):
+            spark.read.format(NAME).option("table", "records").schema(schema).load(str(golden)).count()
+
+
+def directly(path: Path, schema: Any) -> Any:
+    from minibroker.audit.source import KafkaSegments
+
+    return KafkaSegments({"path": str(path), "table": "records"}).reader(schema=schema)
 
 
 def read_directly(path: Path) -> Any:
@@ -144,9 +175,9 @@ def cluster() -> Iterator[str]:
     from minibroker.testing.embedded import Minibroker
 
     with Minibroker(ephemeral=True, topics={"t": 2, "copy": 2}) as broker:
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "x", "linger.ms": 0}
-        )
+        # The open transaction outlasts even a slow machine's run of the tests.
+        patient = {"transactional.id": "x", "linger.ms": 0, "transaction.timeout.ms": 900_000}
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, **patient})
         producer.init_transactions()
         for number in range(4):
             producer.begin_transaction()
