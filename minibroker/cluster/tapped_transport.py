@@ -129,8 +129,11 @@ class _Line:
             size, correlation_id = _frame_start(data, position)
             end = position + 4 + size
             waiting = self._waiting.get(correlation_id)
-            if end > len(data) or waiting is None:
+            if end > len(data):
                 return  # cut off: the end of the connection that follows says the rest
+            if waiting is None:  # to nothing that was asked: no client trusts such a connection any further
+                self.reset()
+                return
             exchange, answer = self._waiting.pop(correlation_id)
             try:
                 answer.resolve(exchange.decode(data[position + 4 : end]))
@@ -141,7 +144,7 @@ class _Line:
     def reset(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for _, answer in waiting.values():
-            answer.fail(_broken("fault: reset"))
+            answer.fail(_broken("fault: the connection ended"))
 
     def mute(self, ms: int) -> None:
         raise NotImplementedError("brokers are not throttled")

@@ -16,7 +16,6 @@ from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import check_arguments, run_operation
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.runtime.deferred import Deferred
-from minibroker_protocol.dsl import Buffer
 from minibroker_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -221,18 +220,39 @@ class Truncate(Action):
 
 @dataclass(frozen=True, slots=True)
 class Corrupt(Action):
-    """Do what was asked and flip the bits of one byte of the answer: the last of its record batches, or of itself."""
+    """Do what was asked and flip the bits of one byte of the answer. at: which, counted from its correlation id on, or
+    from its end when negative; None: one that no client misses, the last of the record batches in it (their checksum is
+    wrong then), or without batches the first of the correlation id (the answer is to nothing that was asked)."""
 
     name = "corrupt"
+    at: int | None = None
 
     async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        buffers: list[Buffer] = list(exchange.encode(await exchange.apply()) or [])
-        if buffers:
-            largest = max(range(len(buffers)), key=lambda i: len(buffers[i]))
-            damaged = bytearray(buffers[largest])
-            damaged[-1] ^= 0xFF
-            buffers[largest] = damaged
-        return buffers or None
+        response = await exchange.apply()
+        buffers = exchange.encode(response)
+        if not buffers:
+            return buffers
+        frame = bytearray(b"".join(buffers))
+        if self.at is None:
+            at = _end_of_records(frame, response) or _SIZE_BYTES
+        else:
+            at = self.at + (_SIZE_BYTES if self.at >= 0 else len(frame))
+        frame[min(max(at, _SIZE_BYTES), len(frame) - 1)] ^= 0xFF
+        return [frame]
+
+
+_SIZE_BYTES = 4
+
+
+def _end_of_records(frame: bytearray, response: Any) -> int:
+    """Position of the last byte of the last records in a Fetch response; 0 without any."""
+    for topic in reversed(getattr(response, "responses", [])):
+        for partition in reversed(getattr(topic, "partitions", [])):
+            records = partition.records
+            data = b"".join(records) if isinstance(records, list) else bytes(records or b"")
+            if data:
+                return frame.rindex(data) + len(data) - 1
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +369,9 @@ def _check_value(kind: type[Action], name: str, annotation: str, value: Any) -> 
     if annotation == "When":
         if value not in get_args(When):
             raise FaultError(f"{kind.name}: {name} is before or after, not {value!r}")
+    elif annotation == "int | None" and name == "at":
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise FaultError(f"{kind.name}: {name} is a number, not {value!r}")
     elif annotation == "int" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise FaultError(f"{kind.name}: {name} is a number of 0 or more, not {value!r}")
     elif annotation == "bool" and not isinstance(value, bool):

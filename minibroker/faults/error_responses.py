@@ -155,14 +155,16 @@ def _aliases(name: str) -> tuple[str, ...]:
 
 
 def _blank(field: Field, version: int) -> Any:
-    low, high = field.nullable or (1, 0)
-    if low <= version <= high:
-        return None
+    """What Kafka's generated classes hold where nothing was set: lists and records are empty, not null, also where they
+    may be (librdkafka reads no null records)."""
     annotation = field.annotation.removesuffix(" | None")
     if annotation.startswith("list["):
         return []
     if annotation.startswith("Record"):
         return b""
+    low, high = field.nullable or (1, 0)
+    if low <= version <= high:
+        return None
     blanks = {"string": "", "bytes_": b"", "bool_": False, "uuid": NO_ID, "float64": 0.0, "uint16": 0, "uint32": 0}
     return blanks.get(annotation, -1)
 

@@ -24,7 +24,10 @@ _EPOCHS = ("producer_epoch", "v3_and_below_producer_epoch")
 _OLD_MARK = "v3_and_below_transactional_id"
 _OLD_NAMES = ("v3_and_below_producer_id", "v3_and_below_producer_epoch")
 # Requests whose list of topics has another name than the rest, or whose `name` is none of a topic.
-_NO_TOPICS = frozenset({"DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "UpdateFeatures", "ApiVersions"})
+_NO_TOPICS = frozenset(
+    {"DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "UpdateFeatures", "ApiVersions",
+     "DescribeUserScramCredentials"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ def test_requests_in_another_order_than_they_were_sent(broker: Minibroker, topic
 
 
 def test_a_damaged_answer_is_reported_and_the_record_is_there(broker: Minibroker, topic: str) -> None:
-    with broker.faults.inject("Produce", Corrupt(), topic=topic):
+    with broker.faults.inject("Produce", Corrupt(at=-1), topic=topic):
         failed = send(producer(broker), topic, b"1")
     assert [error.code() for error in failed] == [KafkaError._UNDERFLOW]
     assert read(broker, topic) == [b"1"]
@@ -427,7 +427,7 @@ def test_a_disk_that_fails_and_heals(broker: Minibroker, topic: str) -> None:
 def test_a_consumer_reads_everything_once(broker: Minibroker, topic: str, api: str, action: Any) -> None:
     assert send(producer(broker), topic, b"1", b"2", b"3") == []
     if api == "Metadata" and isinstance(action, Corrupt):
-        action = Delay(50)  # the last byte of this answer is one of no consequence
+        action = Delay(50)  # librdkafka would wait for the answer it asked for until its socket.timeout.ms
     with broker.faults.inject(api, action, topic=topic):
         assert read(broker, topic) == [b"1", b"2", b"3"]
 

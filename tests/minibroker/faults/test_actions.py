@@ -13,6 +13,7 @@ from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import Buffer
+from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.groups import HeartbeatRequest
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
@@ -135,11 +136,25 @@ def test_a_black_hole_takes_everything_of_its_client_and_ends_with_the_rule(brok
 
 def test_corrupt_flips_one_byte(broker: FaultyCluster) -> None:
     plain = raw(broker, 0)
-    broker.inject("Produce", "corrupt")
-    damaged = raw(broker, 1)
-    assert len(plain) == len(damaged)
-    assert damaged[:4] == plain[:4]
-    assert damaged[-1] == plain[-1] ^ 0xFF
+    for sequence, (at, position) in enumerate([(None, 4), (0, 4), (5, 9), (-1, len(plain) - 1), (99_999, -1)], 1):
+        broker.inject("Produce", {"name": "corrupt", "at": at})
+        damaged = raw(broker, sequence)
+        assert len(plain) == len(damaged)
+        expected = bytearray(plain)
+        expected[12:] = damaged[12:]  # offsets differ
+        expected[position] = plain[position] ^ 0xFF
+        assert damaged == expected or position in (-1, len(plain) - 1)
+        assert damaged[position] == plain[position] ^ 0xFF
+
+
+def test_corrupt_breaks_the_checksum_of_records(broker: FaultyCluster) -> None:
+    assert code(produce(broker, 0)) == 0
+    broker.inject("Fetch", "corrupt")
+    wanted = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchRequest.FetchTopic(topic="t", partitions=[wanted])])
+    damaged, whole = (bytes(broker.send(request, 11).result().responses[0].partitions[0].records) for _ in range(2))
+    assert damaged[:-1] == whole[:-1]
+    assert damaged[-1] == whole[-1] ^ 0xFF
 
 
 def raw(broker: FaultyCluster, sequence: int) -> bytes:

@@ -1,0 +1,281 @@
+"""What a client of librdkafka is made to do under a fault, and what was seen of it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from fault_table import Row, Target
+
+from minibroker import Minibroker
+from minibroker.faults import Delay
+
+SECONDS = 30.0
+_BLOCKED_SECONDS = 0.06
+_QUICK = {
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 20,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 20,
+    "topic.metadata.refresh.fast.interval.ms": 20,
+    # For the one answer in the table that never comes: to a request that was answered with a wrong correlation id.
+    "socket.timeout.ms": 1000,
+    "transaction.timeout.ms": 60_000,
+    "log_level": 0,
+}
+_CONSUMER = {
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 500,
+    "fetch.error.backoff.ms": 10,
+    "coordinator.query.interval.ms": 100,
+    "heartbeat.interval.ms": 50,
+    "session.timeout.ms": 6000,
+    "max.poll.interval.ms": 6000,
+}
+
+
+@dataclass
+class Seen:
+    """blocked: the client went on neither before the rule was released nor before it was removed. told: names of errors
+    that reached the application. ends: control records in the topic. count: how often the request was applied, where
+    that can be counted; changed: whether what it asks for is done, where that can be looked up."""
+
+    fired: int = 0
+    blocked: bool = False
+    told: set[str] = field(default_factory=set)
+    exchanges: list[dict[str, Any]] = field(default_factory=list)
+    others: list[dict[str, Any]] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    ends: int = 0
+    count: int | None = None
+    changed: bool | None = None
+    problem: str = ""
+
+
+class Story:
+    """One cell: names of its own on a broker that serves many cells at once."""
+
+    def __init__(self, broker: Minibroker, target: Target, row: Row) -> None:
+        self.broker = broker
+        self.target = target
+        self.row = row
+        unique = uuid.uuid4().hex[:8]
+        self.topic, self.group, self.name, self.client = (f"{kind}-{unique}" for kind in ("t", "g", "x", "c"))
+        self.seen = Seen()
+        broker.state.create_topic(topic=self.topic)
+
+    def run(self) -> Story:
+        try:
+            self._run()
+        except Exception as error:  # told by the test of this cell, so that the others are told about, too
+            self.seen.problem = f"{type(error).__name__}: {error}"
+        return self
+
+    def _run(self) -> None:
+        target, row, seen = self.target, self.row, self.seen
+        if target.story != "produce":
+            self._fill()
+        # librdkafka asks for a coordinator whenever it likes; a request that is kept must not be overtaken by a second.
+        times = None if row.blocked and target.api == "FindCoordinator" else 1
+        self.fault = self.broker.faults.inject(target.api, row.make(target), client_id=self.client, times=times)
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(self._told, getattr(self, target.story))
+            self.fault.wait(1, SECONDS)
+            if row.blocked:
+                try:
+                    done.result(_BLOCKED_SECONDS)
+                except TimeoutError:
+                    seen.blocked = True
+                if row.blocked == "release":
+                    self.fault.release()
+                self.fault.remove()
+            done.result(2 * SECONDS)
+        seen.fired = self.fault.fired
+        self.fault.remove()
+        if target.changes and row.final:
+            seen.changed = self._changed()
+        if target.counted:
+            seen.count = self._count()
+        seen.values = self._values("read_committed")
+        seen.ends = self._log_end() - len(self._values("read_uncommitted"))
+
+    def _told(self, story: Callable[[], None]) -> None:
+        try:
+            story()
+        except KafkaException as error:
+            self.seen.told.add(error.args[0].name())
+
+    # -- clients -----------------------------------------------------------------------------------------------------
+
+    def _client(self, kind: Any, **config: Any) -> Any:
+        given = {name.replace("_", "."): value for name, value in config.items()}
+        servers = {"bootstrap.servers": self.broker.bootstrap_servers, "client.id": self.client}
+        return kind({**_QUICK, **servers, "error_cb": lambda _: None, **given})
+
+    def _consumer(self, **config: Any) -> Any:
+        return self._client(Consumer, **{"group.id": self.group, **_CONSUMER, **config})
+
+    def _fill(self) -> None:
+        sender = self._client(Producer, client_id="setup", linger_ms=0)
+        for value in (b"1", b"2"):
+            sender.produce(self.topic, value)
+        assert sender.flush(SECONDS) == 0
+        if self.target.story == "committed":
+            self._commit(1, client_id="setup")
+
+    def _commit(self, offset: int, **config: Any) -> None:
+        reader = self._consumer(**config)
+        try:
+            reader.commit(offsets=[TopicPartition(self.topic, 0, offset)], asynchronous=False)
+        finally:
+            reader.close()
+
+    def _poll(self, reader: Any, count: int) -> list[bytes]:
+        found: list[bytes] = []
+        deadline = time.monotonic() + SECONDS
+        while len(found) < count and time.monotonic() < deadline:
+            message = reader.poll(0.1)
+            if message is None:
+                continue
+            if message.error() is None:
+                found.append(message.value())
+            else:
+                self.seen.told.add(message.error().name())
+        return found
+
+    # -- stories -----------------------------------------------------------------------------------------------------
+
+    def produce(self) -> None:
+        sender = self._client(Producer, enable_idempotence=False, acks="all", linger_ms=0)
+        for value in (b"1", b"2"):
+            sender.produce(
+                self.topic, value, on_delivery=lambda error, _: self.seen.told.add(error.name()) if error else None
+            )
+            assert sender.flush(SECONDS) == 0
+            if self.seen.told:
+                return
+
+    def read(self) -> None:
+        reader = self._consumer()
+        reader.assign([TopicPartition(self.topic, 0, -2)])
+        assert self._poll(reader, 2) == [b"1", b"2"]
+        reader.close()
+
+    def committed(self) -> None:
+        reader = self._consumer()
+        try:
+            found = reader.committed([TopicPartition(self.topic, 0)], SECONDS)
+            if found[0].error is not None:
+                self.seen.told.add(found[0].error.name())
+            else:
+                assert found[0].offset == 1
+        finally:
+            reader.close()
+
+    def commit(self) -> None:
+        self._commit(2)
+
+    def transaction(self) -> None:
+        sender = self._client(Producer, transactional_id=self.name)
+        reader = self._client(Consumer, client_id="other", group_id=self.group)
+        sender.init_transactions(SECONDS)
+        sender.begin_transaction()
+        sender.produce(self.topic, b"3")
+        offsets = [TopicPartition(self.topic, 0, 2)]
+        sender.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), SECONDS)
+        sender.commit_transaction(SECONDS)
+
+    def membership(self) -> None:
+        member = self._consumer()
+        member.subscribe([self.topic])
+        assert set(self._poll(member, 2)) == {b"1", b"2"}
+        if self.target.api == "Heartbeat":
+            self._until(member, self.fault)
+            # The rule has acted: one more of its heartbeats must arrive.
+            later = self.broker.faults.inject("Heartbeat", Delay(0), client_id=self.client)
+            self._until(member, later)
+            later.remove()
+        member.close()
+
+    def _until(self, member: Any, fault: Any) -> None:
+        deadline = time.monotonic() + SECONDS
+        while fault.fired == 0 and time.monotonic() < deadline:
+            message = member.poll(0.02)
+            if message is not None and message.error() is not None:
+                self.seen.told.add(message.error().name())
+
+    def leave(self) -> None:
+        member = self._consumer()
+        member.subscribe([self.topic])
+        assert self._poll(member, 1) == [b"1"]
+        member.close()
+
+    # -- what became of it -------------------------------------------------------------------------------------------
+
+    def _values(self, isolation: str) -> list[bytes]:
+        reader = self._consumer(
+            client_id="judge",
+            group_id="judge",
+            isolation_level=isolation,
+            enable_partition_eof=True,
+            fetch_wait_max_ms=5,
+        )
+        reader.assign([TopicPartition(self.topic, 0, 0)])
+        found = []
+        try:
+            while (message := reader.poll(SECONDS)) is not None and message.error() is None:
+                found.append(message.value())
+        finally:
+            reader.close()
+        return found
+
+    def _log_end(self) -> int:
+        found: int = self._look(lambda broker: broker.partition(self.topic, 0).log.log_end_offset)
+        return found
+
+    def _look(self, at: Callable[[Any], Any]) -> Any:
+        return self.broker.cluster.run(lambda cluster: at(cluster.brokers[1]))
+
+    def _transaction(self) -> Any:
+        def find(broker: Any) -> Any:
+            _, shard = broker.transactions.host.shard_for(self.name)
+            return shard.entry(self.name).metadata
+
+        return self._look(find)
+
+    def _count(self) -> int | None:
+        if self.target.api == "Produce":
+            return self._values("read_uncommitted").count(b"1")
+        return int(self._transaction().producer_epoch) + 1 if self.row.applied else None
+
+    def _changed(self) -> bool:
+        api = self.target.api
+        if api == "Produce":
+            return b"1" in self._values("read_uncommitted")
+        if api in ("OffsetCommit", "TxnOffsetCommit"):
+
+            def known(broker: Any) -> bool:
+                offsets = broker.groups.host.shard(broker.groups.host.partition_for(self.group)).offsets
+                held = offsets.get(self.group, self.topic, 0) is not None
+                return held or bool(offsets.is_pending(self.group, self.topic, 0))
+
+            return bool(self._look(known))
+        from minibroker_protocol.errors import ApiError
+
+        try:
+            metadata = self._transaction()
+        except ApiError:
+            return False
+        if api == "InitProducerId":
+            return True
+        if api == "EndTxn":
+            return metadata.state.name in ("PREPARE_COMMIT", "COMPLETE_COMMIT")
+        wanted = self.topic if api == "AddPartitionsToTxn" else "__consumer_offsets"
+        return any(partition[0] == wanted for partition in metadata.partitions)
