@@ -128,8 +128,9 @@ class Broker:
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
-    def start(self, *, remove_strays: bool = False) -> None:
-        """Take up every partition of the image; after an unclean end each log is recovered now.
+    def prepare(self, *, remove_strays: bool = False) -> None:
+        """What `start` needs of the disk; may run on another thread, before anybody knows this broker. After an unclean
+        end each log is checked and mended.
 
         remove_strays: delete replicas that were taken from this broker, or whose topic was deleted, while it was down.
         """
@@ -139,7 +140,17 @@ class Broker:
             log.warning("%s", warning)
         if not self.directory.clean:
             self._recover()
-        image, self.image = self.image, replace(self.image, topics={}, topic_names={})
+
+    def start(self, image: MetadataImage) -> None:
+        """Take up every partition of the image, which may be newer than the one of `prepare`."""
+        for topic, index in sorted(self._recovered):
+            now = image.partition(topic, index)
+            if now is None or self.node_id not in now.replicas:
+                self._recovered.pop((topic, index)).abandon()
+        if image is not self.image:
+            self.image = image
+            self._remove_strays()
+        self.image = replace(image, topics={}, topic_names={})
         self.on_image(image, tuple(image.topics))
         if not self.directory.clean:
             for partition in self._partitions.values():
@@ -199,10 +210,25 @@ class Broker:
 
     def close(self) -> None:
         """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written."""
+        self._close_files(self._let_go())
+
+    def close_aside(self) -> Deferred[None]:
+        """`close` while others go on: it lets go of everything at once, and is resolved when the files are closed."""
+        open_logs = self._let_go()
+        return self.executor.aside(lambda: self._close_files(open_logs))
+
+    def discard(self) -> None:
+        """The end of a broker that was prepared and never started."""
+        for held in self._recovered.values():
+            held.abandon()
+        self._recovered.clear()
+        self.directory.release()
+
+    def _let_go(self) -> list[PartitionLog]:
         self._stop()
-        open_logs = [
-            held for held in [partition.close() for partition in self._partitions.values()] if held is not None
-        ]
+        return [held for held in [partition.close() for partition in self._partitions.values()] if held is not None]
+
+    def _close_files(self, open_logs: list[PartitionLog]) -> None:
         self.executor.each(_close_log, open_logs)
         self.directory.close(open_logs, broker_epoch=self.epoch)
 

@@ -27,6 +27,7 @@ from minibroker.handlers.dispatch import Dispatcher, Tap
 from minibroker.handlers.table import make_dispatcher
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import BrokerClock, TimerHandle, Timers
+from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.executor import Executor
 from minibroker.semantics import Semantics
 from minibroker.settings import Settings
@@ -89,6 +90,10 @@ class Cluster(Operations):
         self._broker_tap: Tap | None = None
         self._transports: dict[int, TappedTransport] = {}
         self._suspensions: dict[int, Suspension] = {}
+        self._prepared: dict[int, tuple[Suspension, TappedTransport]] = {}
+        self._starting: set[int] = set()
+        self._closing: dict[int, Deferred[None]] = {}
+        self._stopped = False
         self._nodes = {node.node_id: node for node in nodes}
         self._make_node = make_node
         self._journal_disk = journal_disk
@@ -149,9 +154,10 @@ class Cluster(Operations):
         # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.
         controller.replication.elect_missing()
         for node, directory in zip(self._nodes.values(), self._directories, strict=True):
-            self._add_broker(node, directory, state, epochs[node.node_id])
+            self._attach(self._make_broker(node, directory, epochs[node.node_id]))
         for broker in self.brokers.values():
-            broker.start()
+            broker.prepare()
+            broker.start(state.image)
         state.subscribe(self._publish)
         self._create_topics(state)
         if self.settings.bool("auto.leader.rebalance.enable"):
@@ -208,16 +214,17 @@ class Cluster(Operations):
         if self.brokers.get(broker.node_id) is broker:
             broker.on_image(image, changed)
 
-    def _add_broker(self, node: Node, directory: DataDirectory, state: ControllerState, epoch: int) -> Broker:
-        suspension = self._suspensions[node.node_id] = Suspension()
+    def _make_broker(self, node: Node, directory: DataDirectory, epoch: int) -> Broker:
+        """A broker that nobody knows yet (`_attach`)."""
+        suspension = Suspension()
         end = suspension.transport(self.network.endpoint(node.node_id), node.node_id)
-        transport = self._transports[node.node_id] = TappedTransport(end)
+        transport = TappedTransport(end)
         broker = Broker(
             node_id=node.node_id,
             epoch=epoch,
             settings=self.settings,
             semantics=self.semantics,
-            image=state.image,
+            image=self.image,
             directory=directory,
             clock=suspension.clock(self.clock),
             timers=suspension.timers(self._timers),
@@ -228,13 +235,20 @@ class Cluster(Operations):
             volume_bytes=node.volume_bytes,
         )
         broker.listeners, broker.name_for = node.listeners, node.name_for
-        transport.broker, transport.tap = broker, self._broker_tap
-        self.brokers[node.node_id] = broker
-        dispatcher = make_dispatcher(broker)
-        dispatcher.tap = self._tap
-        self._dispatchers[node.node_id] = dispatcher
-        self.network.attach(node.node_id, suspension.node(dispatcher.handle))
+        transport.broker = broker
+        self._prepared[node.node_id] = suspension, transport
         return broker
+
+    def _attach(self, broker: Broker) -> None:
+        """Let others reach the broker, and it them; what was made for it is its own from here on."""
+        node_id = broker.node_id
+        suspension, transport = self._prepared.pop(node_id)
+        self._suspensions[node_id], self._transports[node_id] = suspension, transport
+        transport.tap = self._broker_tap
+        self.brokers[node_id] = broker
+        dispatcher = self._dispatchers[node_id] = make_dispatcher(broker)
+        dispatcher.tap = self._tap
+        self.network.attach(node_id, suspension.node(dispatcher.handle))
 
     def dispatcher(self, node_id: int) -> Dispatcher:
         """What serves the connections of broker `node_id`."""
@@ -261,6 +275,7 @@ class Cluster(Operations):
 
     def stop(self) -> None:
         """Close every broker cleanly, then the controller."""
+        self._stopped = True
         for timer in (self._balancing, self._sessions):
             if timer is not None:
                 timer.cancel()

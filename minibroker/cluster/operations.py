@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from minibroker.cluster.broker import Broker
@@ -19,7 +20,8 @@ from minibroker.controller.controller import Controller
 from minibroker.controller.elections import Election
 from minibroker.controller.state import ControllerState
 from minibroker.coordinators.hashing import partition_for
-from minibroker.runtime.deferred import Deferred, resolved
+from minibroker.runtime.deferred import Deferred, resolved, spawn
+from minibroker.runtime.executor import Executor
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UnregisterBrokerRequest
 from minibroker_storage.directory import DataDirectory
@@ -53,6 +55,10 @@ class Operations:
     _tap: Tap | None
     _state: ControllerState | None
     _controller: Controller | None
+    _executor: Executor
+    _starting: set[int]
+    _closing: dict[int, Deferred[None]]
+    _stopped: bool
 
     @abstractmethod
     def _activate_controller(self, state: ControllerState) -> Controller: ...
@@ -64,7 +70,10 @@ class Operations:
     def _open_directory(self, node: Node) -> DataDirectory: ...
 
     @abstractmethod
-    def _add_broker(self, node: Node, directory: DataDirectory, state: ControllerState, epoch: int) -> Broker: ...
+    def _make_broker(self, node: Node, directory: DataDirectory, epoch: int) -> Broker: ...
+
+    @abstractmethod
+    def _attach(self, broker: Broker) -> None: ...
 
     @property
     def controller(self) -> Controller:
@@ -102,18 +111,24 @@ class Operations:
 
     # -- brokers -----------------------------------------------------------------------------------------------------
 
-    def stop_broker(self, node_id: int) -> None:
+    def stop_broker(self, node_id: int) -> Deferred[None]:
         """As SIGTERM: its leaders move to other replicas, then it closes its logs and is gone. Without a controller
         it just goes, as Kafka's does once it waited long enough for one. A paused one goes on first, or it would never
-        see the signal."""
+        see the signal. Resolved once its files are closed; the others go on meanwhile."""
         broker = self._running(node_id)
         self.resume_broker(node_id)
         if self._controller is not None:
             self._controller.replication.shut_down(node_id)
         self._gone(broker)
-        broker.close()
+        closing = self._closing[node_id] = broker.close_aside()
         if self._controller is not None:
             self._controller.replication.fence(node_id)
+
+        def closed(_: Deferred[None]) -> None:
+            del self._closing[node_id]
+
+        closing.then(closed)
+        return closing
 
     def kill_broker(self, node_id: int, *, unnoticed: bool = False) -> None:
         """As SIGKILL: nothing is flushed or closed. The controller learns of it at once, as if the session had timed
@@ -154,27 +169,55 @@ class Operations:
         """Node ids of the brokers that are paused."""
         return sorted(node_id for node_id, suspension in self._suspensions.items() if suspension.paused)
 
-    def start_broker(self, node_id: int) -> Broker:
-        """Bring a stopped or killed broker back with what is on its disk. It needs a controller to register with."""
-        if node_id in self.brokers:
+    def start_broker(self, node_id: int) -> Deferred[Broker]:
+        """Bring a stopped or killed broker back with what is on its disk. It needs a controller to register with.
+
+        Resolved once it serves; what its disk needs before (a clean end that is not over yet, recovery after an
+        unclean one) does not hold up the others.
+        """
+        if node_id in self.brokers or node_id in self._starting:
             raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"broker {node_id} is running")
         node = self._nodes.get(node_id)
         if node is None:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node_id} is not known")
-        replication = self.controller.replication
-        directory = self._open_directory(node)
-        registered = replication.register(
-            BrokerImage(node.node_id, node.host, node.port, node.rack), clean=directory.clean
-        )
-        broker = self._add_broker(node, directory, self.controller.state, registered.epoch)
-        broker.start(remove_strays=True)
+        self.controller  # noqa: B018  (raises while nobody could register the broker)
+        self._starting.add(node_id)
+        started = spawn(self._bring_up(node))
+        if started.done:
+            started.result()
+        return started
+
+    async def _bring_up(self, node: Node) -> Broker:
+        node_id = node.node_id
+        try:
+            if node_id in self._closing:
+                with suppress(Exception):  # told to who stopped it
+                    await self._closing[node_id]
+            replication = self.controller.replication
+            directory = self._open_directory(node)
+            registered = replication.register(
+                BrokerImage(node_id, node.host, node.port, node.rack), clean=directory.clean
+            )
+            broker = self._make_broker(node, directory, registered.epoch)
+            try:
+                await self._executor.aside(lambda: broker.prepare(remove_strays=True))
+                if self._stopped:
+                    raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster ends")
+            except BaseException:
+                broker.discard()
+                raise
+        finally:
+            self._starting.discard(node_id)
+        self._attach(broker)
+        broker.start(self.image)
         if self.hooks is not None:
             self.hooks.started(node_id, self._dispatchers[node_id])
-        replication.unfence(node_id)
+        if self._controller is not None:  # else its heartbeats unfence it once there is one
+            self._controller.replication.unfence(node_id)
         self._watch_sessions()
         return broker
 
-    def add_broker(self, node: Node | None = None) -> Broker:
+    def add_broker(self, node: Node | None = None) -> Deferred[Broker]:
         """A new broker with an empty disk; it holds nothing until partitions are created or moved there."""
         self.controller  # noqa: B018  (raises while nobody could register the broker)
         if node is None:
@@ -186,15 +229,18 @@ class Operations:
         self._nodes[node.node_id] = node
         return self.start_broker(node.node_id)
 
-    def remove_broker(self, node_id: int) -> None:
+    def remove_broker(self, node_id: int) -> Deferred[None]:
         """Stop a broker, if it runs, and take it out of the metadata (UnregisterBroker). Replica lists that name it
         stay as they are, as in Kafka; reassign them first."""
-        if node_id in self.brokers:
-            self.stop_broker(node_id)
-        response = self.controller.replication.unregister(UnregisterBrokerRequest(broker_id=node_id))
+        if node_id in self._starting:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"broker {node_id} is about to start")
+        controller = self.controller
+        closed = self.stop_broker(node_id) if node_id in self.brokers else resolved(None)
+        response = controller.replication.unregister(UnregisterBrokerRequest(broker_id=node_id))
         if response.error_code != ErrorCode.NONE:
             raise ApiError(ErrorCode(response.error_code), response.error_message or "")
         del self._nodes[node_id]
+        return closed
 
     def _running(self, node_id: int) -> Broker:
         broker = self.brokers.get(node_id)

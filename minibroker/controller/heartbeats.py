@@ -16,7 +16,7 @@ process that was held up as a whole does not take its brokers for dead."""
 
 
 class BrokerHeartbeats:
-    """The sessions of the registered brokers; a session begins with the registration."""
+    """The sessions of the registered brokers; a session begins when the broker is unfenced."""
 
     def __init__(self, state: ControllerState, replication: ReplicationControl) -> None:
         self._state = state
@@ -50,8 +50,8 @@ class BrokerHeartbeats:
         self._tick += 1
         for broker in list(self._state.image.brokers.values()):
             epoch, heard = self._heard.get(broker.node_id, (-1, -1))
-            if epoch != broker.epoch:
+            if epoch != broker.epoch or broker.fenced:
                 self._heard[broker.node_id] = (broker.epoch, self._tick)
-            elif not broker.fenced and self._tick - heard > SESSION_TICKS:
+            elif self._tick - heard > SESSION_TICKS:
                 log.warning("broker %d is fenced: nothing was heard of it for its session's time", broker.node_id)
                 self._replication.fence(broker.node_id)

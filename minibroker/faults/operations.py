@@ -220,9 +220,9 @@ def held_markers(cluster: Cluster) -> list[str]:
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
-def stop_broker(cluster: Cluster, *, broker: int) -> None:
+async def stop_broker(cluster: Cluster, *, broker: int) -> None:
     """As SIGTERM."""
-    cluster.stop_broker(broker)
+    await cluster.stop_broker(broker)
 
 
 def kill_broker(cluster: Cluster, *, broker: int, unnoticed: bool = False) -> None:
@@ -230,9 +230,9 @@ def kill_broker(cluster: Cluster, *, broker: int, unnoticed: bool = False) -> No
     cluster.kill_broker(broker, unnoticed=unnoticed)
 
 
-def start_broker(cluster: Cluster, *, broker: int) -> None:
+async def start_broker(cluster: Cluster, *, broker: int) -> None:
     """Bring a stopped or killed broker back."""
-    cluster.start_broker(broker)
+    await cluster.start_broker(broker)
 
 
 def pause_broker(cluster: Cluster, *, broker: int) -> None:
@@ -245,10 +245,13 @@ def resume_broker(cluster: Cluster, *, broker: int) -> None:
     cluster.resume_broker(broker)
 
 
-def restart_broker(cluster: Cluster, *, broker: int, clean: bool = True) -> None:
+async def restart_broker(cluster: Cluster, *, broker: int, clean: bool = True) -> None:
     """Stop, or without `clean` kill, a broker and bring it back at once, with what its disk holds."""
-    (cluster.stop_broker if clean else cluster.kill_broker)(broker)
-    cluster.start_broker(broker)
+    if clean:
+        await cluster.stop_broker(broker)
+    else:
+        cluster.kill_broker(broker)
+    await cluster.start_broker(broker)
 
 
 def stop_controller(cluster: Cluster) -> None:

@@ -16,8 +16,12 @@ class Executor(Protocol):
         ...
 
     def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
-        """Run `work` for every item, several at a time, and return when all are done: for the end, when the loop has
-        nothing else to do. Errors are for `work` to deal with."""
+        """Run `work` for every item, several at a time, and return when all are done: for start and end, when the loop
+        has nothing else to do, and inside `aside`. Errors are for `work` to deal with."""
+        ...
+
+    def aside(self, work: Callable[[], T]) -> Deferred[T]:
+        """`submit` for what may take seconds, such as recovery, while the loop goes on and syncs need the threads."""
         ...
 
 
@@ -35,3 +39,6 @@ class InlineExecutor:
     def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
         for item in items:
             work(item)
+
+    def aside(self, work: Callable[[], T]) -> Deferred[T]:
+        return self.submit(work)

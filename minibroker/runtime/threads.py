@@ -25,6 +25,7 @@ class ThreadExecutor:
         self._loop = loop
         self._max_threads = max_threads
         self._pool: ThreadPoolExecutor | None = None
+        self._aside: ThreadPoolExecutor | None = None
 
     def submit(self, work: Callable[[], T]) -> Deferred[T]:
         """Run `work` on a thread; must be called on the loop's thread, where the Deferred is resolved as well."""
@@ -32,8 +33,18 @@ class ThreadExecutor:
             from concurrent.futures import ThreadPoolExecutor
 
             self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-disk")
+        return self._delivered(self._pool.submit(work))
+
+    def aside(self, work: Callable[[], T]) -> Deferred[T]:
+        """The same on threads of their own."""
+        if self._aside is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._aside = ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-aside")
+        return self._delivered(self._aside.submit(work))
+
+    def _delivered(self, future: Future[T]) -> Deferred[T]:
         outcome: Deferred[T] = Deferred()
-        future = self._pool.submit(work)
 
         def deliver(done: Future[T]) -> None:
             error = done.exception()
@@ -66,6 +77,7 @@ class ThreadExecutor:
 
     def close(self) -> None:
         """Finish what was submitted and end the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._pool = None
+        pools, self._pool, self._aside = (self._aside, self._pool), None, None
+        for pool in pools:
+            if pool is not None:
+                pool.shutdown(wait=True)

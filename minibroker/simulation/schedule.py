@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import TypeVar
 
 from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.executor import InlineExecutor
 
 T = TypeVar("T")
 
@@ -98,3 +99,7 @@ class ScheduledExecutor:
     def each(self, work: Callable[[T], None], items: object) -> None:
         for item in items:  # type: ignore[attr-defined]
             work(item)
+
+    def aside(self, work: Callable[[], T]) -> Deferred[T]:
+        # A broker comes up and goes down in one step here: who is told that it did can rely on it.
+        return InlineExecutor().submit(work)

@@ -10,6 +10,7 @@ from minibroker.runtime.loop_calls import call_in_loop
 from minibroker.server.service import Service
 
 if TYPE_CHECKING:
+    from minibroker.cluster.broker import Broker
     from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.operations import Coordinator
     from minibroker.cluster.producer_loss import Cause
@@ -85,7 +86,7 @@ class RunningCluster:
 
     def start_broker(self, node_id: int) -> None:
         """Bring a stopped or killed broker back, on its port and with its data."""
-        self.run(lambda cluster: cluster.start_broker(node_id) and None)
+        self.run(lambda cluster: cluster.start_broker(node_id))
 
     def pause_broker(self, node_id: int) -> None:
         """As SIGSTOP: connections stay, nothing is done or answered."""
@@ -97,8 +98,8 @@ class RunningCluster:
 
     def add_broker(self) -> int:
         """A new, empty broker; returns its node id."""
-        node_id: int = self.run(lambda cluster: cluster.add_broker().node_id)
-        return node_id
+        broker: Broker = self.run(lambda cluster: cluster.add_broker())
+        return broker.node_id
 
     def remove_broker(self, node_id: int) -> None:
         """Stop a broker for good and take it out of the metadata."""

@@ -50,3 +50,6 @@ class HeldExecutor:
     def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
         for item in items:
             work(item)
+
+    def aside(self, work: Callable[[], T]) -> Deferred[T]:
+        return self.submit(work)

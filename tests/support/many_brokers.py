@@ -14,7 +14,7 @@ from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.runtime.clock import BrokerClock
 from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import InlineExecutor
+from minibroker.runtime.executor import Executor, InlineExecutor
 from minibroker.semantics import KAFKA, Semantics
 from minibroker.settings import Settings
 from minibroker_protocol.dsl import Request, Response
@@ -43,6 +43,7 @@ class ManyBrokers:
         transaction_version: int | None = None,
         disks: Mapping[int, MemoryDisk] | None = None,
         journal: MemoryDisk | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self.timers = ManualTimers(now_ms=1_700_000_000_000)
         self.clock = BrokerClock(self.timers, self.timers.now_ms)
@@ -55,7 +56,7 @@ class ManyBrokers:
             journal_disk=self.journal,
             clock=self.clock,
             timers=self.timers,
-            executor=InlineExecutor(),
+            executor=executor or InlineExecutor(),
             random=Random(7),
             transaction_version=transaction_version,
             make_node=self.node,

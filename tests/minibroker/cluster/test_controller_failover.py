@@ -168,7 +168,7 @@ def test_operations_that_need_a_controller_say_so(brokers: ManyBrokers) -> None:
         cluster.start_controller()
     assert twice.value.code == ErrorCode.INVALID_REQUEST
     cluster.start_broker(3)
-    assert cluster.add_broker().node_id == 4
+    assert cluster.add_broker().result().node_id == 4
 
 
 def test_a_transaction_survives_a_change_of_controller(brokers: ManyBrokers) -> None:

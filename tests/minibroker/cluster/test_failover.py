@@ -221,7 +221,7 @@ def test_leaders_move_where_they_are_told(brokers: ManyBrokers) -> None:
 def test_brokers_join_and_leave(brokers: ManyBrokers) -> None:
     brokers.create("t", [[1, 2]])
     brokers.produce("t", b"a")
-    added = brokers.cluster.add_broker()
+    added = brokers.cluster.add_broker().result()
     assert added.node_id == 4
     brokers.cluster.reassign("t", 0, [4])
     brokers.settle(3000)
