@@ -432,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def _say(self, reason: str) -> None:
-        log.warning("closing the connection of %s: %s", self, reason)
+        self._edge.closings.say("closing the connection of %s: %s", self, reason)
 
     def __str__(self) -> str:
         return f"{self.info.client_host}:{self.info.client_port}"

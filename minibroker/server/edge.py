@@ -8,6 +8,7 @@ import socket
 from dataclasses import dataclass
 
 from minibroker.logs import get_logger
+from minibroker.server.closings import Closings
 from minibroker.server.connection import Connection, Dispatch
 from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import RequestMemory, SpareBuffers
@@ -55,6 +56,7 @@ class Edge:
         self.spare = SpareBuffers()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.connections: set[Connection] = set()
+        self.closings = Closings(loop)
         self._opened = 0
         self._servers: list[tuple[asyncio.Server, Dispatch]] = []
         self._served: list[Dispatch] = []
@@ -105,7 +107,7 @@ class Edge:
         if connection.owner not in self._served:
             return False  # its broker ended between the system's accept and this call
         if len(self.connections) >= self.limits.max_connections:
-            log.warning("closing the newest connection, of %s: %d are open", connection, len(self.connections))
+            self.closings.say("closing the newest connection, of %s: %d are open", connection, len(self.connections))
             return False
         self._opened += 1
         connection.number = self._opened
@@ -116,7 +118,7 @@ class Edge:
         """The process is out of handles: close the connection that came last."""
         newest = max(self.connections, key=lambda connection: connection.number, default=None)
         if newest is not None:
-            log.warning("closing the newest connection, of %s: the process is out of file handles", newest)
+            self.closings.say("closing the newest connection, of %s: the process is out of file handles", newest)
             newest.abort()
 
     def closed(self, connection: Connection) -> None:
@@ -190,6 +192,7 @@ class Edge:
             if timer is not None:
                 timer.cancel()
         self._idle_timer = self._stall_timer = None
+        self.closings.close()
         await self.stop_accepting()
         self._none_left = asyncio.Event()
         for connection in list(self.connections):

@@ -47,9 +47,15 @@ class Exhaustion:
     def __init__(self, loop: asyncio.AbstractEventLoop, edge: Edge, disks: Iterable[Disk]) -> None:
         self._loop = loop
         self._edge = edge
-        self._disks = [disk for disk in disks if isinstance(disk, OsDisk)]
+        self._disks: list[OsDisk] = []
         self._called = False
-        for disk in self._disks:
+        for disk in disks:
+            self.watch(disk)
+
+    def watch(self, disk: Disk) -> None:
+        """Do so for this disk too; one in memory has no handles."""
+        if isinstance(disk, OsDisk):
+            self._disks.append(disk)
             disk.exhausted = self._exhausted
             disk.keep_spare()
 

@@ -45,6 +45,7 @@ class Places:
         self._root: str | None = None
         self._share = 0
         self._durable = False
+        self._handles = 0
         count = len(options.ports)
         given = _given_node_id(settings, count)
         if options.ephemeral:
@@ -77,7 +78,7 @@ class Places:
 
         _check_layout(root, count)
         handles = max(16, default_max_handles() // count)
-        self._root, self._durable = root, durable
+        self._root, self._durable, self._handles = root, durable, handles
         paths = [root] if count == 1 else [os.path.join(root, BROKER_DIR.format(i + 1)) for i in range(count)]
         first = _single_node_id(root, given) if count == 1 else _FIRST_NODE_ID
         self.brokers = [
@@ -97,7 +98,8 @@ class Places:
             from minibroker_storage.os_disk import OsDisk
 
             path = os.path.join(self._root, BROKER_DIR.format(node_id))
-            place = Place(node_id, OsDisk(path, durable=self._durable), path, lambda: _volume_bytes(path))
+            files = OsDisk(path, durable=self._durable, max_handles=self._handles)
+            place = Place(node_id, files, path, lambda: _volume_bytes(path))
         self.brokers.append(place)
         return place
 

@@ -188,7 +188,11 @@ class Service:
         """A broker that joins the running cluster: a place of its own and a free port."""
         assert self._places is not None
         assert self._ports is not None
-        return self._node(self._places.add(node_id), self._ports.reserve(node_id))
+        listener = self._ports.reserve(node_id)
+        place = self._places.add(node_id)
+        if self._exhaustion is not None:
+            self._exhaustion.watch(place.disk)
+        return self._node(place, listener)
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:

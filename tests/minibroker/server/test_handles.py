@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from minibroker import Minibroker
 from minibroker.server import handles
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.handles import Exhaustion, connection_limit
@@ -63,3 +64,25 @@ def test_connections_leave_the_disks_their_files(tmp_path: Path, monkeypatch: py
     assert connection_limit(1 << 31, disks) == 8
     monkeypatch.setattr(handles, "soft_limit", lambda: None)
     assert connection_limit(1 << 31, disks) == 1 << 31
+
+
+async def test_a_disk_that_comes_later_is_watched_too(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    edge = Edge(loop, Limits())
+    exhaustion = Exhaustion(loop, edge, [])
+    later = OsDisk(str(tmp_path))
+    exhaustion.watch(later)
+    exhaustion.watch(MemoryDisk())
+    assert later.exhausted is not None
+    exhaustion.close()
+    assert later.exhausted is None
+    await edge.close()
+    later.close()
+
+
+def test_the_disk_of_a_broker_that_was_added_is_watched(tmp_path: Path) -> None:
+    with Minibroker(brokers=2, data_dir=str(tmp_path)) as broker:
+        added = broker.cluster.add_broker()
+        disks = broker.cluster.run(lambda cluster: [cluster.brokers[n].directory.disk for n in (1, added)])
+        assert all(isinstance(disk, OsDisk) and disk.exhausted is not None for disk in disks)
+        assert disks[0].max_handles == disks[1].max_handles

@@ -1,0 +1,61 @@
+"""A client that is refused again and again does not fill the log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+import pytest
+
+from minibroker.server.closings import Closings
+from minibroker.server.edge import Edge, Limits
+from minibroker.server.listeners import listen_all
+
+
+async def test_what_is_too_much_for_a_second_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    closings = Closings(asyncio.get_running_loop(), 60)
+    with caplog.at_level(logging.WARNING):
+        for number in range(25):
+            closings.say("closing number %d", number)
+        closings.close()
+        closings.close()
+    assert [r.getMessage() for r in caplog.records] == [
+        *(f"closing number {number}" for number in range(10)),
+        "15 more connections were closed or refused within 60 s",
+    ]
+
+
+async def test_after_that_time_it_speaks_again(caplog: pytest.LogCaptureFixture) -> None:
+    closings = Closings(asyncio.get_running_loop(), 0.05)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(11):
+            closings.say("one")
+        await asyncio.sleep(0.2)
+        closings.say("again")
+        closings.close()
+    told = [record.getMessage() for record in caplog.records]
+    assert told[10:] == ["1 more connections were closed or refused within 0.05 s", "again"]
+
+
+async def test_refused_connections_and_garbage_are_told_by_it(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.get_running_loop()
+    (listener,) = listen_all("127.0.0.1", [0])
+    port = listener.getsockname()[1]
+    edge = Edge(loop, Limits(max_connections=1))
+    edge.closings = Closings(loop, 60)
+    await edge.listen(listener, lambda frame, info: None)
+    with caplog.at_level(logging.WARNING):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(30):
+            refused, other = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.suppress(ConnectionError):
+                await refused.read()
+            other.close()
+        writer.write(b"\xff\xff\xff\xff garbage")
+        assert await reader.read() == b""
+        writer.close()
+        await edge.close()
+    told = [record.getMessage() for record in caplog.records]
+    assert sum("closing the newest connection" in text for text in told) == 10
+    assert told[-1] == "21 more connections were closed or refused within 60 s"
