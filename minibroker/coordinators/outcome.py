@@ -18,9 +18,9 @@ from minibroker_storage.producer_verification import VerificationGuard
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CoordinatorRecord:
-    """One record of an internal topic: typed key and value; `value` None is a tombstone.
+    """One record of an internal topic: typed key and value; `value` None is a tombstone. Never changed once made.
 
     On disk key and value each start with an int16: `key_type` for the key, `value_version` for the value.
     """
@@ -32,12 +32,13 @@ class CoordinatorRecord:
     key_version: int = 0
 
     def key_bytes(self) -> bytes:
-        return self.key_type.to_bytes(2, "big") + self.key.encode(self.key_version)
+        return b"".join(self.key.encode_buffers(self.key_version, self.key_type.to_bytes(2, "big")))
 
     def value_bytes(self) -> bytes | None:
         if self.value is None:
             return None
-        return self.value_version.to_bytes(2, "big") + self.value.encode(self.value_version)
+        version = self.value_version
+        return b"".join(self.value.encode_buffers(version, version.to_bytes(2, "big")))
 
 
 @dataclass(slots=True)

@@ -298,8 +298,8 @@ COORDINATORS: Final = (
     Defect(
         "marker-of-no-epoch",
         "a marker needs an epoch and a transaction version",
-        "minibroker.handlers.write_txn_markers:_write",
-        "if marker.producer_epoch < 0 or marker.transaction_version < 0:",
+        "minibroker.runtime.marker_append:append_marker",
+        "if producer_epoch < 0 or transaction_version < 0:",
         "if False:",
     ),
     Defect(

@@ -11,7 +11,6 @@ import difflib
 import errno
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
@@ -192,7 +191,7 @@ def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: int) -
     entry = shard.entry(transactional_id)
     if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
         raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
-    changed = replace(entry.metadata, producer_epoch=epoch, last_producer_epoch=-1)
+    changed = entry.metadata._replace(producer_epoch=epoch, last_producer_epoch=-1)
     return service.host.execute(index, shard.write(entry, changed, None))
 
 

@@ -209,19 +209,39 @@ async def handle_add_offsets(ctx: RequestContext, request: AddOffsetsToTxnReques
 # -- EndTxn ------------------------------------------------------------------------------------------------------------
 
 
-async def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer:
     """Answered when the decision is durable; the markers follow on their own."""
     try:
-        producer = await ctx.broker.transactions.end_txn(
+        ended = ctx.broker.transactions.end_txn(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             commit=request.committed,
             transaction_version=2 if ctx.api_version >= EPOCH_BUMP_SINCE else 0,
         )
+        if ended.done:
+            return _ended(ended.result())
     except ApiError as error:
-        ending: Ending = "commit" if request.committed else "abort"
-        return EndTxnResponse(error_code=_refusal(ctx, END_TXN, request.transactional_id, error, ending))
+        return _not_ended(ctx, request, error)
+    answer: Deferred[EndTxnResponse] = Deferred()
+
+    def done(result: Deferred[ProducerIdAndEpoch]) -> None:
+        try:
+            response = _ended(result.result())
+        except ApiError as error:
+            response = _not_ended(ctx, request, error)
+        answer.resolve(response)
+
+    ended.then(done)
+    return answer
+
+
+def _ended(producer: ProducerIdAndEpoch) -> EndTxnResponse:
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+
+def _not_ended(ctx: RequestContext, request: EndTxnRequest, error: ApiError) -> EndTxnResponse:
+    ending: Ending = "commit" if request.committed else "abort"
+    return EndTxnResponse(error_code=_refusal(ctx, END_TXN, request.transactional_id, error, ending))
 
 
 def _refusal(

@@ -12,10 +12,9 @@ from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC
 from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.runtime.marker_append import append_marker
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from minibroker_protocol.records import end_txn_marker
-from minibroker_storage.origin import Origin
 
 _Marker = WriteTxnMarkersRequest.WritableTxnMarker
 _MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
@@ -67,30 +66,15 @@ async def _when_replicated(
 
 
 def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Deferred[None]:
-    topic, index = target
-    partition = ctx.broker.partition(topic, index)
-    if marker.producer_epoch < 0 or marker.transaction_version < 0:
-        # Kafka fails on them while it builds or checks the batch.
-        raise ApiError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"a marker needs an epoch and a transaction version: {marker.producer_epoch}, {marker.transaction_version}",
-        )
-    batch = end_txn_marker(
+    return append_marker(
+        ctx.broker,
+        target,
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         commit=marker.transaction_result,
         coordinator_epoch=marker.coordinator_epoch,
-        timestamp_ms=ctx.broker.clock.now_ms(),
+        transaction_version=marker.transaction_version,
     )
-    if topic == CONSUMER_OFFSETS_TOPIC:
-        ctx.broker.groups.host.shard(index)  # raises while its coordinator is not ready to take the marker
-    partition.check_min_insync_replicas()  # markers are written with acks=all
-    info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=marker.transaction_version)
-    if topic == CONSUMER_OFFSETS_TOPIC:
-        ctx.broker.groups.complete_transaction(
-            index, marker.producer_id, marker.producer_epoch, marker.transaction_result
-        )
-    return partition.when_high_watermark(info.last_offset + 1)
 
 
 def _refusal(ctx: RequestContext, marker: _Marker, target: TopicPartition, error: ApiError) -> int:

@@ -52,7 +52,8 @@ class BrokerClock:
 
     def __init__(self, timers: Timers, wall_ms: Callable[[], int] | None = None) -> None:
         self._timers = timers
-        self._wall_ms = wall_ms or (lambda: time.time_ns() // 1_000_000)
+        # Nanoseconds, because the time is asked for a dozen times in a transaction and Python has no milliseconds.
+        self._wall_ns = time.time_ns if wall_ms is None else lambda: wall_ms() * 1_000_000
         self._offset_ms = 0
         self._frozen_at_ms: int | None = None
         self._queue: list[tuple[int, int, _BrokerTimer]] = []
@@ -63,7 +64,7 @@ class BrokerClock:
     def now_ms(self) -> int:
         if self._frozen_at_ms is not None:
             return self._frozen_at_ms
-        return self._wall_ms() + self._offset_ms
+        return self._wall_ns() // 1_000_000 + self._offset_ms
 
     @property
     def frozen(self) -> bool:
@@ -78,7 +79,7 @@ class BrokerClock:
     def unfreeze(self) -> None:
         """Let the clock run on from where it stands."""
         if self._frozen_at_ms is not None:
-            self._offset_ms = self._frozen_at_ms - self._wall_ms()
+            self._offset_ms = self._frozen_at_ms - self._wall_ns() // 1_000_000
             self._frozen_at_ms = None
             self._arm()
 
@@ -115,7 +116,7 @@ class BrokerClock:
         if self._frozen_at_ms is not None:
             self._frozen_at_ms = now_ms
         else:
-            self._offset_ms = now_ms - self._wall_ms()
+            self._offset_ms = now_ms - self._wall_ns() // 1_000_000
 
     def _arm(self) -> None:
         while self._queue and self._queue[0][2].callback is None:

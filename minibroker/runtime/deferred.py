@@ -31,10 +31,11 @@ class Deferred(Generic[T]):
 
     def resolve(self, value: T) -> None:
         """Deliver `value`; a second delivery is a bug of the caller."""
-        if self.done:
+        if self._value is not _PENDING or self._error is not None:
             raise RuntimeError("already resolved")
         self._value = value
-        self._run_callbacks()
+        if self._callbacks is not None:
+            self._run_callbacks()
 
     def fail(self, error: BaseException) -> None:
         """Deliver an exception instead of a value."""
@@ -45,15 +46,16 @@ class Deferred(Generic[T]):
 
     def result(self) -> T:
         """The value; raises what was delivered with `fail`, or RuntimeError when nothing was delivered yet."""
+        value = self._value
+        if value is not _PENDING:
+            return value
         if self._error is not None:
             raise self._error
-        if self._value is _PENDING:
-            raise RuntimeError("not resolved yet")
-        return self._value
+        raise RuntimeError("not resolved yet")
 
     def then(self, callback: Callable[[Deferred[T]], None]) -> None:
         """Call `callback(self)` once the value is there, at once when it already is."""
-        if self.done:
+        if self._value is not _PENDING or self._error is not None:
             callback(self)
         elif self._callbacks is None:
             self._callbacks = [callback]
@@ -66,7 +68,7 @@ class Deferred(Generic[T]):
             callback(self)
 
     def __await__(self) -> Generator[Deferred[T], None, T]:
-        if not self.done:
+        if self._value is _PENDING and self._error is None:
             yield self
         return self.result()
 
@@ -74,7 +76,7 @@ class Deferred(Generic[T]):
 def resolved(value: T) -> Deferred[T]:
     """A Deferred that already holds `value`."""
     deferred: Deferred[T] = Deferred()
-    deferred.resolve(value)
+    deferred._value = value
     return deferred
 
 

@@ -78,7 +78,8 @@ class EndedTransaction:
 
 
 class MarkerSender:
-    """leader_of(topic, partition): node id, or None when nobody leads it; exists(topic, partition): in the image."""
+    """leader_of(topic, partition): node id, or None when nobody leads it; exists(topic, partition): in the image;
+    append(transaction, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError."""
 
     def __init__(
         self,
@@ -86,11 +87,15 @@ class MarkerSender:
         timers: Timers,
         leader_of: Callable[[str, int], int | None],
         exists: Callable[[str, int], bool],
+        node_id: int,
+        append: Callable[[EndedTransaction, TopicPartition], Deferred[None]],
     ) -> None:
         self._transport = transport
         self._timers = timers
         self._leader_of = leader_of
         self._exists = exists
+        self._node_id = node_id
+        self._append = append
         self._active: dict[str, EndedTransaction] = {}
         self._held: dict[str, EndedTransaction] = {}
         self._holding: Callable[[str], bool] | None = None
@@ -168,7 +173,33 @@ class MarkerSender:
                 self._written(job, partition)
         self._later(job, retry)
         for leader, owned in by_leader.items():
-            self._ask(job, leader, owned)
+            if leader == self._node_id:
+                self._write_here(job, owned)
+            else:
+                self._ask(job, leader, owned)
+
+    def _write_here(self, job: EndedTransaction, partitions: list[TopicPartition]) -> None:
+        """Without a request, which costs as much as the marker. What is refused is asked for in one, which says why."""
+        refused = []
+        for partition in partitions:
+            try:
+                written = self._append(job, partition)
+                if written.done:
+                    written.result()
+            except Exception:  # as below: the request tells what it was
+                refused.append(partition)
+            else:
+                written.then(lambda done, partition=partition: self._written_here(job, partition, done))  # type: ignore[misc]
+        if refused:
+            self._ask(job, self._node_id, refused)
+
+    def _written_here(self, job: EndedTransaction, partition: TopicPartition, done: Deferred[None]) -> None:
+        try:
+            done.result()
+            code = ErrorCode.NONE
+        except Exception as error:
+            code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        self._told(job, [partition], {partition: code})
 
     def _ask(self, job: EndedTransaction, leader: int, partitions: list[TopicPartition]) -> None:
         topics: dict[str, list[int]] = {}
@@ -186,12 +217,11 @@ class MarkerSender:
         answer.then(lambda done: self._answered(job, partitions, done))
 
     def _answered(self, job: EndedTransaction, partitions: list[TopicPartition], answer: Deferred[Response]) -> None:
-        if job.cancelled or self._closed:
-            return
         try:
             response = answer.result()
         except Exception as error:  # a leader that fails to answer must not take the coordinator with it
-            log.warning("no answer to the markers of %s: %s", job.transactional_id, error)
+            if not (job.cancelled or self._closed):
+                log.warning("no answer to the markers of %s: %s", job.transactional_id, error)
             code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
             codes = dict.fromkeys(partitions, code)
         else:
@@ -202,6 +232,13 @@ class MarkerSender:
                 for topic in marker.topics
                 for result in topic.partitions
             }
+        self._told(job, partitions, codes)
+
+    def _told(
+        self, job: EndedTransaction, partitions: list[TopicPartition], codes: dict[TopicPartition, ErrorCode]
+    ) -> None:
+        if job.cancelled or self._closed:
+            return
         retry = set()
         for partition in partitions:
             code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -19,6 +19,7 @@ from minibroker.logs import get_logger
 from minibroker.runtime.clock import TimerHandle
 from minibroker.runtime.coordinator_host import CoordinatorHost
 from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.marker_append import append_marker
 from minibroker.runtime.transaction_markers import EndedTransaction, MarkerSender
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -43,7 +44,14 @@ class TransactionService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.config = self._read_config()
-        self.markers = MarkerSender(broker.transport, broker.timers, broker.leader_of, self._partition_exists)
+        self.markers = MarkerSender(
+            broker.transport,
+            broker.timers,
+            broker.leader_of,
+            self._partition_exists,
+            broker.node_id,
+            self._append_marker,
+        )
         self.host: CoordinatorHost[TransactionShard] = CoordinatorHost(
             TRANSACTION_STATE_TOPIC,
             lambda: broker.partition_count(TRANSACTION_STATE_TOPIC, "transaction.state.log.num.partitions"),
@@ -214,6 +222,17 @@ class TransactionService:
                 on_written=lambda partition: ends.marker_written(shard, transactional_id, partition),
                 on_finished=lambda: self._complete(shard, transactional_id),
             )
+        )
+
+    def _append_marker(self, ended: EndedTransaction, target: TopicPartition) -> Deferred[None]:
+        return append_marker(
+            self._broker,
+            target,
+            producer_id=ended.producer_id,
+            producer_epoch=ended.producer_epoch,
+            commit=ended.commit,
+            coordinator_epoch=ended.coordinator_epoch,
+            transaction_version=ended.transaction_version,
         )
 
     def _complete(self, shard: TransactionShard, transactional_id: str) -> None:

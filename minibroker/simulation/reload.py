@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from minibroker.audit.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log
@@ -23,7 +22,7 @@ def _kept(metadata: TransactionMetadata, transaction_version: int) -> Transactio
     metadata = replace(metadata, timed_out=False)
     if transaction_version:
         return metadata
-    return replace(metadata, previous_producer_id=-1, next_producer_id=-1, last_producer_epoch=-1)
+    return metadata._replace(previous_producer_id=-1, next_producer_id=-1, last_producer_epoch=-1)
 
 
 def in_memory(brokers: dict[int, Broker], transaction_version: int) -> States:

@@ -114,26 +114,37 @@ class _Writer:
         if not tagged:
             self.run.append(("", "x", path))
             return
-        tests = [f"({self.differs(field, f'{var}.{field.name}')})" for field in tagged]
-        none, _ = self.packed(("0", "B", path))
-        self.put(f"if not ({' or '.join(tests)}): out += {none}", [(path, 0) for _, _, path in self.run])
-        self.put("else:")
+        values = [self.source.fresh("t") for _ in tagged]
+        self.put("; ".join(f"{value} = {var}.{field.name}" for value, field in zip(values, tagged, strict=True)))
+        tests = [self.differs(field, value) for field, value in zip(tagged, values, strict=True)]
+        self.put("n = " + " + ".join(f"(1 if {test} else 0)" for test in tests))
+        self.flush(("n", "B", path))
+        self.put("if n:")
         self.source.indent += 1
-        self.flush((f"sum(bool(test) for test in ({', '.join(tests)},))", "B", path))
-        for field, test in zip(tagged, tests, strict=True):
+        for field, value, test in zip(tagged, values, tests, strict=True):
             self.put(f"if {test}:")
             self.source.indent += 1
-            outer = self.source.fresh("outer")
-            self.put(f"{outer} = out")
-            self.put("out = bytearray()")
-            self.tag_depth += 1
-            self.field(field, f"{var}.{field.name}", join_path(path, field.name))
-            self.flush()
-            self.tag_depth -= 1
-            self.put(f"{outer} += varint({field.tag}) + varint(len(out)) + out")
-            self.put(f"out = {outer}")
+            self.tag(field, value, join_path(path, field.name))
             self.source.indent -= 1
         self.source.indent -= 1
+
+    def tag(self, field: Field, value: str, path: str) -> None:
+        """Number, size and value of a tagged field."""
+        number = varint(field.tag or 0)
+        kind = self.shapes.kind(field)
+        if kind.fixed and kind.code != "16s":  # its size is known, so it needs no buffer of its own
+            start = number + varint(struct.calcsize(f">{kind.code}"))
+            self.put(f"out += {start!r} + {self.source.packer(kind.code, 'pack')}({value})", [(path, 0)])
+            return
+        outer = self.source.fresh("outer")
+        self.put(f"{outer} = out")
+        self.put("out = bytearray()")
+        self.tag_depth += 1
+        self.field(field, value, path)
+        self.flush()
+        self.tag_depth -= 1
+        self.put(f"{outer} += {number!r} + varint(len(out)) + out")
+        self.put(f"out = {outer}")
 
     def field(self, field: Field, value: str, path: str) -> None:
         kind = self.shapes.kind(field)

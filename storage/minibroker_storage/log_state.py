@@ -107,11 +107,14 @@ class LogState:
 
     def update_high_watermark(self, offset: int) -> bool:
         """Sets the high watermark, clamped to the log; True when it or the last stable offset moved."""
-        offset = max(self.log_start_offset, min(offset, self.log_end_offset))
-        if offset == self.high_watermark and not self.producers.on_high_watermark(offset):
-            return False
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        if offset < self.log_start_offset:
+            offset = self.log_start_offset
+        let_go = self.producers.on_high_watermark(offset)
+        if offset == self.high_watermark:
+            return let_go
         self.high_watermark = offset
-        self.producers.on_high_watermark(offset)
         return True
 
     @property

@@ -167,7 +167,7 @@ class OsDisk:
         self._gather = positional and hasattr(os, "pwritev")
         if positional:
             self.read_at = os.pread  # type: ignore[method-assign]
-        self._positional = positional
+            self._write_some = os.pwrite  # type: ignore[method-assign]
 
     @property
     def refused(self) -> int | None:
@@ -205,9 +205,7 @@ class OsDisk:
             written += self._write_some(fd, view[written:], offset + written)
         return total
 
-    def _write_some(self, fd: int, data: Buffer, offset: int) -> int:
-        if self._positional:
-            return os.pwrite(fd, data, offset)
+    def _write_some(self, fd: int, data: Buffer, offset: int, /) -> int:
         with self._seek_lock:
             os.lseek(fd, offset, os.SEEK_SET)
             return os.write(fd, data)

@@ -56,6 +56,7 @@ class Segment:
         "_disk",
         "_first_timestamp",
         "_indexes",
+        "_may_be_full",
         "_saving",
         "_suffix",
         "_tail",
@@ -96,6 +97,7 @@ class Segment:
         self.offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
+        self._may_be_full = True  # whether an index has grown since it was last seen to have room
         #: A flush in another thread and a roll may write the same index files.
         self._saving = threading.Lock()
         self._tail = _Tail(base_offset, [], [])
@@ -155,6 +157,7 @@ class Segment:
                     self.save_indexes()
                 return self._indexes
             self._indexes = fresh
+            self._may_be_full = True
         return self._indexes
 
     @property
@@ -217,6 +220,7 @@ class Segment:
 
     def reset_indexes(self) -> None:
         self._indexes = self._new_indexes()
+        self._may_be_full = True
         for index in self._indexes:
             indexes.remove(self._disk, index.path)
         self.bytes_since_index = 0
@@ -237,6 +241,7 @@ class Segment:
             offset_index.append(last_offset, position)
             time_index.maybe_append(max_timestamp, self.offset_of_max_timestamp)
             self.bytes_since_index = 0
+            self._may_be_full = True
         self.bytes_since_index += header.batch_length + 12
 
     def finish_time_index(self) -> None:
@@ -286,8 +291,10 @@ class Segment:
         if self._indexes is None:
             self._loaded()
         assert self._indexes is not None
-        if self._indexes[0].full or self._indexes[1].full:
-            return True
+        if self._may_be_full:
+            if self._indexes[0].full or self._indexes[1].full:
+                return True
+            self._may_be_full = False
         if not self.size:
             return False
         first = self._first_timestamp if self._first_timestamp is not None else self.first_timestamp

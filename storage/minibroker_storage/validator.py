@@ -416,9 +416,31 @@ def _level(codec: int, config: LogConfig) -> int | None:
     return None  # the LZ4 block compressor here has no high-compression mode
 
 
+def _assign_one_trusted(
+    batch: bytearray, base_offset: int, leader_epoch: int, config: LogConfig
+) -> ValidatedBatches | None:
+    """`_assign_trusted` for what coordinators write, one batch in a buffer of its own: it needs no views. None where it
+    is something else."""
+    header = parse_header(batch)
+    size = header.batch_length + LOG_OVERHEAD
+    if size != len(batch):
+        return None
+    if size > config.max_message_bytes or size > config.segment_bytes:
+        return None  # to be refused
+    header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
+    patch_offsets(batch, 0, base_offset, leader_epoch)
+    max_timestamp = header.max_timestamp
+    offset_of_max = base_offset if max_timestamp == NO_TIMESTAMP else base_offset + header.last_offset_delta
+    return ValidatedBatches([batch], [header], max_timestamp, offset_of_max, NO_TIMESTAMP, False)
+
+
 def _assign_trusted(
     records: Buffer, base_offset: int, now_ms: int, leader_epoch: int, config: LogConfig
 ) -> ValidatedBatches:
+    if type(records) is bytearray and len(records) >= HEADER_SIZE and not config.stamps_append_time:
+        one = _assign_one_trusted(records, base_offset, leader_epoch, config)
+        if one is not None:
+            return one
     _check_fits_segment(len(records), config)
     append_time = config.stamps_append_time
     buffers: list[Buffer] = []
@@ -432,12 +454,7 @@ def _assign_trusted(
         if append_time:
             header.attributes |= TIMESTAMP_TYPE_MASK
             header.max_timestamp = now_ms
-        if pos == 0 and end == len(records) and not append_time and type(records) is bytearray:
-            # What coordinators write: one batch in a buffer of its own, which needs no views.
-            patch_offsets(records, 0, base_offset, leader_epoch)
-            buffers.append(records)
-        else:
-            buffers += _Batch(records, pos, header).with_header(new_crc=append_time)
+        buffers += _Batch(records, pos, header).with_header(new_crc=append_time)
         headers.append(header)
         last_offset = base_offset + header.last_offset_delta
         if header.max_timestamp > max_timestamp:

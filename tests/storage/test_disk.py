@@ -204,7 +204,7 @@ def test_a_write_that_breaks_off_leaves_no_byte(tmp_path: Path, monkeypatch: pyt
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(fd, bytes(data)[:3], offset)
 
-    monkeypatch.setattr(os, "pwrite", break_off)
+    monkeypatch.setattr(disk, "_write_some", break_off)
     with pytest.raises(DiskFull):
         file.append([b"half-written"])
     monkeypatch.undo()

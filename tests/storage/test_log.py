@@ -144,6 +144,11 @@ def test_high_watermark_says_whether_anything_moved(disk: MemoryDisk) -> None:
     assert not log.update_high_watermark(1)
     assert not log.update_high_watermark(500)
     assert log.high_watermark == 1
+    log.append_as_leader(batch(b"b"), origin=Origin.CLIENT, leader_epoch=0, now_ms=NOW, api_version=9)
+    log.delete_records(1)
+    assert log.update_high_watermark(2)
+    assert log.update_high_watermark(0)  # what lies below the log's start cannot be its end
+    assert log.high_watermark == 1
 
 
 def test_aborted_transactions_of_a_read(disk: MemoryDisk) -> None:

@@ -394,3 +394,23 @@ def test_a_coordinators_batches_get_the_append_time_too() -> None:
 @pytest.mark.parametrize("records", [b"", b"x", bytes(batch()) + b"x"])
 def test_a_coordinators_batches_must_be_whole(records: bytes) -> None:
     assert refusal(records, origin=Origin.COORDINATOR).code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("copy", [bytes, bytearray])
+def test_a_coordinators_batches_keep_to_the_limits(copy: type[bytes] | type[bytearray]) -> None:
+    sent = copy(batch())
+    assert run(sent, LogConfig(max_message_bytes=len(sent), segment_bytes=len(sent)), origin=Origin.COORDINATOR).headers
+    small = LogConfig(max_message_bytes=len(sent) - 1)
+    assert refusal(sent, small, origin=Origin.COORDINATOR).code == ErrorCode.MESSAGE_TOO_LARGE
+    small = LogConfig(segment_bytes=len(sent) - 1)
+    assert refusal(sent, small, origin=Origin.COORDINATOR).code == ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_a_coordinators_batch_is_numbered_alike_in_a_buffer_of_its_own() -> None:
+    sent = batch(b"a", b"b", b"c", timestamp=-1)
+    assert type(sent) is bytearray
+    alone, copied = (run(one, origin=Origin.COORDINATOR) for one in (sent, bytes(sent)))
+    assert b"".join(alone.buffers) == b"".join(copied.buffers)
+    assert alone.headers == copied.headers
+    for field in ("max_timestamp", "offset_of_max_timestamp", "log_append_time_ms", "recompressed", "last_offset"):
+        assert getattr(alone, field) == getattr(copied, field), field

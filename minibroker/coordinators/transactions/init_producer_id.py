@@ -5,8 +5,6 @@ Kafka's TransactionCoordinator.handleInitProducerId and prepareInitProducerIdTra
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from minibroker.coordinators.outcome import Outcome
 from minibroker.coordinators.transactions import transitions
 from minibroker.coordinators.transactions.end_txn import abort_with_fence
@@ -171,7 +169,7 @@ def _claim(
 def _remembering(entry: Entry, claimed: TransactionMetadata, expected: ProducerIdAndEpoch) -> TransactionMetadata:
     """Keep what an answered claim offered, so that the same request finds the same answer again (KIP-360)."""
     if entry.epoch == NO_PRODUCER_EPOCH:
-        return replace(claimed, previous_producer_id=expected.producer_id, last_producer_epoch=expected.producer_epoch)
+        return claimed._replace(previous_producer_id=expected.producer_id, last_producer_epoch=expected.producer_epoch)
     if expected.producer_id != claimed.producer_id:
-        return replace(claimed, previous_producer_id=expected.producer_id)
+        return claimed._replace(previous_producer_id=expected.producer_id)
     return claimed

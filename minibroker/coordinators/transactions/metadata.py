@@ -30,11 +30,11 @@ class ProducerIdAndEpoch(NamedTuple):
 NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionMetadata:
-    """The durable state of one transactional id; replaced as a whole (Kafka's TransactionMetadata).
+class TransactionMetadata(NamedTuple):
+    """The durable state of one transactional id; replaced as a whole (Kafka's TransactionMetadata), with `_replace`.
 
-    Times are milliseconds of the broker clock. previous_producer_id: the id held before the last transition.
+    Always made with keywords. Times are milliseconds of the broker clock. previous_producer_id: the id held before the
+    last transition.
     next_producer_id: allocated while preparing, taken over on completion, when the epoch is used up (KIP-890).
     last_producer_epoch: the epoch before the current one as a client may still hold it, -1 for none (KIP-360).
     timed_out: the coordinator aborted the last transaction because of its timeout, and nobody went on since. No record
@@ -43,15 +43,15 @@ class TransactionMetadata:
 
     transactional_id: str
     producer_id: int
+    timeout_ms: int
+    last_update_ms: int
     producer_epoch: int = NO_PRODUCER_EPOCH
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    timeout_ms: int
     state: TransactionState = EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIMESTAMP
-    last_update_ms: int
     client_transaction_version: int = 0
     timed_out: bool = False
 

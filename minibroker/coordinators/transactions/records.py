@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from minibroker.coordinators.outcome import CoordinatorRecord
@@ -41,7 +42,7 @@ _COORDINATORS_OWN_VERSION: Final = 1
 _Partitions = TransactionLogValue.PartitionsSchema | LiteralTransactionLogValue.PartitionsSchema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TransactionRecord(CoordinatorRecord):
     """A record with the state it stands for; `metadata` None is a tombstone.
 
@@ -50,6 +51,9 @@ class TransactionRecord(CoordinatorRecord):
 
     transactional_id: str = ""
     metadata: TransactionMetadata | None = None
+
+    def key_bytes(self) -> bytes:
+        return _key_bytes(self.transactional_id)
 
 
 def record_of(
@@ -82,14 +86,18 @@ def record_of(
 
 
 def _record(metadata: TransactionMetadata, value: Data, version: int) -> TransactionRecord:
-    return TransactionRecord(
-        KEY_TYPE,
-        TransactionLogKey(transactional_id=metadata.transactional_id),
-        value,
-        version,
-        transactional_id=metadata.transactional_id,
-        metadata=metadata,
-    )
+    transactional_id = metadata.transactional_id
+    return TransactionRecord(KEY_TYPE, _key(transactional_id), value, version, 0, transactional_id, metadata)
+
+
+@lru_cache(maxsize=4096)
+def _key(transactional_id: str) -> TransactionLogKey:
+    return TransactionLogKey(transactional_id=transactional_id)
+
+
+@lru_cache(maxsize=4096)
+def _key_bytes(transactional_id: str) -> bytes:
+    return CoordinatorRecord(KEY_TYPE, _key(transactional_id), None).key_bytes()
 
 
 def _literal(metadata: TransactionMetadata) -> LiteralTransactionLogValue:
@@ -109,8 +117,7 @@ def _literal(metadata: TransactionMetadata) -> LiteralTransactionLogValue:
 
 def tombstone_of(transactional_id: str) -> TransactionRecord:
     """The record that makes the log forget the id."""
-    key = TransactionLogKey(transactional_id=transactional_id)
-    return TransactionRecord(KEY_TYPE, key, None, transactional_id=transactional_id)
+    return TransactionRecord(KEY_TYPE, _key(transactional_id), None, transactional_id=transactional_id)
 
 
 def decode(key: bytes, value: bytes | None, layout: TransactionStateLayout = "kafka") -> TransactionRecord | None:
@@ -147,7 +154,7 @@ def decode(key: bytes, value: bytes | None, layout: TransactionStateLayout = "ka
     by_coordinator = fields.client_transaction_version == _COORDINATORS_OWN_VERSION
     bumping = fields.client_transaction_version >= EPOCH_BUMP_VERSION
     timed_out = by_coordinator or (bumping and _ended_late(metadata))
-    return _record(replace(metadata, timed_out=timed_out and _may_have_timed_out(metadata)), fields, version)
+    return _record(metadata._replace(timed_out=timed_out and _may_have_timed_out(metadata)), fields, version)
 
 
 def _may_have_timed_out(metadata: TransactionMetadata) -> bool:
@@ -173,7 +180,7 @@ def _of_literal(transactional_id: str, fields: LiteralTransactionLogValue) -> Tr
         start_ms=fields.txn_start_time,
         last_update_ms=fields.txn_last_update_time,
     )
-    return replace(metadata, timed_out=_may_have_timed_out(metadata) and _ended_late(metadata))
+    return metadata._replace(timed_out=_may_have_timed_out(metadata) and _ended_late(metadata))
 
 
 def _state(status: int, version: int) -> TransactionState:
@@ -203,6 +210,8 @@ def as_reloaded(
 
 
 def _grouped(partitions: frozenset[TopicPartition]) -> list[TransactionLogValue.PartitionsSchema]:
+    if not partitions:
+        return []
     return [
         TransactionLogValue.PartitionsSchema(topic=t, partition_ids=ids) for t, ids in _by_topic(partitions).items()
     ]

@@ -6,8 +6,6 @@ the one held before it, so it differs from the producer id only right after a ro
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from minibroker.coordinators.transactions.metadata import (
     MAX_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -43,8 +41,7 @@ def bumped(
 ) -> TransactionMetadata:
     """InitProducerId that keeps the producer id."""
     metadata = _from(entry, EMPTY)
-    return replace(
-        metadata,
+    return metadata._replace(
         producer_epoch=producer_epoch,
         last_producer_epoch=last_producer_epoch,
         previous_producer_id=metadata.producer_id,
@@ -63,8 +60,7 @@ def rotated(
 ) -> TransactionMetadata:
     """InitProducerId that gives a new producer id, because the epochs of the old one are used up."""
     metadata = _from(entry, EMPTY)
-    return replace(
-        metadata,
+    return metadata._replace(
         producer_id=producer_id,
         producer_epoch=0,
         last_producer_epoch=last_producer_epoch,
@@ -84,8 +80,7 @@ def with_partitions(
 ) -> TransactionMetadata:
     """Partitions join the transaction; the first ones begin it."""
     metadata = _from(entry, ONGOING)
-    return replace(
-        metadata,
+    return metadata._replace(
         producer_epoch=entry.epoch,
         last_producer_epoch=entry.last_epoch,
         previous_producer_id=metadata.producer_id,
@@ -113,8 +108,7 @@ def prepared(
     epoch, last_epoch = entry.epoch, entry.last_epoch
     if transaction_version >= EPOCH_BUMP_VERSION:
         epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
-    return replace(
-        metadata,
+    return metadata._replace(
         producer_epoch=epoch,
         last_producer_epoch=last_epoch,
         previous_producer_id=metadata.producer_id,
@@ -154,8 +148,7 @@ def fenced(
 ) -> TransactionMetadata:
     """The coordinator aborts below transaction.version 2: the epoch is `epoch`, and the old one forgotten or kept."""
     metadata = _from(entry, to)
-    return replace(
-        metadata,
+    return metadata._replace(
         producer_epoch=epoch,
         last_producer_epoch=metadata.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH,
         previous_producer_id=metadata.producer_id,
@@ -174,8 +167,7 @@ def completed(entry: Entry, *, now_ms: int) -> TransactionMetadata:
     to = COMPLETE_COMMIT if metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
     require_legal(metadata.transactional_id, metadata.state, to)
     producer = after_completion(metadata)
-    return replace(
-        metadata,
+    return metadata._replace(
         producer_id=producer[0],
         producer_epoch=producer[1],
         previous_producer_id=metadata.producer_id,

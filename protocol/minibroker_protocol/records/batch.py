@@ -32,6 +32,7 @@ DELETE_HORIZON_MASK = 0x40
 
 ATTRIBUTES_OFFSET = 21
 _MAGIC_OFFSET = 16
+_CRC_OFFSET = 17
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
@@ -215,9 +216,11 @@ def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     return crc32c(memoryview(buf)[pos + ATTRIBUTES_OFFSET : end]) == header.crc
 
 
-def batch_crc(buf: Buffer, pos: int, size: int) -> int:
-    """The checksum that the batch of `size` bytes at `pos` ought to name."""
-    return crc32c(memoryview(buf)[pos + ATTRIBUTES_OFFSET : pos + size])
+def write_crc(buf: bytearray | memoryview, pos: int, size: int) -> int:
+    """Set the checksum of the batch of `size` bytes at `pos` to what it ought to be, which is returned."""
+    crc = crc32c(memoryview(buf)[pos + ATTRIBUTES_OFFSET : pos + size])
+    _CRC.pack_into(buf, pos + _CRC_OFFSET, crc)
+    return crc
 
 
 def patch_offsets(buf: bytearray | memoryview, pos: int, base_offset: int, leader_epoch: int) -> None:
@@ -230,8 +233,7 @@ def rewrite_header(buf: bytearray | memoryview, pos: int, header: BatchHeader) -
     """Write `header` over the one at `pos` and give it the right CRC (also in `header`)."""
     header.crc = 0
     pack_header(buf, pos, header)
-    header.crc = batch_crc(buf, pos, header.size)
-    _CRC.pack_into(buf, pos + 17, header.crc)
+    header.crc = write_crc(buf, pos, header.size)
 
 
 def pack_header(buf: bytearray | memoryview, pos: int, header: BatchHeader) -> None:

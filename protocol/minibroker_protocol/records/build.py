@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .batch import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
+    HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -17,6 +18,7 @@ from .batch import (
     TRANSACTIONAL_MASK,
     BatchHeader,
     rewrite_header,
+    write_crc,
 )
 from .compression import compress
 from .sequences import NO_SEQUENCE
@@ -24,6 +26,7 @@ from .sequences import NO_SEQUENCE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .batch import Buffer
     from .walk import Record
 
 _INT64 = 1 << 64
@@ -53,45 +56,52 @@ def encode_varint(n: int) -> bytes:
     return _SMALL[n] if 0 <= n < 1024 else _encode_varint(n)
 
 
-def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> list[bytes | bytearray | memoryview]:
-    """The pieces of one record, its size first."""
-    key, value = record.key, record.value
+def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
+    """One record, its size first."""
+    key, value, headers = record.key, record.value, record.headers
     parts: list[bytes | bytearray | memoryview] = [
-        b"",
         b"\0",  # attributes, unused
         encode_varint(timestamp_delta),
         encode_varint(offset_delta),
+        _NULL if key is None else encode_varint(len(key)),
+        key or b"",
+        _NULL if value is None else encode_varint(len(value)),
+        value or b"",
+        encode_varint(len(headers)),
     ]
-    for part in (key, value):
-        if part is None:
-            parts.append(_NULL)
-        else:
-            parts.append(encode_varint(len(part)))
-            parts.append(part)
-    headers = record.headers
-    parts.append(encode_varint(len(headers)))
     for name, content in headers:
         raw = name.encode() if isinstance(name, str) else name
         parts.append(encode_varint(len(raw)))
         parts.append(raw)
-        if content is None:
-            parts.append(_NULL)
-        else:
-            parts.append(encode_varint(len(content)))
-            parts.append(content)
-    parts[0] = encode_varint(sum(map(len, parts)))
-    return parts
+        parts.append(_NULL if content is None else encode_varint(len(content)))
+        parts.append(content or b"")
+    body = b"".join(parts)
+    return encode_varint(len(body)) + body
+
+
+def _lone_record(key: Buffer | None, value: Buffer | None) -> bytes:
+    """What coordinators write, `encode_record` with both deltas 0 and without headers: half the cost."""
+    value_part = _NULL if value is None else encode_varint(len(value)) + value
+    if key is None:
+        body = b"\0\0\0" + _NULL + value_part + b"\0"
+    else:
+        body = b"\0\0\0" + encode_varint(len(key)) + key + value_part + b"\0"
+    return encode_varint(len(body)) + body
 
 
 def encode_records(records: Sequence[Record], *, base_timestamp: int, base_offset: int | None = None) -> bytes:
     """The records' bytes before compression. Offset deltas are 0, 1, 2, ... or, with `base_offset`, those of the
     records' own offsets."""
-    parts: list[bytes | bytearray | memoryview] = []
+    if len(records) == 1 and base_offset is None:
+        only = records[0]
+        if not only.headers and only.timestamp == base_timestamp:
+            return _lone_record(only.key, only.value)
+    parts: list[bytes] = []
     for i, record in enumerate(records):
         delta = record.timestamp - base_timestamp
         if not -_INT64_SIGN <= delta < _INT64_SIGN:
             delta = (delta + _INT64_SIGN) % _INT64 - _INT64_SIGN
-        parts += encode_record(record, delta, i if base_offset is None else record.offset - base_offset)
+        parts.append(encode_record(record, delta, i if base_offset is None else record.offset - base_offset))
     return b"".join(parts)
 
 
@@ -129,7 +139,7 @@ def build_batch(
         base_timestamp = delete_horizon_ms
         attributes |= DELETE_HORIZON_MASK
     if max_timestamp is None:
-        max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
+        max_timestamp = max([record.timestamp for record in records], default=NO_TIMESTAMP)
     if timestamp_type:
         attributes |= TIMESTAMP_TYPE_MASK
     if transactional:
@@ -144,7 +154,11 @@ def build_batch(
     payload = encode_records(records, base_timestamp=base_timestamp, base_offset=base_offset if keep_offsets else None)
     if compression and records:
         payload = compress(compression, payload, compression_level)
-    header = BatchHeader(
+    out = bytearray(HEADER_SIZE)
+    out += payload
+    HEADER.pack_into(
+        out,
+        0,
         base_offset,
         HEADER_SIZE - LOG_OVERHEAD + len(payload),
         leader_epoch,
@@ -159,7 +173,8 @@ def build_batch(
         base_sequence,
         len(records),
     )
-    return assemble(header, payload)
+    write_crc(out, 0, len(out))
+    return out
 
 
 def assemble(header: BatchHeader, payload: bytes | bytearray | memoryview) -> bytearray:

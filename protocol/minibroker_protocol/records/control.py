@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from .build import build_batch
 from .varints import InvalidRecords
@@ -29,8 +29,10 @@ class ControlType(IntEnum):
     """A type not known here; readers skip it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ControlRecord:
+_TYPES = {int(kind): kind for kind in ControlType}
+
+
+class ControlRecord(NamedTuple):
     """A control record's key, and of a marker's value the epoch of the coordinator that wrote it."""
 
     type: ControlType
@@ -79,10 +81,7 @@ def parse_control(record: Record) -> ControlRecord:
     version, number = _KEY.unpack_from(key)
     if version < 0:
         raise InvalidRecords(f"control record: key version {version}")
-    try:
-        kind = ControlType(number)
-    except ValueError:
-        kind = ControlType.UNKNOWN
+    kind = _TYPES.get(number, ControlType.UNKNOWN)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
         return ControlRecord(kind, version, None)
     if value is None or len(value) < _MARKER_VALUE.size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from memory_cluster import MemoryCluster
@@ -20,6 +21,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 from minibroker_protocol.records import Record, build_batch, decode_records, end_txn_marker, iter_batches, parse_control
+from minibroker_storage.log import AppendInfo
 from minibroker_storage.origin import Origin
 
 ID = "tx"
@@ -28,10 +30,13 @@ TIMEOUT_SWEEP_MS = 10_000
 EXPIRATION_SWEEP_MS = 3_600_000
 
 
-@pytest.fixture
-def cluster() -> Iterator[MemoryCluster]:
+@pytest.fixture(params=["here", "by request"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
+    """Markers for partitions of the coordinator's own broker are written at once, or as those for others."""
     running = MemoryCluster(topics={"t": 2, "u": 1})
     running.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
+    if request.param == "by request":
+        running.broker.transactions.markers._node_id = -5
     yield running
     running.stop()
 
@@ -154,6 +159,25 @@ def test_a_partition_that_is_out_of_reach_is_tried_again(cluster: MemoryCluster)
     assert len(_markers(cluster, *U0)) == 1, "only the missing marker was sent again"
 
 
+def test_a_marker_that_is_not_replicated_is_written_again(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    markers = cluster.broker.transactions.markers
+    if markers._node_id != 1:
+        return  # of a request this is the handler's part
+    producer = _begin(cluster, T0)
+    waiting: Deferred[None] = Deferred()
+    with monkeypatch.context() as patched:
+        patched.setattr(markers, "_append", lambda *_: waiting)
+        _end(cluster, producer)
+        assert _entry(cluster).metadata.state is PREPARE_COMMIT
+    waiting.fail(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "led elsewhere"))
+    assert _entry(cluster).volatile.missing_markers == {T0}
+    cluster.timers.advance(100)
+    assert _entry(cluster).metadata.state is COMPLETE_COMMIT
+    assert len(_markers(cluster, *T0)) == 1
+
+
 def test_a_refused_marker_leaves_the_transaction_prepared_until_a_reload(cluster: MemoryCluster) -> None:
     producer = _begin(cluster, T0)
     # Somebody wrote a marker with a higher coordinator epoch for this producer (Admin.abortTransaction).
@@ -197,9 +221,22 @@ def watched(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_marker_says_how_its_epoch_is_to_be_checked(cluster: MemoryCluster, watched: Watched, version: int) -> None:
+def test_a_marker_says_how_its_epoch_is_to_be_checked(
+    cluster: MemoryCluster, watched: Watched, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    appended = []
+    append = Partition.append
+
+    def watching(partition: Partition, *args: Any, **options: Any) -> AppendInfo:
+        if partition.topic == "t":
+            appended.append(options["transaction_version"])
+        return append(partition, *args, **options)
+
+    monkeypatch.setattr(Partition, "append", watching)
     _end(cluster, _begin(cluster, T0), version=version)
-    assert [marker.transaction_version for marker in watched.markers] == [version]
+    assert appended == [version]
+    sent = [marker.transaction_version for marker in watched.markers]
+    assert sent == ([version] if cluster.broker.transactions.markers._node_id == -5 else [])
 
 
 @pytest.mark.parametrize(("epoch", "coordinator_epoch"), [(0, 1), (5, 0)], ids=["coordinator-fenced", "epoch"])

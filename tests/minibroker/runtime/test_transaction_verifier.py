@@ -10,7 +10,7 @@ from memory_cluster import MemoryCluster
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
 from minibroker.runtime.deferred import Deferred, spawn
-from minibroker.runtime.transaction_verifier import Operation
+from minibroker.runtime.transaction_verifier import Operation, TransactionVerifier
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -23,10 +23,13 @@ RETRY = ErrorCode.NOT_ENOUGH_REPLICAS
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-@pytest.fixture
-def cluster() -> Iterator[MemoryCluster]:
+@pytest.fixture(params=["here", "by request"])
+def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryCluster]:
+    """A broker asks the coordinator that it is itself at once, or as it asks those on other brokers."""
     running = MemoryCluster(topics={"t": 2})
     running.broker.create_topics([TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC]).result()
+    if request.param == "by request":
+        monkeypatch.setattr(TransactionVerifier, "_look_up_here", lambda *_: None)
     yield running
     running.stop()
 

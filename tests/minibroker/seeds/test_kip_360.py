@@ -318,7 +318,7 @@ def test_epochs_that_are_used_up_rotate_the_producer_id(start: Start, semantics:
     client = start(semantics)
     held = client.new()
     entry = client.cluster.broker.transactions.describe(ID)
-    entry.metadata = replace(entry.metadata, producer_epoch=32766)
+    entry.metadata = entry.metadata._replace(producer_epoch=32766)
     last = (held[0], 32766)
     rotated = client.claim(last)
     assert rotated[0] != held[0]
