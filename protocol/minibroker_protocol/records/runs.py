@@ -15,10 +15,10 @@ from .varints import InvalidRecords, varint, varlong
 _SHORTEST = 24
 _MOST_HEADERS = 16
 _PER_LOW_BYTE = 64
-_PERIOD = 8192
+PERIOD = 8192
 """Offset deltas with which the two low bytes of their varints come round again."""
-_LOW = bytes(range(0x80, 0x100, 2)) * (_PERIOD // _PER_LOW_BYTE)
-_HIGH = b"".join(bytes((high,)) * _PER_LOW_BYTE for high in range(_PERIOD // _PER_LOW_BYTE))
+_LOW = bytes(range(0x80, 0x100, 2)) * (PERIOD // _PER_LOW_BYTE)
+_HIGH = b"".join(bytes((high,)) * _PER_LOW_BYTE for high in range(PERIOD // _PER_LOW_BYTE))
 _MIDDLE = bytes(high | 0x80 for high in _HIGH)
 _ONE = bytes(range(0, 0x80, 2))
 """Bytes of the varints of offset deltas 0, 1, 2, ...: the only one (64 of them); first of several; last of two; second
@@ -31,7 +31,7 @@ _EVEN = bytes(range(0x80, 0x100, 2))
 
 
 class Run(NamedTuple):
-    """`records` records of `size` bytes each that add up and whose offset deltas go on by one.
+    """`records` records, of `size` bytes together, that add up and whose offset deltas go on by one.
 
     delta: their largest timestamp delta, and `delta_index` how many of them come before the first that has it.
     """
@@ -70,7 +70,7 @@ def equal_run(data: bytes, p: int, index: int, limit: int, *, low: int, high: in
     if width == 1:
         limit = min(limit, _PER_LOW_BYTE)
     else:
-        limit = min(limit, index - index % _PERIOD + _PERIOD)
+        limit = min(limit, index - index % PERIOD + PERIOD)
     count = min(limit - index, (len(data) - p) // size)
     if count < _SHORTEST:
         return None
@@ -82,12 +82,12 @@ def equal_run(data: bytes, p: int, index: int, limit: int, *, low: int, high: in
             count -= len(column.lstrip(same))
             if count < _SHORTEST:
                 return None
-    if not _counts_up(data, p + shape.offset_at, width, size, index, count):
+    if not counts_up(data, p + shape.offset_at, width, size, index, count):
         return None
-    largest = _largest_delta(data, p + shape.timestamp_at, shape.offset_at - shape.timestamp_at, size, count, low)
+    largest = largest_delta(data, p + shape.timestamp_at, shape.offset_at - shape.timestamp_at, size, count, low)
     if largest is None or largest[0] > high:
         return None
-    return Run(count, size, *largest, shape.null_key)
+    return Run(count, count * size, *largest, shape.null_key)
 
 
 def _shape(data: bytes, start: int, index: int) -> _Shape | None:
@@ -101,7 +101,7 @@ def _shape(data: bytes, start: int, index: int) -> _Shape | None:
     timestamp_at = p + 1  # after the attributes, which are unused
     _, offset_at = varlong(data, timestamp_at)
     offset, offset_end = varint(data, offset_at)
-    if size < 0 or offset != index or offset_end - offset_at != 1 + (index >= 64) + (index >= _PERIOD):
+    if size < 0 or offset != index or offset_end - offset_at != offset_width(index):
         return None
     key, p = varint(data, offset_end)
     fixed += range(offset_end - start, p - start)
@@ -128,11 +128,16 @@ def _shape(data: bytes, start: int, index: int) -> _Shape | None:
     return _Shape(stop - start, tuple(fixed), timestamp_at - start, offset_at - start, offset_end - start, key < 0)
 
 
-def _counts_up(data: bytes, at: int, width: int, size: int, index: int, count: int) -> bool:
-    """Whether the varints of `width` bytes at `at` are those of index, index + 1, ...: none crosses a _PERIOD."""
+def offset_width(index: int) -> int:
+    """Bytes of the varint of `index`, below 1,048,576."""
+    return 1 + (index >= _PER_LOW_BYTE) + (index >= PERIOD)
+
+
+def counts_up(data: bytes, at: int, width: int, size: int, index: int, count: int) -> bool:
+    """Whether the varints of `width` bytes at `at` are those of index, index + 1, ...: none crosses a PERIOD."""
     span = count * size
     first = data[at : at + span : size]
-    i = index % _PERIOD
+    i = index % PERIOD
     if width == 1:
         return first == _ONE[i : i + count]
     if first != _LOW[i : i + count]:
@@ -145,7 +150,7 @@ def _counts_up(data: bytes, at: int, width: int, size: int, index: int, count: i
     return width == 3 and second == _MIDDLE[i : i + count] and third == third[:1] * count
 
 
-def _largest_delta(data: bytes, at: int, width: int, size: int, count: int, low: int) -> tuple[int, int] | None:
+def largest_delta(data: bytes, at: int, width: int, size: int, count: int, low: int) -> tuple[int, int] | None:
     """The largest of the timestamp deltas of `width` bytes at `at`, and the first index that has it.
 
     None when they are not all of that width, one may be below `low`, or they are longer and differ.

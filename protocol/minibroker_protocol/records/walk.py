@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, CorruptBatch
 from .compression import decompress
 from .runs import equal_run
+from .uneven import uneven_run
 from .varints import INT64, InvalidRecords, varint, varlong
 
 if TYPE_CHECKING:
@@ -198,6 +199,8 @@ class _Walking:
         while (index := self.index) < limit:
             run = equal_run(self.data, self.position, index, min(index + longest, limit), low=self.low, high=self.high)
             if run is None:
+                run = uneven_run(self.data, self.position, index, limit, low=self.low, high=self.high)
+            if run is None:
                 self.one_by_one(min(index + pause, limit))
                 longest, pause = _FIRST_RUN, min(pause * 2, _MOST_BETWEEN_TRIES)
                 continue
@@ -206,7 +209,7 @@ class _Walking:
             if run.null_keys and self.null_keys is not None:
                 self.null_keys += range(index, index + run.records)
             self.index = index + run.records
-            self.position += run.records * run.size
+            self.position += run.size
             longest, pause = min(longest * 8, _LONGEST_RUN), _AFTER_RUN
 
     def one_by_one(self, limit: int) -> None:
