@@ -19,7 +19,7 @@ States = dict[Log, dict[Hashable, object]]
 def _kept(metadata: TransactionMetadata, transaction_version: int) -> TransactionMetadata:
     """What the log can hold of it: why a transaction was aborted never, and version 0 of its message has no tagged
     fields."""
-    metadata = replace(metadata, timed_out=False)
+    metadata = metadata._replace(timed_out=False)
     if transaction_version:
         return metadata
     return metadata._replace(previous_producer_id=-1, next_producer_id=-1, last_producer_epoch=-1)
