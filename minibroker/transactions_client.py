@@ -249,7 +249,8 @@ class TransactionsClient:
         frame = connection.receive(self._timeout)
         if int.from_bytes(frame[:4], "big", signed=True) != self._correlation_id:
             raise BrokerFailed("the answer belongs to another request")
-        answer = registry()[key][1].decode(frame, version, 5 if flexible else 4)
+        tagged = flexible and key != m.ApiVersionsRequest.__api_key__  # whose answer a client of any version must read
+        answer = registry()[key][1].decode(frame, version, 5 if tagged else 4)
         assert isinstance(answer, response)
         return answer
 

@@ -81,6 +81,11 @@ class FeatureControl:
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"Can't downgrade the version of feature {update.feature} without setting the upgrade type.",
             )
+        if level > now and downgrade:
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {level} for feature {update.feature}. Can't downgrade to a newer version.",
+            )
         problems = self._problems(level) if update.feature == TRANSACTION_VERSION else []
         if problems:
             raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"{update.feature} {level}: {problems[0]}")

@@ -45,7 +45,11 @@ def handle_add_partitions(ctx: RequestContext, request: AddPartitionsToTxnReques
     """Every partition of a transaction gets the same code, except where one does not exist: then nothing is added."""
     if ctx.api_version < BATCHED_SINCE:
         return _add_for_client(ctx, request)
-    results = [_add_for_leader(ctx, transaction) for transaction in request.transactions]
+    try:
+        results = [_add_for_leader(ctx, transaction) for transaction in request.transactions]
+    except ApiError as error:
+        ctx.refused("the request", error)
+        return AddPartitionsToTxnResponse(error_code=error.code)
     if all(result.done for result in results):
         return AddPartitionsToTxnResponse(results_by_transaction=[result.result() for result in results])
     answer: Deferred[AddPartitionsToTxnResponse] = Deferred()
@@ -103,6 +107,8 @@ def _add(
             transactional_id, producer, partitions, transaction_version=transaction_version
         )
     except ApiError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:  # cannot be logged: Kafka gives up the whole request
+            raise
         answer.resolve(_same(topics, _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)))
         return answer
 

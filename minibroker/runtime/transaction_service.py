@@ -239,7 +239,11 @@ class TransactionService:
         entry = shard.entries.get(transactional_id)
         if self._closed or entry is None or entry.metadata.state not in PREPARED:
             return
-        outcome = ends.complete(shard, transactional_id, now_ms=self._broker.clock.now_ms())
+        try:
+            outcome = ends.complete(shard, transactional_id, now_ms=self._broker.clock.now_ms())
+        except ApiError as error:
+            log.error("the end of %s cannot be logged: %s", transactional_id, error)
+            return
         self.host.execute(shard.index, outcome).then(lambda done: self._completed(shard, transactional_id, done))
 
     def _completed(self, shard: TransactionShard, transactional_id: str, done: Deferred[None]) -> None:

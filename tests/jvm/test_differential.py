@@ -15,6 +15,8 @@ from minibroker.transactions_client import TransactionsClient
 pytestmark = pytest.mark.jvm
 
 STEPS = 120
+IN_CI = [(2, 0), (2, 1), (2, 2), (2, 3), (1, 100), (1, 101), (0, 200), (0, 201), (None, 300), (None, 301)]
+"""(transaction.version, None for one that changes while they run, and seed)."""
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +28,23 @@ def kafka() -> Iterator[str]:
         pytest.skip(str(missing))
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_every_answer_is_kafkas(kafka: str, seed: int) -> None:
+def _compare(kafka: str, level: int | None, seed: int) -> None:
     with (
         Minibroker(ephemeral=True) as broker,
         TransactionsClient(broker.bootstrap_servers) as ours,
         TransactionsClient(kafka) as theirs,
     ):
-        assert compare(Side(ours, str(seed)), Side(theirs, str(seed)), seed=seed, steps=STEPS) == STEPS
+        sides = Side(ours, str(seed)), Side(theirs, str(seed))
+        assert compare(*sides, seed=seed, steps=STEPS, level=level) == STEPS
+
+
+@pytest.mark.parametrize(("level", "seed"), IN_CI)
+def test_every_answer_is_kafkas(kafka: str, level: int | None, seed: int) -> None:
+    _compare(kafka, level, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1030))
+@pytest.mark.parametrize("level", [2, 1, 0, None])
+def test_every_answer_is_kafkas_for_longer(kafka: str, level: int | None, seed: int) -> None:
+    _compare(kafka, level, seed + 100 * (3 if level is None else level))

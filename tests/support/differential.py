@@ -19,6 +19,9 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 Answer = tuple[object, ...]
 REFERENCES = ("current", "current", "current", "previous", "ahead", "behind", "stranger", "none")
 SETTLE_SECONDS = 10.0
+TRANSACTION_VERSION = "transaction.version"
+LEVEL_CHANGES = 0.05
+UPGRADE, SAFE_DOWNGRADE = 1, 2  # FeatureUpdate.UpgradeType
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,10 @@ class Side:
         return f"{name}-{self.suffix}"
 
     def start(self) -> None:
+        # The records are older than the default retention, which begins to act after half a minute.
+        for_ever = m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="-1")
         topic = m.CreateTopicsRequest.CreatableTopic(
-            name=self.topic, num_partitions=2, replication_factor=1, assignments=[], configs=[]
+            name=self.topic, num_partitions=2, replication_factor=1, assignments=[], configs=[for_ever]
         )
         request = m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
         answer = self.client._anywhere(request, m.CreateTopicsResponse, 7)
@@ -69,6 +74,25 @@ class Side:
         self._wait(lambda: self.client._anywhere(find, m.FindCoordinatorResponse, 2).error_code == 0)
         for name in ("a", "b"):
             self._wait(lambda name=name: self._try_init(name))
+
+    def finalize(self, level: int) -> None:
+        """Give the broker transaction.version `level`, and wait until it has it."""
+        unknown = m.ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+        def levels() -> dict[str, int]:
+            answer = self.client._anywhere(unknown, m.ApiVersionsResponse, 3)
+            return {feature.name: feature.max_version_level for feature in answer.finalized_features}
+
+        now = levels().get(TRANSACTION_VERSION, 0)
+        if now != level:
+            way = UPGRADE if level > now else SAFE_DOWNGRADE
+            update = m.UpdateFeaturesRequest.FeatureUpdateKey(
+                feature=TRANSACTION_VERSION, max_version_level=level, upgrade_type=way
+            )
+            request = m.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update])
+            answer = self.client._anywhere(request, m.UpdateFeaturesResponse, 1)
+            assert answer.error_code == 0, answer
+        self._wait(lambda: levels().get(TRANSACTION_VERSION, 0) == level)
 
     def _try_init(self, name: str) -> bool:
         code = self.apply(Step("init", name, "none", 4))[1]
@@ -130,6 +154,10 @@ class Side:
     def _coordinator(self, name: str) -> tuple[str, int]:
         return self.client._coordinator(self.transactional_id(name))[1]
 
+    def _level(self, step: Step) -> Answer:
+        self.finalize(step.version)
+        return ()
+
     def _init(self, step: Step) -> Answer:
         held = (-1, -1) if step.reference == "none" else self.producer(step)
         request = m.InitProducerIdRequest(
@@ -154,6 +182,27 @@ class Side:
         )
         answer = self.client._call(self._coordinator(step.name), request, m.AddPartitionsToTxnResponse, step.version)
         return (answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,)
+
+    def _batched(self, step: Step) -> Answer:
+        """AddPartitionsToTxn as partition leaders send it: added for `commit`, else only looked up."""
+        producer_id, epoch = self.producer(step)
+        topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=self.topic, partitions=[step.partition])
+        transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+            transactional_id=self.transactional_id(step.name),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            verify_only=not step.commit,
+            topics=[topic],
+        )
+        request = m.AddPartitionsToTxnRequest(transactions=[transaction])
+        answer = self.client._call(self._coordinator(step.name), request, m.AddPartitionsToTxnResponse, step.version)
+        codes = [
+            p.partition_error_code
+            for result in answer.results_by_transaction
+            for t in result.topic_results
+            for p in t.results_by_partition
+        ]
+        return answer.error_code, codes
 
     def _add_offsets(self, step: Step) -> Answer:
         producer_id, epoch = self.producer(step)
@@ -236,12 +285,14 @@ class Side:
         return states, producers, committed
 
 
-def random_step(random: Random, last: dict[tuple[str, int], int]) -> Step:
+def random_step(random: Random, last: dict[tuple[str, int], int], *, changes_level: bool = False) -> Step:
     """A request as likely right as wrong. last: (name, partition) → last sequence that was taken there."""
+    if changes_level and random.random() < LEVEL_CHANGES:
+        return Step("level", "a", "none", random.randrange(3))
     name = random.choice("ab")
     partition = random.randrange(2)
     kind = random.choice(
-        ["init", "add", "add", "add_offsets", "commit_offset", "produce", "produce", "produce", "end", "end"]
+        ["init", "add", "add", "batched", "add_offsets", "commit_offset", "produce", "produce", "produce", "end", "end"]
     )
     reference = random.choice(REFERENCES[:-1])
     expected = last.get((name, partition), -1) + 1
@@ -249,6 +300,8 @@ def random_step(random: Random, last: dict[tuple[str, int], int]) -> Step:
         return Step(kind, name, random.choice(REFERENCES), random.choice([3, 4, 5]))
     if kind == "add":
         return Step(kind, name, reference, random.randrange(4), partition)
+    if kind == "batched":
+        return Step(kind, name, reference, random.choice([4, 5]), partition, commit=random.random() < 0.3)
     if kind == "add_offsets":
         return Step(kind, name, reference, random.randrange(5))
     if kind == "commit_offset":
@@ -260,15 +313,17 @@ def random_step(random: Random, last: dict[tuple[str, int], int]) -> Step:
     return Step(kind, name, reference, random.randrange(6), commit=random.random() < 0.6)
 
 
-def compare(ours: Side, theirs: Side, *, seed: int, steps: int) -> int:
-    """Drive both; AssertionError with the whole history at the first difference. Returns the steps that were taken."""
+def compare(ours: Side, theirs: Side, *, seed: int, steps: int, level: int | None = 2) -> int:
+    """Drive both at transaction.version `level`, None for one that changes while they run. Returns the steps that were
+    taken; raises AssertionError with the last ones at the first difference."""
     random = Random(seed)
     for side in (ours, theirs):
+        side.finalize(2 if level is None else level)
         side.start()
     last: dict[tuple[str, int], int] = {}
     history: list[str] = []
     for number in range(steps):
-        step = random_step(random, last)
+        step = random_step(random, last, changes_level=level is None)
         answers = [side.apply(step) for side in (ours, theirs)]
         history.append(f"{number}: {step} -> {answers[1]}")
         for side in (ours, theirs):

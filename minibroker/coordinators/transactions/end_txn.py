@@ -161,12 +161,14 @@ def abort_with_fence(
             timed_out=timed_out,
         )
         return shard.write(entry, metadata, response)
+    recoverable = timed_out and shard.config.semantics.timeout_keeps_last_epoch == "always"
     metadata = transitions.fenced(
         entry,
         PREPARE_ABORT,
         epoch=epoch,
-        keep_last_epoch=timed_out and shard.config.semantics.timeout_keeps_last_epoch == "always",
-        transaction_version=version,
+        keep_last_epoch=recoverable,
+        # Kafka's coordinator logs 0 here. The level tells a reload that this was a timeout; see `records`.
+        transaction_version=version if recoverable else 0,
         now_ms=now_ms,
         timed_out=timed_out,
     )

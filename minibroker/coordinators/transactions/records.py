@@ -9,8 +9,8 @@ The last epoch: apache/kafka#22096 (KAFKA-20357) persists it in a tagged field o
 
 Why a transaction was aborted is in none of these layouts. Read back, it was a timeout (`timed_out`)
 
-* exactly, if the client version is 1: clients end in version 0 or 2, only a coordinator at transaction.version 1 ends
-  in that one, and it keeps a last epoch after a timeout only;
+* exactly, if the client version is 1: clients end in version 0 or 2, and a coordinator at transaction.version 1 writes
+  that one for timeouts that leave a last epoch to be claimed (Kafka's are logged as 0 and leave none);
 * perhaps, if it is 2, or the layout is KIP-360's, and the abort was completed later than the transaction's timeout
   allows. What a client or a new instance aborted that late looks the same. Earlier, it was none;
 * never, if it is 0 (a client's), or if the last epoch is not there, as in version 0 of the message.
@@ -31,7 +31,7 @@ from minibroker.coordinators.transactions.transitions import EPOCH_BUMP_VERSION
 from minibroker.semantics import TransactionStateLayout
 from minibroker_protocol.coordinator_records import LiteralTransactionLogValue, TransactionLogKey, TransactionLogValue
 from minibroker_protocol.dsl import Data
-from minibroker_protocol.errors import Malformed
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 
 KEY_TYPE = 0
 KNOWN_VALUE_VERSIONS = (0, 1)
@@ -63,7 +63,17 @@ def record_of(
     with_last_epoch: bool,
     layout: TransactionStateLayout = "kafka",
 ) -> TransactionRecord:
-    """The record that makes `metadata` durable."""
+    """The record that makes `metadata` durable.
+
+    Raises ApiError(UNSUPPORTED_VERSION) for a client version that version 0 has no room for, as Kafka does: with
+    transaction.version 0 the requests of transaction.version 2 do not work.
+    """
+    if value_version == 0 and metadata.client_transaction_version:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"with transaction.version 0 the state of {metadata.transactional_id} cannot be logged for a client of"
+            f" transaction.version {metadata.client_transaction_version}",
+        )
     if value_version == LITERAL_VERSION and layout == "kip-360":
         return _record(metadata, _literal(metadata), value_version)
     value = TransactionLogValue(

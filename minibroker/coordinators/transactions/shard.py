@@ -135,8 +135,15 @@ class TransactionShard:
         """Move `entry` to `metadata` once it is durable; until then its state is pending.
 
         fence_epoch: the epoch to fence with from now on, even if the append fails (below transaction.version 2).
+        Raises ApiError(UNSUPPORTED_VERSION) when no record can hold `metadata`, see `records.record_of`.
         """
         volatile = entry.volatile
+        try:
+            record = self.record_of(metadata)
+        except ApiError:
+            # Kafka finds out when the transition is prepared already, and nothing ends it until a reload.
+            volatile.pending_state = metadata.state
+            raise
 
         def before_append() -> None:
             volatile.pending_state = metadata.state
@@ -154,7 +161,7 @@ class TransactionShard:
 
         return Outcome(
             response=response,
-            records=(self.record_of(metadata),),
+            records=(record,),
             before_append=before_append,
             on_abandon=on_abandon,
             after_commit=after_commit,

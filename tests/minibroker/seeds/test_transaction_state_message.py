@@ -132,8 +132,9 @@ def test_a_change_of_level_while_it_runs(start: Start) -> None:
 def _level(client: SeedClient, level: int) -> int:
     from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
 
+    now = client.cluster.broker.image.feature("transaction.version")
     update = UpdateFeaturesRequest.FeatureUpdateKey(
-        feature="transaction.version", max_version_level=level, upgrade_type=3
+        feature="transaction.version", max_version_level=level, upgrade_type=2 if level < now else 1
     )
     answer = client.cluster.call(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse, 1)
     return answer.error_code or answer.results[0].error_code
@@ -157,3 +158,17 @@ def test_a_later_version_is_skipped_with_a_warning(
             client.reload_coordinator()
         assert "unknown type or version" in caplog.text
         assert client.claim(held) == (held[0], held[1] + 1)
+
+
+@pytest.mark.parametrize(("now", "level", "way", "code"), [(1, 2, 2, 95), (1, 2, 1, 0), (2, 1, 1, 95), (2, 1, 2, 0)])
+def test_a_level_goes_the_way_the_request_says(start: Start, now: int, level: int, way: int, code: int) -> None:
+    """UpgradeType 1 leads up, 2 down; the other way is INVALID_UPDATE_VERSION."""
+    from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
+
+    client = start("kafka", transaction_version=now)
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature="transaction.version", max_version_level=level, upgrade_type=way
+    )
+    answer = client.cluster.call(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse, 2)
+    assert answer.error_code == code
+    assert client.cluster.broker.image.feature("transaction.version") == (now if code else level)

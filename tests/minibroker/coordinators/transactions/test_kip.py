@@ -194,8 +194,7 @@ def test_a_timeout_is_told_from_every_other_abort(version: int, hold_markers: bo
 
 
 @pytest.mark.parametrize("hold_markers", [False, True])
-@pytest.mark.parametrize("end_version", [0, 2])
-@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(("version", "end_version"), [(0, 0), (1, 0), (1, 2), (2, 0), (2, 2)])
 def test_a_clients_own_abort_is_no_timeout(version: int, end_version: int, hold_markers: bool) -> None:
     coordinator, held = _at_epoch_1(version, hold_markers=hold_markers)
     coordinator.end(held, commit=False, version=end_version)

@@ -169,14 +169,27 @@ TABLE: dict[str, list[Row]] = {
 }
 
 
+OF_VERSION_2 = ("add-v4", "commit-v5", "abort-v5")
+
+
+def _reachable(state: str, version: int) -> bool:
+    """EndTxn v5 ends nothing with transaction.version 0."""
+    return version > 0 or not state.endswith("-v5")
+
+
 def _cells() -> Iterator[object]:
     for request, rows in TABLE.items():
         for states, answers in rows:
             for state in states:
                 for who, code in answers.items():
                     for version in (0, 1, 2):
+                        if not _reachable(state, version):
+                            continue
+                        # What such a client brings about cannot be logged: the differential test saw Kafka refuse it.
+                        unloggable = version == 0 and request in OF_VERSION_2 and who == "current" and code is OK
+                        answer = ErrorCode.UNSUPPORTED_VERSION if unloggable else code
                         yield pytest.param(
-                            request, state, who, code, version, id=f"{request}-{state}-{who}-tv{version}"
+                            request, state, who, answer, version, id=f"{request}-{state}-{who}-tv{version}"
                         )
 
 
@@ -252,14 +265,15 @@ INIT: list[tuple[tuple[str, ...], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize(
-    ("state", "who", "wanted"),
+    ("state", "who", "wanted", "version"),
     [
-        pytest.param(state, who, wanted, id=f"{state}-{who}")
+        pytest.param(state, who, wanted, version, id=f"{state}-{who}-tv{version}")
         for states, answers in INIT
         for state in states
         for who, wanted in answers.items()
+        for version in (0, 1, 2)
+        if _reachable(state, version)
     ],
 )
 def test_init_producer_id(state: str, who: str, wanted: str, version: int) -> None:

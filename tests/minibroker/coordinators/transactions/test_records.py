@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from transaction_coordinator import CoordinatorDouble, refusal
 
 from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
+from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import (
     COMPLETE_ABORT,
     EMPTY,
@@ -14,7 +16,7 @@ from minibroker.coordinators.transactions.states import (
     PREPARE_COMMIT,
     TransactionState,
 )
-from minibroker_protocol.errors import Malformed
+from minibroker_protocol.errors import ErrorCode, Malformed
 
 UPDATED_MS = 0x01A1FE4E68D0
 STAMP = "000001a1fe4e68d0"
@@ -81,7 +83,8 @@ def test_recorded_sample(metadata: TransactionMetadata, hexed: str) -> None:
 
 
 def test_version_0_has_no_tags_and_loses_what_only_version_1_carries() -> None:
-    metadata = _metadata(ONGOING, **_OPEN, last_producer_epoch=4, next_producer_id=7)
+    opened = {**_OPEN, "client_transaction_version": 0}
+    metadata = _metadata(ONGOING, **opened, last_producer_epoch=4, next_producer_id=7)
     record = records.record_of(metadata, value_version=0, with_last_epoch=True)
     assert record.value_bytes() == bytes.fromhex(
         f"0000 0000000000000003 0000 0000ea60 01 00000001 0002 7433 00000001 00000004 {STAMP} {STAMP}"
@@ -130,3 +133,52 @@ def test_broken_bytes_of_a_known_version_are_refused() -> None:
     status_at = 2 + 8 + 2 + 4
     with pytest.raises(Malformed, match="unknown status 99"):
         records.decode(key, good[:status_at] + bytes([99]) + good[status_at + 1 :])
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_the_coordinators_own_abort_is_logged_as_version_0_below_2(level: int) -> None:
+    """As by Kafka, whose coordinator ends in the finalized version from 2 on only."""
+    coordinator = CoordinatorDouble(TransactionConfig(transaction_version=level))
+    coordinator.add(coordinator.init(timeout_ms=1000))
+    coordinator.now_ms += 1001
+    coordinator.sweep_timeouts()
+    assert coordinator.metadata.state is COMPLETE_ABORT
+    assert coordinator.metadata.client_transaction_version == 0
+    coordinator.reload()
+    assert coordinator.metadata.client_transaction_version == 0
+
+
+@pytest.mark.parametrize("what", ["join", "end", "abort of nothing"])
+def test_version_0_has_no_room_for_clients_of_transaction_version_2(what: str) -> None:
+    """As with Kafka, where the transition is prepared by then: the id hangs in it until the coordinator moves."""
+    coordinator = CoordinatorDouble(TransactionConfig(transaction_version=0))
+    held = coordinator.init()
+    if what == "end":
+        coordinator.add(held)
+    logged = len(coordinator.log)
+
+    def ask() -> object:
+        if what == "join":
+            return coordinator.add(held, version=2)
+        return coordinator.end(held, commit=what == "end", version=2)
+
+    assert refusal(ask) is ErrorCode.UNSUPPORTED_VERSION
+    assert refusal(lambda: coordinator.add(held)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert len(coordinator.log) == logged
+    coordinator.reload()
+    coordinator.add(held)
+    coordinator.end(held, commit=True)
+
+
+def test_tags_nobody_knows_are_skipped() -> None:
+    """Another tag than ours for the last epoch, or one of a later release."""
+    record = records.record_of(_metadata(ONGOING, **_OPEN), value_version=1, with_last_epoch=False)
+    value = record.value_bytes()
+    assert value is not None
+    count = value.rindex(bytes.fromhex("02 00 08".replace(" ", "")))  # tags 0 and 2
+    longer = (
+        value[:count] + b"\x04" + value[count + 1 :] + bytes.fromhex("07020009 2c08000000000000000b".replace(" ", ""))
+    )
+    decoded = records.decode(record.key_bytes(), longer)
+    assert decoded is not None
+    assert decoded.metadata == records.decode(record.key_bytes(), value).metadata  # type: ignore[union-attr]
