@@ -101,8 +101,10 @@ def audit_rules_table() -> str:
     """What the audit judges by."""
     from minibroker.audit.rules import RULES
 
-    lines = ["| rule | what it promises | source |", "|---|---|---|"]
-    lines += [f"| `{rule.id}` | {rule.promise} | {rule.source} |" for rule in RULES.values()]
+    lines = ["| rule | what it promises | source | severity | evidence |", "|---|---|---|---|---|"]
+    for rule in RULES.values():
+        severity = rule.severity + (f"; notice: {rule.notice}" if rule.notice else "")
+        lines.append(f"| `{rule.id}` | {rule.promise} | {rule.source} | {severity} | {rule.evidence} |")
     return "\n".join(lines) + "\n"
 
 

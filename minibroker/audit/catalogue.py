@@ -11,14 +11,26 @@ NOTICE = "notice"
 """Worth knowing, and lawful: it does not make an audit fail."""
 
 
+_BATCHES = "the batches: offsets, producer id and epoch, file and byte of the first"
+_MARKER = "the marker: offset, producer id and epoch, file"
+_TRANSACTION = (
+    "the transaction in its partition: offsets from its first batch to its marker, producer, file, id if known"
+)
+_BATCH = "the batch: offsets, file and byte"
+_RECORD = "the record: partition and offset"
+
+
 class Rule(NamedTuple):
-    """`source`: the KIP or the part of Kafka that makes the promise."""
+    """`source`: the KIP or the part of Kafka that makes the promise; `evidence`: what a finding points at; `notice`:
+    when it is but a notice."""
 
     id: str
     severity: str
     title: str
     source: str
     promise: str
+    evidence: str
+    notice: str = ""
 
 
 _ALL = (
@@ -28,6 +40,7 @@ _ALL = (
         "sequence gap",
         "KIP-98, ProducerAppendInfo",
         "Within an epoch each batch of a producer begins one sequence after the last; a new epoch begins at 0.",
+        _BATCHES,
     ),
     Rule(
         "duplicate",
@@ -35,6 +48,7 @@ _ALL = (
         "duplicate batch",
         "KIP-98, ProducerStateManager",
         "No sequence of a producer's epoch is in the log twice.",
+        _BATCHES,
     ),
     Rule(
         "duplicate-content",
@@ -42,6 +56,7 @@ _ALL = (
         "the same record twice",
         "KIP-360",
         "A producer that goes on with a new epoch writes no record again that it wrote with the old one.",
+        _RECORD,
     ),
     Rule(
         "epoch-back",
@@ -49,6 +64,7 @@ _ALL = (
         "epoch going back",
         "KIP-98, ProducerAppendInfo",
         "The epochs of a producer's batches never fall.",
+        _BATCHES,
     ),
     Rule(
         "write-after-fencing",
@@ -56,6 +72,7 @@ _ALL = (
         "write after fencing",
         "KIP-98, KIP-890",
         "Once a marker of a higher epoch is in the partition, the older epoch writes nothing more.",
+        _BATCHES,
     ),
     Rule(
         "no-producer-id",
@@ -64,6 +81,7 @@ _ALL = (
         "KIP-98",
         "A batch with the transactional bit names its producer; without one it is read as committed at once. "
         "Apache Kafka 4.3.1 accepts such batches.",
+        _BATCHES,
     ),
     Rule(
         "outside-transaction",
@@ -72,6 +90,7 @@ _ALL = (
         "KIP-98, KIP-890",
         "While a transaction is open its producer writes nothing outside it, and only into partitions that the "
         "coordinator knows of.",
+        _BATCHES,
     ),
     Rule(
         "hanging-transaction",
@@ -79,6 +98,7 @@ _ALL = (
         "hanging transaction",
         "KIP-664, KIP-890",
         "A transaction ends with a marker within its timeout, and every one that was decided gets it.",
+        _TRANSACTION,
     ),
     Rule(
         "marker-without-transaction",
@@ -86,6 +106,8 @@ _ALL = (
         "marker without transaction",
         "KIP-98, KIP-890",
         "A marker stands only where a transaction of its producer was decided.",
+        _MARKER,
+        "a transaction that was ended by hand, as kafka-transactions.sh does",
     ),
     Rule(
         "marker-epoch",
@@ -93,6 +115,7 @@ _ALL = (
         "wrong marker epoch",
         "KIP-98, KIP-890",
         "A marker has its transaction's epoch or, with transaction.version 2 and when fencing, the next one.",
+        _MARKER,
     ),
     Rule(
         "coordinator-epoch",
@@ -100,6 +123,7 @@ _ALL = (
         "wrong coordinator epoch",
         "KIP-98, ProducerAppendInfo",
         "The coordinator epochs of a producer's markers never fall, and none is older than who decided.",
+        _MARKER,
     ),
     Rule(
         "torn-transaction",
@@ -107,6 +131,7 @@ _ALL = (
         "torn transaction",
         "KIP-98",
         "A transaction ends the same way on every partition it wrote to: as its coordinator decided.",
+        _TRANSACTION,
     ),
     Rule(
         "abort-index",
@@ -114,6 +139,7 @@ _ALL = (
         "index of aborted transactions disagrees",
         "KIP-98, TransactionIndex",
         "The .txnindex files name exactly the transactions that the log shows as aborted; consumers skip by them.",
+        "the transaction's offsets, the index file, or the marker without an entry",
     ),
     Rule(
         "producer-snapshot",
@@ -121,35 +147,50 @@ _ALL = (
         "producer snapshot disagrees",
         "KIP-98, ProducerStateManager",
         "A .snapshot file holds what going through the log up to its offset gives.",
+        "the snapshot file, its offset and the producer",
+        "a producer that may have expired, a snapshot past the end of a log that was not closed",
     ),
     Rule(
         "offset-hole",
         ERROR,
         "offset hole or overlap",
-        "UnifiedLog",
+        "KIP-98, UnifiedLog",
         "Offsets follow one another without a hole, except where compaction took batches, and none comes twice.",
+        "the offsets, file and byte of the batch after them",
     ),
-    Rule("checksum", ERROR, "wrong checksum", "DefaultRecordBatch", "A batch has the CRC-32C that its header names."),
+    Rule(
+        "checksum",
+        ERROR,
+        "wrong checksum",
+        "KIP-98, DefaultRecordBatch",
+        "A batch has the CRC-32C that its header names.",
+        _BATCH,
+        "at the end of a log that was not closed",
+    ),
     Rule(
         "torn-batch",
         ERROR,
         "bytes that are no batch",
-        "DefaultRecordBatch",
+        "KIP-98, DefaultRecordBatch",
         "A file holds whole batches; only the end of a log that was not closed may be torn.",
+        "file and byte, the offset expected there",
+        "at the end of a log that was not closed",
     ),
     Rule(
         "record-count",
         ERROR,
         "wrong record count",
-        "DefaultRecordBatch",
+        "KIP-98, DefaultRecordBatch",
         "A batch holds as many records as its header says, and as its offsets take where nothing was compacted.",
+        _BATCH,
     ),
     Rule(
         "timestamp",
         ERROR,
         "wrong timestamp",
-        "DefaultRecordBatch",
+        "KIP-32, KIP-98, DefaultRecordBatch",
         "A batch's largest timestamp is the largest of its records.",
+        _BATCH,
     ),
     Rule(
         "offset-outcome",
@@ -157,6 +198,7 @@ _ALL = (
         "committed offset beyond its transaction's outcome",
         "KIP-98, KIP-447",
         "Offsets committed in a transaction take effect exactly if the transaction's records do.",
+        "the commit's offset in __consumer_offsets up to its marker, the producer",
     ),
     Rule(
         "offset-end",
@@ -164,6 +206,7 @@ _ALL = (
         "committed offset beyond the log's end",
         "KIP-98",
         "A group's committed offset is not past the end of the partition.",
+        "the commit's offset in __consumer_offsets",
     ),
     Rule(
         "lineage-lost",
@@ -171,6 +214,7 @@ _ALL = (
         "input without output",
         "KIP-447",
         "Each consumed input record is found in the committed output.",
+        _RECORD,
     ),
     Rule(
         "lineage-duplicate",
@@ -178,6 +222,7 @@ _ALL = (
         "input processed twice",
         "KIP-447",
         "No input record is found in the committed output more than once.",
+        _RECORD,
     ),
     Rule(
         "lineage-stray",
@@ -185,6 +230,7 @@ _ALL = (
         "output without input",
         "KIP-447",
         "Each committed output record comes from an input record.",
+        _RECORD,
     ),
     Rule(
         "lost-record",
@@ -192,22 +238,39 @@ _ALL = (
         "acknowledged record lost",
         "KIP-98",
         "A record whose send succeeded, and whose transaction committed, is in the log.",
+        "the partition and the record's name",
     ),
-    Rule("duplicate-record", ERROR, "record stored twice", "KIP-98", "An idempotent producer's record is there once."),
+    Rule(
+        "duplicate-record",
+        ERROR,
+        "record stored twice",
+        "KIP-98",
+        "An idempotent producer's record is there once.",
+        _RECORD,
+    ),
     Rule(
         "aborted-read",
         ERROR,
         "aborted record read",
         "KIP-98",
         "A read_committed reader is given no record of an aborted transaction.",
+        _RECORD,
     ),
-    Rule("stray-record", ERROR, "record nobody sent", "KIP-98", "Every record that is read was sent."),
+    Rule(
+        "stray-record",
+        ERROR,
+        "record nobody sent",
+        "KIP-98",
+        "Every record that is read was sent.",
+        _RECORD,
+    ),
     Rule(
         "order",
         ERROR,
         "offsets read out of order",
         "KIP-98",
         "A reader is given a partition's records in the order of their offsets, each once.",
+        _RECORD,
     ),
     Rule(
         "offset-back",
@@ -215,6 +278,7 @@ _ALL = (
         "log offsets going back",
         "KIP-98, KIP-101",
         "Log start offset, last stable offset and high watermark of a log never fall, and keep their order.",
+        "the partition and the last stable offset",
     ),
     Rule(
         "reload",
@@ -222,6 +286,7 @@ _ALL = (
         "reload differs from live state",
         "KIP-98",
         "What a broker rebuilds from its log is what it had in memory.",
+        "the partition and the name of what differs",
     ),
     Rule(
         "refusal",
@@ -229,6 +294,7 @@ _ALL = (
         "client refused without cause",
         "KIP-98, KIP-360",
         "A client that keeps to the protocol, in time and with no newer instance beside it, is not refused for good.",
+        "the client and its last request",
     ),
     Rule(
         "no-progress",
@@ -236,6 +302,7 @@ _ALL = (
         "client stuck",
         "KIP-98",
         "Once brokers and network are whole again, every client comes to an end, and all that is stable can be read.",
+        "the client and its last request",
     ),
 )
 

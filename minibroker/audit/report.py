@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +15,8 @@ from minibroker.audit.charts import bars, columns, stacked
 from minibroker.audit.rows import Finding
 from minibroker.audit.statistics import DURATIONS_MS, OPEN, Statistics
 
+LIVE = "--bootstrap "
+"""How the source of a running cluster begins: options, not a path."""
 MOST_STEPS = 120
 """Columns of a chart over time."""
 SHOWN = 1_000
@@ -42,10 +45,11 @@ class Audit:
 
 
 def show_command(audit: Audit, found: Finding) -> str:
-    """The command that shows a finding's batches."""
+    """The command that shows a finding's batches, as a shell takes it."""
+    source = audit.source if audit.source.startswith(LIVE) else shlex.quote(audit.source)
     offsets = "" if found.first_offset < 0 else f"@{found.first_offset}-{found.last_offset}"
     place = f"{found.log.root}/{found.log}" if found.log.root else str(found.log)
-    return f"minibroker audit {audit.source} --show {place}{offsets}"
+    return f"minibroker audit {source} --show {shlex.quote(place + offsets)}"
 
 
 def finding_json(audit: Audit, found: Finding) -> dict[str, Any]:

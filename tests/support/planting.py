@@ -10,7 +10,7 @@ from pathlib import Path
 from minibroker.audit.rows import Finding, Log
 from minibroker.audit.rules import judge_logs
 from minibroker.audit.scan import RECORDS, scan_directory
-from minibroker_protocol.records import BatchHeader, iter_batches, parse_header, rewrite_header
+from minibroker_protocol.records import BatchHeader, end_txn_marker, iter_batches, parse_header, rewrite_header
 from minibroker_protocol.records.batch import pack_header
 from minibroker_storage.memory_disk import MemoryDisk
 
@@ -93,6 +93,20 @@ class Planted:
     def findings(self, *, depth: str = RECORDS, as_of_ms: int | None = None) -> list[Finding]:
         scanned = scan_directory(self.disk(), depth=depth)
         return judge_logs(scanned.logs, scanned.states, scanned.commits, as_of_ms=as_of_ms)
+
+
+def flipped_marker(batch: bytes) -> bytes:
+    """COMMIT as ABORT and the other way round."""
+    data = bytearray(batch)
+    kind = data.index(b"\x00\x00\x00", 61 + 5) + 3
+    data[kind] ^= 1
+    return changed(bytes(data))
+
+
+def marker(**fields: int | bool) -> bytes:
+    """A transaction marker of our own: COMMIT of coordinator epoch 0 unless told otherwise."""
+    values: dict[str, int | bool] = {"commit": True, "coordinator_epoch": 0, "timestamp_ms": 0, **fields}
+    return bytes(end_txn_marker(**values))  # type: ignore[arg-type]
 
 
 def header_of(batch: bytes) -> BatchHeader:

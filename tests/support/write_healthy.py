@@ -256,6 +256,50 @@ def reassigned(kafka: RealKafka) -> None:
         other.stop()
 
 
+def loop(kafka: RealKafka) -> None:
+    """An application consumes `in` and produces to `out` in transactions, one of which it aborts and does again."""
+    topic(kafka, "in")
+    topic(kafka, "out")
+    source = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True})
+    for number in range(40):
+        source.produce("in", key=f"k{number}", value=f"v{number}", partition=number % 2)
+    source.flush()
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": "app",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.subscribe(["in"])
+    out = producer(kafka.bootstrap, "app")
+    done = attempts = 0
+    while done < 40:
+        records = consumer.consume(5, 5)
+        if not records:
+            continue
+        attempts += 1
+        out.begin_transaction()
+        for record in records:
+            out.produce("out", key=record.key(), value=record.value().upper(), partition=record.partition())
+        offsets = {(r.topic(), r.partition()): r.offset() + 1 for r in records}
+        moved = [confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
+        out.send_offsets_to_transaction(moved, consumer.consumer_group_metadata(), 60)
+        if attempts == 3:
+            out.abort_transaction(60)
+            firsts: dict[tuple[str, int], int] = {}
+            for r in records:
+                firsts.setdefault((r.topic(), r.partition()), r.offset())
+            for place, offset in firsts.items():
+                consumer.seek(confluent_kafka.TopicPartition(*place, offset))
+        else:
+            out.commit_transaction(60)
+            done += len(records)
+    consumer.close()
+
+
 def second_broker(kafka: RealKafka) -> RealKafka:
     """A broker that joins the cluster of the first one."""
     first = (kafka.directory / "server.properties").read_text()
@@ -312,6 +356,7 @@ SETS: dict[str, tuple[Callable[[RealKafka], None], tuple[str, ...]]] = {
     "open-transactions": (left_open, ()),
     "id-rotation": (rotated, ()),
     "reassigned": (reassigned, ()),
+    "loop": (loop, ()),
 }
 
 

@@ -3,24 +3,16 @@
 import struct
 
 import pytest
-from planting import Planted, at, changed, header_of
+from planting import Planted, at, changed, flipped_marker, header_of, marker
 
 from minibroker.audit.catalogue import ERROR, NOTICE, RULES
 from minibroker.audit.rows import Content, Log
 from minibroker.audit.rules import judge_content
-from minibroker_protocol.records import Record, build_batch, decode_records, end_txn_marker
+from minibroker_protocol.records import Record, build_batch, decode_records
 from minibroker_protocol.records.batch import crc32c
 
 TRANSACTIONAL = 0x10
 DAY_MS = 86_400_000
-
-
-def flipped_marker(batch: bytes) -> bytes:
-    """COMMIT as ABORT and the other way round."""
-    data = bytearray(batch)
-    kind = data.index(b"\x00\x00\x00", 61 + 5) + 3
-    data[kind] ^= 1
-    return changed(bytes(data))
 
 
 def rules(planted: Planted, **options: int) -> set[str]:
@@ -139,15 +131,39 @@ def test_hanging_transaction_by_its_timeout() -> None:
     assert [at(f) for f in found] == [("hanging-transaction", "append-time-0", 9, 10)]
 
 
+def test_hanging_transactions_by_the_timeouts_their_coordinator_knows() -> None:
+    planted = Planted("open-transactions")
+    first = header_of(planted.find("t-0", 0)).max_timestamp
+    last = header_of(planted.find("t-1", planted.end("t-1") - 3)).max_timestamp
+    assert planted.findings(as_of_ms=first + 60_000 + 299_000) == []
+    found = planted.findings(as_of_ms=last + 60_000 + 305_000)
+    assert {(f.rule, str(f.log), f.transactional_id) for f in found} == {
+        ("hanging-transaction", "t-0", "open"),
+        ("hanging-transaction", "t-0", "other"),
+        ("hanging-transaction", "t-1", "other"),
+    }
+
+
+def test_a_decision_whose_marker_does_not_come() -> None:
+    """The coordinator fell silent between PrepareCommit and the marker in t-1."""
+    planted = Planted("transaction-version-0")
+    states = planted.batches("__transaction_state-0")
+    planted.write("__transaction_state-0", states[:-1])
+    last = next(b for b in reversed(planted.batches("t-1")) if header_of(b).is_control)
+    at_end = header_of(last).base_offset
+    planted.write("t-1", [b for b in planted.batches("t-1") if header_of(b).base_offset < at_end])
+    for partition in ("t-1", "__transaction_state-0"):
+        del planted.files[planted.path(partition, ".snapshot")]
+    decided = header_of(states[-2]).max_timestamp
+    assert planted.findings(as_of_ms=decided + 299_000) == []
+    found = planted.findings(as_of_ms=decided + 301_000)
+    assert [(f.rule, str(f.log), f.last_offset) for f in found] == [("hanging-transaction", "t-1", at_end - 1)]
+
+
 def test_hanging_transaction_whose_coordinator_has_gone_on() -> None:
     planted = Planted()
     planted.append("append-time-0", planted.find("txn-a-0", 56), producer_id=16, producer_epoch=2)
     assert [at(f) for f in planted.findings()] == [("hanging-transaction", "append-time-0", 9, 9)]
-
-
-def marker(**fields: int | bool) -> bytes:
-    values: dict[str, int | bool] = {"commit": True, "coordinator_epoch": 0, "timestamp_ms": 0, **fields}
-    return bytes(end_txn_marker(**values))  # type: ignore[arg-type]
 
 
 def test_marker_without_transaction() -> None:
