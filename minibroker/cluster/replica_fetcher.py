@@ -90,6 +90,9 @@ class ReplicaFetcher:
         session_id = epoch = 0
         asked: dict[Key, _Asked] = {}
         while run == self._run:
+            await self._wait_for_syncs(run)
+            if run != self._run:
+                return
             request = self._request(session_id, epoch, asked)
             try:
                 response = await call(broker.transport, self._leader_id, request, FETCH_VERSION, FetchResponse)
@@ -109,6 +112,20 @@ class ReplicaFetcher:
             for topic in response.responses:
                 for data in topic.partitions:
                     await self._take((topic.topic_id, data.partition_index), data, run)
+
+    async def _wait_for_syncs(self, run: int) -> None:
+        """Where it fetches next is what a follower has, so nothing counts that flush.messages wants on the disk first
+        (Kafka syncs inside the follower's append)."""
+        held = [(key, p) for key, p in self._active().items() if not p.is_synced(p.log_end_offset)]
+        waiting = [(key, partition, partition.when_synced(partition.log_end_offset)) for key, partition in held]
+        for key, partition, synced in waiting:
+            try:
+                await synced
+            except ApiError as error:
+                log.info("broker %d pauses to follow %s: %s", self._broker.node_id, partition, error)
+                if run != self._run:
+                    return
+                self._pause(key)
 
     def _request(self, session_id: int, epoch: int, asked: dict[Key, _Asked]) -> FetchRequest:
         settings = self._broker.settings

@@ -24,6 +24,7 @@ from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoor
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_protocol.records import Record, build_batch
+from minibroker_storage.disk import Disk
 from minibroker_storage.memory_disk import MemoryDisk
 
 R = TypeVar("R", bound=Response)
@@ -41,13 +42,13 @@ class ManyBrokers:
         *,
         semantics: Semantics = KAFKA,
         transaction_version: int | None = None,
-        disks: Mapping[int, MemoryDisk] | None = None,
-        journal: MemoryDisk | None = None,
+        disks: Mapping[int, Any] | None = None,
+        journal: Disk | None = None,
         executor: Executor | None = None,
     ) -> None:
         self.timers = ManualTimers(now_ms=1_700_000_000_000)
         self.clock = BrokerClock(self.timers, self.timers.now_ms)
-        self.disks = dict(disks or {})
+        self.disks: dict[int, Any] = dict(disks or {})
         self.journal = journal or MemoryDisk(64 << 20)
         self.cluster = Cluster(
             Settings({**_SMALL, **(config or {})}),
