@@ -164,6 +164,13 @@ class Operations:
             self._dispatchers[node_id].tap = self._tap
             suspension.resume()
 
+    def when_going(self, node_id: int) -> Deferred[None]:
+        """Resolved once a broker is not paused; never when it is killed before."""
+        self._running(node_id)
+        going: Deferred[None] = Deferred()
+        self._suspensions[node_id].run(lambda: going.resolve(None))
+        return going
+
     @property
     def paused_brokers(self) -> list[int]:
         """Node ids of the brokers that are paused."""

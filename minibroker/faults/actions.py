@@ -41,6 +41,10 @@ class Stage(Protocol):
         """Resolved by a release of the rule; fails with CloseConnection when the rule or the broker goes."""
         ...
 
+    def going(self, exchange: Exchange) -> Deferred[None]:
+        """Resolved once the broker of the exchange is not paused; fails with CloseConnection when it is gone."""
+        ...
+
     def silence(self, exchange: Exchange) -> Deferred[None]:
         """Never resolved, for this request and all later ones of its client, until the rule goes."""
         ...
@@ -147,9 +151,11 @@ class Delay(Action):
     async def run(self, exchange: Exchange, stage: Stage) -> Answered:
         if self.when == "before":
             await stage.sleep(self.ms)
+            await stage.going(exchange)
             return exchange.encode(await exchange.apply())
         response = await exchange.apply()
         await stage.sleep(self.ms)
+        await stage.going(exchange)
         return exchange.encode(response)
 
 
@@ -163,9 +169,11 @@ class Hold(Action):
     async def run(self, exchange: Exchange, stage: Stage) -> Answered:
         if self.when == "before":
             await stage.hold()
+            await stage.going(exchange)
             return exchange.encode(await exchange.apply())
         response = await exchange.apply()
         await stage.hold()
+        await stage.going(exchange)
         return exchange.encode(response)
 
 
@@ -328,9 +336,11 @@ class Do(Action):
     async def run(self, exchange: Exchange, stage: Stage) -> Answered:
         if self.when == "before":
             await run_operation(stage.cluster, self.operation, self.arguments)
+            await stage.going(exchange)
             return exchange.encode(await exchange.apply())
         response = await exchange.apply()
         await run_operation(stage.cluster, self.operation, self.arguments)
+        await stage.going(exchange)
         return exchange.encode(response)
 
 

@@ -103,6 +103,14 @@ class SetRule:
         self._held.append(held)
         return held
 
+    def going(self, exchange: Exchange) -> Deferred[None]:
+        broker = exchange.context.broker
+        if self.cluster.brokers.get(broker.node_id) is not broker:
+            gone: Deferred[None] = Deferred()
+            gone.fail(CloseConnection(f"fault: broker {broker.node_id} is gone"))
+            return gone
+        return self.cluster.when_going(broker.node_id)
+
     def silence(self, exchange: Exchange) -> Deferred[None]:
         self.silenced.add(exchange.context.client_id)
         return self.hold()

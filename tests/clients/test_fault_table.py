@@ -7,19 +7,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, Queue
 from typing import Any
 
 import pytest
 
 pytest.importorskip("confluent_kafka")
-from fault_stories import Seen, Story
-from fault_table import WAIT_MS, Row, Target, asks_again, cells, told
+from fault_stories import Cell, Changed, Seen
+from fault_table import CHANGES, TARGETS, WAIT_MS, Change, Row, Target, asks_again, cells, changes, may_be_told, told
 
 from minibroker import Minibroker
 
 pytestmark = pytest.mark.clients
 
 _AT_ONCE = 24
+_CLUSTERS = 8
+_CONFIG = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+}
 _CELLS = 96
 _KEPT = 10_000
 _CLOCK_SLACK_MS = 5
@@ -27,19 +35,14 @@ _CLOCK_SLACK_MS = 5
 
 @pytest.fixture(scope="module")
 def stories() -> dict[tuple[Target, Row], Seen]:
-    config = {
-        "group.initial.rebalance.delay.ms": 0,
-        "offsets.topic.num.partitions": 1,
-        "transaction.state.log.num.partitions": 1,
-    }
-    with Minibroker(config=config) as broker, ThreadPoolExecutor(_AT_ONCE) as pool:
+    with Minibroker(config=_CONFIG) as broker, ThreadPoolExecutor(_AT_ONCE) as pool:
         # Those that wait longest first; and no more at a time than the broker keeps exchanges of.
         order = sorted(cells(), key=lambda cell: cell[1].name != "corrupt")
-        ended: list[Story] = []
+        ended: list[Cell] = []
         by_client: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         for first in range(0, len(order), _CELLS):
             broker.control.record(_KEPT)
-            ended += pool.map(lambda cell: Story(broker, *cell).run(), order[first : first + _CELLS])
+            ended += pool.map(lambda cell: Cell(broker, *cell).run(), order[first : first + _CELLS])
             exchanges = broker.control.exchanges(_KEPT)
             assert len(exchanges) < _KEPT
             for exchange in exchanges:
@@ -78,6 +81,47 @@ def test_a_client_sees_the_effect(stories: dict[tuple[Target, Row], Seen], targe
     if row.name in ("drop reply, close", "truncate", "close", "reset"):
         assert following == []
     _nothing_lost_or_doubled(target, row, seen)
+
+
+@pytest.fixture(scope="module")
+def changed() -> dict[tuple[Target, Change], Changed]:
+    left = Queue[tuple[Target, Change]]()
+    for cell in changes():
+        left.put(cell)
+
+    def work() -> list[Changed]:
+        done = []
+        with Minibroker(brokers=3, config=_CONFIG) as broker:
+            Changed(broker, TARGETS[0], CHANGES[0]).warm_up()
+            with suppress(Empty):
+                while True:
+                    done.append(Changed(broker, *left.get_nowait()).run())
+        return done
+
+    with ThreadPoolExecutor(_CLUSTERS) as pool:
+        workers = [pool.submit(work) for _ in range(_CLUSTERS)]
+        return {(story.target, story.change): story for worker in workers for story in worker.result()}
+
+
+@pytest.mark.parametrize(("target", "change"), changes(), ids=lambda value: getattr(value, "api", None) or value.name)
+def test_a_client_gets_over_what_happens_to_a_broker(
+    changed: dict[tuple[Target, Change], Changed], target: Target, change: Change
+) -> None:
+    story = changed[target, change]
+    seen = story.seen
+    assert seen.problem == ""
+    assert seen.fired == 1
+    assert seen.blocked or not change.blocked
+    assert story.moved == (not change.blocked)
+    assert seen.told <= may_be_told(target, change)
+    if story.moved and change.name != "move, after":
+        assert any(e["outcome"] == "answered" and e["broker"] != story.asked for e in seen.exchanges)
+    if target.story == "transaction":
+        assert seen.values == [b"1", b"2", b"3"]
+        # The coordinator that takes over sends the markers once more when it does not know that they were written.
+        assert seen.ends in ((1, 2) if target.api == "EndTxn" and story.moved else (1,))
+    else:
+        assert (seen.values, seen.ends) == ([b"1", b"2"], 0)
 
 
 def _nothing_lost_or_doubled(target: Target, row: Row, seen: Seen) -> None:

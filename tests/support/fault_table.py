@@ -26,6 +26,7 @@ from minibroker.faults import (
     Throttle,
     Truncate,
 )
+from minibroker.faults.actions import When
 from minibroker.faults.facts import carried_by
 from minibroker.handlers.table import apis
 
@@ -155,6 +156,75 @@ def effect(target: Target, row: Row) -> str:
     return ", ".join(words) or "goes on"
 
 
+# -- what is done to brokers while they serve a request ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Change:
+    """An operation on the broker that is asked, before it applies the request or before the answer leaves. undo: what
+    is done a little later; blocked: the client does not come to its end before that. moves: leader or coordinator."""
+
+    name: str
+    operation: str
+    when: When = "before"
+    undo: str = ""
+    blocked: bool = False
+    writes_only: bool = False
+
+
+CHANGES = (
+    Change("move, before", "move"),
+    Change("move, after", "move", "after"),
+    Change("stop, before", "stop_broker", undo="start_broker"),
+    Change("stop, after", "stop_broker", "after", undo="start_broker"),
+    Change("kill, before", "kill_broker", undo="start_broker"),
+    Change("kill, after", "kill_broker", "after", undo="start_broker"),
+    Change("restart, before", "restart_broker"),
+    Change("restart, after", "restart_broker", "after"),
+    Change("pause, before", "pause_broker", undo="resume_broker", blocked=True),
+    Change("pause, after", "pause_broker", "after", undo="resume_broker", blocked=True),
+    Change("full disk", "fill_disk", undo="heal_disk", blocked=True, writes_only=True),
+    Change("broken disk", "fail_disk", undo="heal_disk", blocked=True, writes_only=True),
+)
+LED = frozenset({"Produce", "Fetch", "ListOffsets"})
+IN_TRANSACTION = frozenset({"InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"})
+IN_GROUP = frozenset({"TxnOffsetCommit", "OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbeat"})
+"""Who is asked: the leader of the partition, the coordinator of the transactional id, that of the group."""
+
+
+def changes() -> list[tuple[Target, Change]]:
+    return [
+        (target, change)
+        for target in TARGETS
+        for change in CHANGES
+        if target.api in LED | IN_TRANSACTION | IN_GROUP and (target.changes or not change.writes_only)
+    ]
+
+
+def may_be_told(target: Target, change: Change) -> set[str]:
+    """Errors that may reach the application: librdkafka looks for the coordinator of a group by itself, but hands on
+    the answer to what it asked the wrong one. (A coordinator whose log refuses a write answers the same.)"""
+    return {"NOT_COORDINATOR"} if target.api in IN_GROUP and target.story != "transaction" else set()
+
+
+def outcome(target: Target, change: Change) -> str:
+    """A cell of the second table."""
+    if change.undo == "resume_broker":
+        text = "waits until it is resumed"
+    elif change.undo == "heal_disk":
+        told_first = "told NOT_COORDINATOR, " if target.api == "OffsetCommit" else ""
+        return (
+            told_first + "refused until there is room"
+            if change.operation == "fill_disk"
+            else (told_first + "refused until it is mended")
+        )
+    elif change.name == "move, after":
+        text = "answered, goes on at the new one"
+    else:
+        text = "asks the new one"
+    return text
+
+
 # -- what is refused when it is set ------------------------------------------------------------------------------------
 
 FIELDS = ("topic", "partition", "group", "transactional_id", "producer_id", "producer_epoch", "sequence")
@@ -185,11 +255,39 @@ What a client of librdkafka (confluent-kafka) sees of each action on each kind o
 (`tests/clients/test_fault_table.py`), and this page is made from the same source (`tests/support/fault_table.py`).
 Whatever the cell says, records, offsets and ends of transactions are there exactly once afterwards, unless the
 application was told an error, or a producer without idempotence had its request done twice."""
+_CHANGE_HEAD = """\
+## What happens to the broker that is asked
+
+On a cluster of three, to the leader of the partition or to the coordinator, by the action `do` before the request is
+applied or between that and its answer. Everything is there exactly once afterwards (an EndTxn whose coordinator goes
+between the two may leave a second marker, as in Kafka). A client may be told NOT_COORDINATOR for requests of a group,
+and then has to ask again. A stopped or killed broker comes back a little later."""
+_STATE = """\
+## Other changes of state
+
+| operation | shown by `tests/clients/test_faults.py` |
+|---|---|
+| `lose_producer_state`, `lose_producers` | no loss and no double under kafka; between append and reply: a double |
+| `set_sequence`, `set_producer_epoch` | sequences go on at 0 after 2147483647; a new producer id after epoch 32766 |
+| `expire_transactional_id` | the application is told that its producer id is not known |
+| `truncate_tail`, `delete_records` | what was acknowledged is not there; reading begins later |
+| `fail_disk` of a partition | writes fail, reads go on |
+| `hold_markers`, `release_markers` | a transaction stands between prepare and complete, and is not read before |"""
 _MATCH_HEAD = """\
 ## What a rule on a request may match
 
 A rule that names an API and a field that its requests do not have is refused when it is set; so is an action that an
 API's answers have no place for."""
+
+
+def _change_lines() -> list[str]:
+    shown = changes()
+    lines = []
+    for target in TARGETS:
+        texts = [outcome(target, change) if (target, change) in shown else "" for change in CHANGES]
+        if any(texts):
+            lines.append(f"| {target.api} | {' | '.join(texts)} |")
+    return lines
 
 
 def page() -> str:
@@ -200,6 +298,14 @@ def page() -> str:
         f"| request | {' | '.join(row.name for row in ROWS)} |",
         "|---|" + "---|" * len(ROWS),
         *(f"| {target.api} | {' | '.join(effect(target, row) for row in ROWS)} |" for target in TARGETS),
+        "",
+        *_CHANGE_HEAD.splitlines(),
+        "",
+        f"| request | {' | '.join(change.name for change in CHANGES)} |",
+        "|---|" + "---|" * len(CHANGES),
+        *_change_lines(),
+        "",
+        *_STATE.splitlines(),
         "",
         *_MATCH_HEAD.splitlines(),
         "",

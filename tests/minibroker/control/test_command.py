@@ -58,6 +58,13 @@ def test_commands_take_names_and_values(served: tuple[str, Path, str]) -> None:
     assert json.loads(command("control", *where, "fault.remove", f"id={rule['id']}").stdout)["fired"] == 0
 
 
+def test_a_pause_is_seen_and_ends(served: tuple[str, Path, str]) -> None:
+    where = ("--control", served[0], "--token-file", str(served[1]))
+    for name, paused in (("state.pause_broker", [1]), ("state.resume_broker", [])):
+        assert command("control", *where, name, "broker=1").returncode == 0
+        assert json.loads(command("control", *where, "cluster.describe").stdout)["paused_brokers"] == paused
+
+
 def test_without_a_command_all_are_listed(served: tuple[str, Path, str]) -> None:
     listed = command("control", "--control", served[0], **{TOKEN_VARIABLE: "from-a-file"})
     assert listed.returncode == 0, listed.stderr

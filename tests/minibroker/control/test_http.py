@@ -102,6 +102,24 @@ def test_state(caller: HttpCaller) -> None:
     assert set(caller.call("cluster.describe", {})["topics"]["made"]) == {"0", "1"}
 
 
+def test_a_pause_a_full_disk_and_a_rule_between_brokers(caller: HttpCaller) -> None:
+    caller.call("state.pause_broker", {"broker": 1})
+    caller.call("state.fill_disk", {"broker": 1})
+    known = caller.call("cluster.describe", {})
+    assert (known["paused_brokers"], known["failed_disks"]) == ([1], [1])
+    caller.call("state.resume_broker", {"broker": 1})
+    with pytest.raises(ApiError) as raised:
+        caller.call("state.create_topic", {"topic": "no-room"})
+    assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    caller.call("state.heal_disk", {"broker": 1})
+    known = caller.call("cluster.describe", {})
+    assert (known["paused_brokers"], known["failed_disks"]) == ([], [])
+    rule = {"action": {"name": "hold"}, "api": "WriteTxnMarkers", "between_brokers": True}
+    added = caller.call("fault.add", rule)
+    assert added["rule"]["between_brokers"] is True
+    caller.call("fault.remove", {"id": added["id"]})
+
+
 def test_errors_come_back_as_what_they_are(caller: HttpCaller) -> None:
     with pytest.raises(FaultError, match="did you mean EndTxn"):
         caller.call("fault.add", {"api": "EndTxx", "action": "close"})
