@@ -210,27 +210,47 @@ def transactions(target: Target) -> Figures:
     }
 
 
-def use_as_fixture(target: Target) -> None:
-    """What a small test does with a broker: create a topic, produce ten, consume ten in a group."""
+def fixture_cycle(target: Target) -> Figures:
+    """What a small test does with a broker, by step, in seconds: start it, create a topic, produce ten records, consume
+    ten in a group, and stop."""
     from confluent_kafka import Consumer, Producer
 
-    with connected(target) as connection:
-        topic = new_topic(connection)
-    producer = Producer({"bootstrap.servers": target.bootstrap, "linger.ms": 0, "log_level": 2})
-    for number in range(10):
-        producer.produce(topic, b"%d" % number)
-    if producer.flush(CLIENT_SECONDS):
-        raise RuntimeError("not all records were taken")
-    settings = {"bootstrap.servers": target.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
-    consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 2})
-    consumer.subscribe([topic])
-    got, deadline = 0, time.monotonic() + CLIENT_SECONDS
-    while got < 10 and time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        got += message is not None and message.error() is None
-    consumer.close()
+    figures: Figures = {}
+    first = last = time.perf_counter()
+
+    def done(step: str) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        figures[step], last = now - last, now
+
+    target.start()
+    try:
+        done("start")
+        with connected(target) as connection:
+            topic = new_topic(connection) if target.creates_topics else f"bench-{uuid.uuid4().hex[:8]}"
+        done("create the topic")
+        producer = Producer({"bootstrap.servers": target.bootstrap, "linger.ms": 0, "log_level": 2})
+        for number in range(10):
+            producer.produce(topic, b"%d" % number)
+        if producer.flush(CLIENT_SECONDS):
+            raise RuntimeError("not all records were taken")
+        done("produce 10")
+        settings = {"bootstrap.servers": target.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+        consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 2})
+        consumer.subscribe([topic])
+        got, deadline = 0, time.monotonic() + CLIENT_SECONDS
+        while got < 10 and time.monotonic() < deadline:
+            message = consumer.poll(0.2)
+            got += message is not None and message.error() is None
+        done("consume 10 in a group")
+        consumer.close()
+        done("leave the group")
+    finally:
+        target.stop()
+    done("stop")
     if got < 10:
         raise RuntimeError(f"only {got} of 10 records came back")
+    return {"the whole cycle": last - first, **figures}
 
 
 SCENARIOS: dict[str, Callable[[Target], Figures]] = {

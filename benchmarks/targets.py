@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from broker import ROOT, BrokerProcess, start_minibroker
 from real_kafka import RealKafka
@@ -28,6 +29,8 @@ class Target(ABC):
     warm_up = False
     peer = True
     """One that may lack what a scenario asks for."""
+    creates_topics = True
+    """By CreateTopics; otherwise whatever a client asks for is there."""
 
     def start(self) -> float:
         """Start; seconds from the start of the process to its first answer to Metadata."""
@@ -81,6 +84,31 @@ class MinibrokerTarget(Target):
     def close(self) -> None:
         self.stop()
         self._directory.cleanup()
+
+
+class EmbeddedTarget(Target):
+    """`Minibroker` in a thread of the benchmark itself, as a test has it; from the second round on it is imported."""
+
+    name = "minibroker in the test's process"
+    peer = False
+
+    def __init__(self) -> None:
+        self._broker: Any = None
+
+    def _start(self) -> None:
+        from minibroker import Minibroker
+
+        self._broker = Minibroker()
+        self._broker.start()
+        self.bootstrap, self.pid = self._broker.bootstrap_servers, os.getpid()
+
+    def stop(self) -> None:
+        if self._broker is not None:
+            self._broker.stop()
+            self._broker = None
+
+    def close(self) -> None:
+        self.stop()
 
 
 class KafkaTarget(Target):
