@@ -45,7 +45,7 @@ def report(series: Series, failures: dict[str, str], rounds: int) -> str:
         "# Start, topic, ten in, ten out by a group, stop",
         "",
         f"Seconds; {rounds} rounds in turns, medians (lowest to highest for the whole). {machine()}.",
-        f"Commit {commit()}, {datetime.now(UTC).date()}. No delay before a group's first rebalance, where there is a setting.",
+        f"Commit {commit()}, {datetime.now(UTC).date()}. Groups rebalance without delay where that can be set.",
         "",
         f"| broker | {' | '.join(steps)} |",
         f"|---|{'---:|' * len(steps)}",

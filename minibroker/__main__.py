@@ -1,8 +1,6 @@
 """`python -m minibroker`."""
 
-import sys
-
-from minibroker.cli import main
+from minibroker.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

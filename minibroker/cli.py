@@ -52,6 +52,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_USAGE
 
 
+def program() -> NoReturn:
+    """`main` as a process of its own.
+
+    A broker that has stopped has closed and removed what it had. Its process then ends at once: taking the interpreter
+    apart, module by module, takes longer than the stop did, and whoever started it waits for that.
+    """
+    code = main()
+    # Who traces the program, as coverage does, writes what it found at the very end.
+    if sys.argv[1:2] == ["serve"] and sys.gettrace() is None:
+        _end_now(code)
+    sys.exit(code)
+
+
+def _end_now(code: int) -> None:
+    import logging
+    import os
+
+    try:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:  # nobody reads it; the ordinary end says so in its own way
+        return
+    os._exit(code)
+
+
 def _run(name: str, arguments: Sequence[str]) -> int:
     import argparse
     import gc

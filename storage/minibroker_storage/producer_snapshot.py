@@ -8,6 +8,7 @@ so that a stale one is never mixed with another snapshot.
 import struct
 from collections.abc import Iterable
 
+from minibroker_protocol.records import batch
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.producer_entry import NO_OFFSET, NO_TIMESTAMP, BatchMetadata, ProducerEntry
 
@@ -27,12 +28,6 @@ _SIDE_ENTRY = struct.Struct(">qhqb")  # producer id, epoch, arrival (ms, broker 
 _SIDE_BATCH = struct.Struct(">iqiq")  # last sequence, last offset, offset delta, timestamp
 
 
-def _crc32c(data: memoryview | bytes) -> int:
-    from crc32c import crc32c  # a C extension, loaded when the first snapshot is touched
-
-    return crc32c(data)
-
-
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     rows = []
     for e in entries:
@@ -40,7 +35,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
         newest = (e.last_sequence, e.last_data_offset, delta, e.last_timestamp)
         rows.append(_ENTRY.pack(e.producer_id, e.epoch, *newest, e.coordinator_epoch, e.current_txn_first_offset))
     body = struct.pack(">i", len(rows)) + b"".join(rows)
-    return struct.pack(">hI", SNAPSHOT_VERSION, _crc32c(body)) + body
+    return struct.pack(">hI", SNAPSHOT_VERSION, batch.crc32c(body)) + body
 
 
 def decode_snapshot(data: bytes, path: str = "snapshot") -> list[ProducerEntry]:
@@ -50,7 +45,7 @@ def decode_snapshot(data: bytes, path: str = "snapshot") -> list[ProducerEntry]:
     version, crc, count = _HEAD.unpack_from(data)
     if version != SNAPSHOT_VERSION:
         raise MalformedFile(path, 0, f"expected snapshot version {SNAPSHOT_VERSION}, got {version}")
-    actual = _crc32c(memoryview(data)[_COUNT_AT:])
+    actual = batch.crc32c(memoryview(data)[_COUNT_AT:])
     if crc != actual:
         raise MalformedFile(path, 2, f"expected CRC-32C {actual:#010x}, the file says {crc:#010x}")
     expected = _HEAD.size + count * _ENTRY.size
@@ -82,7 +77,7 @@ def encode_remembered(entries: Iterable[ProducerEntry], snapshot: bytes) -> byte
         parts.extend(_SIDE_BATCH.pack(b.last_sequence, b.last_offset, b.offset_delta, b.timestamp) for b in e.batches)
     (snapshot_crc,) = struct.unpack_from(">I", snapshot, 2)
     body = struct.pack(">Ii", snapshot_crc, count) + b"".join(parts)
-    return struct.pack(">hI", REMEMBERED_VERSION, _crc32c(body)) + body
+    return struct.pack(">hI", REMEMBERED_VERSION, batch.crc32c(body)) + body
 
 
 def decode_remembered(data: bytes, snapshot: bytes, entries: list[ProducerEntry]) -> bool:
@@ -91,7 +86,11 @@ def decode_remembered(data: bytes, snapshot: bytes, entries: list[ProducerEntry]
         return False
     version, crc, snapshot_crc, count = _SIDE_HEAD.unpack_from(data)
     (wanted,) = struct.unpack_from(">I", snapshot, 2)
-    if version != REMEMBERED_VERSION or snapshot_crc != wanted or crc != _crc32c(memoryview(data)[_SIDE_CRC_FROM:]):
+    if (
+        version != REMEMBERED_VERSION
+        or snapshot_crc != wanted
+        or crc != batch.crc32c(memoryview(data)[_SIDE_CRC_FROM:])
+    ):
         return False
     by_id = {entry.producer_id: entry for entry in entries}
     position = _SIDE_HEAD.size

@@ -52,10 +52,35 @@ class UnsupportedMagic(CorruptBatch):
 
 def _load_crc32c(data: Buffer) -> int:
     global crc32c
+    if crc32c is _load_crc32c:  # else a module that took the name over before the first call
+        crc32c = _compiled_crc32c() or _library_crc32c()
+    return crc32c(data)
+
+
+def _library_crc32c() -> Callable[[Buffer], int]:
     from crc32c import crc32c as function
 
-    crc32c = function
-    return function(data)
+    return function
+
+
+def _compiled_crc32c() -> Callable[[Buffer], int] | None:
+    """The library's extension module by itself; None where it has another name.
+
+    The package around it looks its own version up when it is imported, which takes longer than all else that happens
+    for a broker's first record.
+    """
+    from importlib.machinery import ExtensionFileLoader, PathFinder
+    from importlib.util import module_from_spec
+
+    package = PathFinder.find_spec("crc32c")
+    places = package.submodule_search_locations if package else None
+    found = PathFinder.find_spec("crc32c._crc32c", list(places)) if places else None
+    if found is None or not isinstance(found.loader, ExtensionFileLoader):
+        return None
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    function: Callable[[Buffer], int] | None = getattr(module, "crc32c", None)
+    return function
 
 
 crc32c: Callable[[Buffer], int] = _load_crc32c

@@ -80,3 +80,18 @@ def test_signals_reach_the_loop_by_either_way(loop_handlers: bool, uvloop: bool)
     finally:
         loop.close()
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_broker_that_stopped_ends_at_once_unless_it_is_traced(traced: bool) -> None:
+    """A tracer, such as coverage's, writes what it found at the interpreter's end, which is left out otherwise."""
+    program = (
+        "import atexit, sys; atexit.register(print, 'taken apart'); sys.argv[1:] = ['serve', '-c', 'no.such.name=1']\n"
+        f"sys.settrace((lambda *_: None) if {traced} else None)\n"
+        "from minibroker.cli import program; print('said before'); program()"
+    )
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
+    assert done.returncode == 2
+    assert "no.such.name" in done.stderr
+    assert done.stdout.split("\n")[:-1] == ["said before", "taken apart"][: 1 + traced]

@@ -1,0 +1,47 @@
+"""CRC-32C: the compiled module by itself, or the library around it, and what it costs to have it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minibroker_protocol.records import batch
+
+ROOT = Path(__file__).resolve().parents[3]
+CHECK = 0xE3069283  # of "123456789", from the catalogue of parametrised CRC algorithms
+FIRST_USE = """
+import sys
+from minibroker_protocol.records import batch
+from minibroker_protocol.records.batch import crc32c as taken_before
+loads = []
+load = batch._compiled_crc32c
+batch._compiled_crc32c = lambda: loads.append(1) or load()
+assert batch.crc32c(b"123456789") == taken_before(b"123456789") == taken_before(b"123456789") == 0xE3069283
+assert loads == [1], loads
+assert batch.crc32c is not taken_before
+assert "importlib.metadata" not in sys.modules
+"""
+
+
+def test_both_ways_to_it_agree() -> None:
+    data = bytes(range(256)) * 9
+    compiled, library = batch._compiled_crc32c(), batch._library_crc32c()
+    assert compiled is not None
+    assert compiled(b"123456789") == library(b"123456789") == CHECK
+    for start in range(9):
+        assert compiled(memoryview(data)[start:]) == library(memoryview(data)[start:])
+
+
+def test_the_first_use_loads_it_once_and_nothing_around_it() -> None:
+    path = [str(ROOT / "protocol")]
+    program = f"import sys; sys.path[:0] = {path!r}\n{FIRST_USE}"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_another_library_of_that_name_serves_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_compiled_crc32c", lambda: None)
+    monkeypatch.setattr(batch, "crc32c", batch._load_crc32c)
+    assert batch.crc32c(b"123456789") == CHECK
