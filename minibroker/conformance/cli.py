@@ -11,6 +11,7 @@ import concurrent.futures
 import datetime
 import fnmatch
 import secrets
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,10 +27,11 @@ from .recording import record
 from .reports import makers
 from .results import Outcome, Result, Verdict
 from .runner import Options, ScenarioRun
-from .scenario import EXPECTATIONS, KAFKA, Scenario, bundled, load
+from .scenario import EXPECTATIONS, KAFKA, RESTART, Scenario, bundled, load
 
 PASSED, FAILED, UNUSABLE = 0, 1, 2
 _REPORT = "conformance"
+_STANDARD_ERROR = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         help="what the broker has and scenarios may need; short-expiry: producer.id.expiration.ms and "
         "transactional.id.expiration.ms of 4000 and checks every second",
+    )
+    parser.add_argument(
+        "--restart-command",
+        metavar="CMD",
+        help="for the shell: restarts the broker; runs the scenarios that need that, one by one",
     )
     parser.add_argument("--jobs", type=_positive, default=4, metavar="N", help="scenarios at once (default 4)")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds a response may take (10)")
@@ -112,7 +119,9 @@ def run(arguments: argparse.Namespace) -> int:
         verbose=arguments.verbose,
         keep_topics=arguments.keep,
         expectation=arguments.expect,
+        restart=None if arguments.restart_command is None else _restarting(arguments.restart_command),
     )
+    have = frozenset(arguments.have) | (frozenset() if options.restart is None else {RESTART})
     try:
         security = read_security(arguments.command_config)
     except (OSError, ValueError) as exc:
@@ -132,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.record:
         return record(runs, arguments.files)
-    results = list(_told(run_all(runs, frozenset(arguments.have), jobs), len(runs), times=arguments.times))
+    results = list(_told(run_all(runs, have, jobs), len(runs), times=arguments.times))
     host, port = arguments.bootstrap
     verdict = Verdict(f"{host}:{port}", arguments.expect, started, results, time.monotonic() - begun)
     try:
@@ -146,6 +155,16 @@ def run(arguments: argparse.Namespace) -> int:
     print(verdict.summary(), flush=True)
     print(f"{len(results)} scenarios in {verdict.seconds:.1f} s", file=sys.stderr)
     return FAILED if verdict.count(Outcome.FAILED) else PASSED
+
+
+def _restarting(command: str) -> Callable[[], None]:
+    def restart() -> None:
+        # Its words go where ours about progress go; what it leaves running must not hold our output open.
+        done = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR)
+        if done.returncode:
+            raise ScenarioFailed(f"the restart command ended with {done.returncode}")
+
+    return restart
 
 
 def _wall_ms() -> int:
@@ -188,7 +207,8 @@ def _guarded(have: frozenset[str]) -> Callable[[ScenarioRun], Result]:
         scenario = scenario_run.scenario
         missing = [need for need in scenario.needs if need not in have]
         if missing:
-            return Result(scenario, Outcome.SKIPPED, f"needs --have {','.join(missing)}")
+            asked = ["--restart-command" if need == RESTART else f"--have {need}" for need in missing]
+            return Result(scenario, Outcome.SKIPPED, f"needs {' '.join(asked)}")
         start = time.monotonic()
         try:
             absent = scenario_run.cluster.lacks(scenario.used_versions())

@@ -31,6 +31,7 @@ GROUP, TRANSACTION = 0, 1
 """Key types of FindCoordinator."""
 _TOPIC_SECONDS = 15.0
 _WARM_GROUPS = 500
+_START_SECONDS = 90.0
 
 
 class Cluster:
@@ -68,6 +69,19 @@ class Cluster:
                 response = self.ask(self.bootstrap, API_VERSIONS, 0, {})
                 self._versions = {api["apiKey"]: (api["minVersion"], api["maxVersion"]) for api in response["apiKeys"]}
             return self._versions
+
+    def wait_until_up(self, token: str) -> None:
+        """Return once a restarted broker answers and has loaded its coordinators. token: makes names unique."""
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                self.ask(self.bootstrap, API_VERSIONS, 0, {})
+                break
+            except ScenarioFailed as exc:
+                if time.monotonic() > deadline:
+                    raise ScenarioFailed(f"not up again within {_START_SECONDS:g} s: {exc}") from None
+                time.sleep(0.1)
+        self.warm_up(token)
 
     def lacks(self, used: Iterable[tuple[str, int]]) -> list[str]:
         """Those (API, version) pairs, as text, that the broker does not advertise."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from .paths import plain
 from .runner import ScenarioRun
-from .scenario import Step
+from .scenario import Step, every_step
 
 PASSED, FAILED = 0, 1
 _SHORTEST_NUMBER_TO_NAME = 1000
@@ -21,7 +21,7 @@ def record(runs: Sequence[ScenarioRun], files: Iterable[Path]) -> int:
     found: dict[tuple[str, int, str], str] = {}
     for run in runs:
         told: dict[tuple[int, str], str] = {}
-        steps = {id(step): number for number, step in enumerate(_every(run.scenario.steps))}
+        steps = {id(step): number for number, step in enumerate(every_step(run.scenario.steps))}
 
         def note(
             step: Step,
@@ -50,12 +50,6 @@ def record(runs: Sequence[ScenarioRun], files: Iterable[Path]) -> int:
             file.write_text(after, encoding="utf-8")
             print(f"wrote {file}")
     return status
-
-
-def _every(steps: Iterable[Step]) -> Iterator[Step]:
-    for step in steps:
-        yield step
-        yield from _every(step.steps)
 
 
 def rewritten(text: str, found: Mapping[tuple[str, int, str], str]) -> str:

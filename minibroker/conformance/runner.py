@@ -29,7 +29,7 @@ _SILENCE_SECONDS = 2.0
 class Options:
     """timeout: seconds a response may take; patience: seconds a retried or polled step may; keep_going: after a
     mismatch go on and report all of them; verbose: print every response; keep_topics: don't delete them; expectation:
-    what the broker is held against."""
+    what the broker is held against; restart: restarts the broker, and returns once that is under way."""
 
     timeout: float = 10.0
     patience: float = 30.0
@@ -37,6 +37,7 @@ class Options:
     verbose: bool = False
     keep_topics: bool = False
     expectation: str = KAFKA
+    restart: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,8 @@ class ScenarioRun:
                     self.variables[name] = resolve(value, self.variables, strict=True)
             case "raw":
                 self._raw(step)
+            case "restart":
+                self._restart()
             case "pipeline":
                 self._pipeline(step)
             case "recv":
@@ -144,6 +147,15 @@ class ScenarioRun:
                 self._compare(step, self._receive(ticket, self._timeout(step)))
             case _:
                 self._call(step)
+
+    def _restart(self) -> None:
+        if self.options.restart is None:
+            raise ScenarioError("nothing here can restart the broker")
+        for connection in self._connections.values():
+            connection.close()
+        self._connections, self._pending = {}, {}
+        self.options.restart()
+        self.cluster.wait_until_up(f"{self.token}-restarted")
 
     def _timeout(self, step: Step) -> float:
         return float(step.get("timeout", self.options.timeout))

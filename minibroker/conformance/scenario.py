@@ -67,6 +67,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "pipeline": {"pipeline": (list,)},
     "sleep": {"sleep": _NUMBER},
     "set": {"set": (dict,)},
+    "restart": {"restart": (bool,)},
     "loop": {"loop": (int, str), "as": (str,), "steps": (list,)},
 }
 """Kind of step → the options it may have. `note` may stand anywhere."""
@@ -89,6 +90,8 @@ _ROUTES = frozenset({"bootstrap", "leader", "txn", "group", "controller"})
 _SCENARIO_OPTIONS = frozenset(
     {"name", "why", "proves", "catches", "tags", "only", "topics", "names", "needs", "alone", "steps"}
 )
+RESTART = "restart"
+"""The capability that a step `restart` needs."""
 _GROUP = re.compile(r"^\d+-")
 _RESERVED = frozenset({"any", "pos", "nonneg", "uuid", "str", "now", "clock"})
 
@@ -150,6 +153,13 @@ class Scenario:
     def used_versions(self) -> frozenset[tuple[str, int]]:
         """(API, version) of every request the broker is to serve."""
         return frozenset(used for step in self.steps for used in step.used_versions())
+
+
+def every_step(steps: Iterable[Step]) -> Iterator[Step]:
+    """These steps and those inside of them."""
+    for step in steps:
+        yield step
+        yield from every_step(step.steps)
 
 
 def bundled() -> list[Scenario]:
@@ -214,15 +224,20 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
     only = _texts(entry, "only", where)
     if odd := set(only) - set(EXPECTATIONS):
         raise ScenarioError(f"{where}: only: {min(odd)} is none of {', '.join(EXPECTATIONS)}")
+    steps = _steps(entry["steps"], where, "")
+    needs = _texts(entry, "needs", where)
+    restarts = any(step.kind == RESTART for step in every_step(steps))
+    if restarts and not (RESTART in needs and entry.get("alone")):
+        raise ScenarioError(f"{where}: a restart needs `needs: [{RESTART}]` and `alone: true`")
     return Scenario(
         file=file,
         name=entry["name"],
         why=str(entry.get("why", "")),
         tags=frozenset(_texts(entry, "tags", where)),
-        steps=_steps(entry["steps"], where, ""),
+        steps=steps,
         topics=topics,
         names=names,
-        needs=_texts(entry, "needs", where),
+        needs=needs,
         alone=bool(entry.get("alone", False)),
         proves=_texts(entry, "proves", where),
         catches=_texts(entry, "catches", where),

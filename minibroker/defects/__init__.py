@@ -12,13 +12,14 @@ from typing import Final
 
 from minibroker.defects.coordinators import COORDINATORS
 from minibroker.defects.defect import Defect, plant
+from minibroker.defects.loading import LOADING
 from minibroker.defects.serving import SERVING
 from minibroker.defects.storage import STORAGE
 
 __all__ = ["DEFECTS", "Defect", "named", "plant"]
 
 DEFECTS: Final[Mapping[str, Defect]] = MappingProxyType(
-    {defect.name: defect for defect in (*STORAGE, *COORDINATORS, *SERVING)}
+    {defect.name: defect for defect in (*STORAGE, *COORDINATORS, *LOADING, *SERVING)}
 )
 """Every defect by its name."""
 

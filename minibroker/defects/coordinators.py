@@ -63,6 +63,13 @@ COORDINATORS: Final = (
         "NO_PRODUCER_ID",
     ),
     Defect(
+        "fenced-by-kafkas-number",
+        "the number of PRODUCER_FENCED is a setting",
+        _TXN + "refusals:wire_code",
+        "return semantics.fenced_code",
+        "return 90",
+    ),
+    Defect(
         "any-transaction-timeout",
         "a timeout above transaction.max.timeout.ms is refused",
         _TXN + "init_producer_id:checked_timeout_ms",

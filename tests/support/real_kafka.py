@@ -85,11 +85,14 @@ class RealKafka:
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    def command(self) -> list[str]:
+        """Command line of the broker."""
+        return java_command("kafka.Kafka", str(self._properties), heap="1g", options=self._jvm_options)
+
     def start(self) -> subprocess.Popen[bytes]:
         """Start the broker and return its process, before it serves; see `wait`."""
         with (self.directory / "broker.log").open("ab") as out:
-            argv = java_command("kafka.Kafka", str(self._properties), heap="1g", options=self._jvm_options)
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         return self.process
 
     def wait(self) -> None:

@@ -1,26 +1,65 @@
 """The scenarios that come with minibroker, against minibroker itself."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from broker import running_broker
-from defect_matrix import SETTINGS
+from defect_matrix import ARGUMENTS, results, running
+from restart import restart_command, restartable_minibroker
+from seeds import SEEDS
 
 from minibroker.conformance import cli
-from minibroker.conformance.scenario import KAFKA, KIP, bundled
+from minibroker.conformance.results import Outcome
+from minibroker.conformance.scenario import KAFKA, KIP, RESTART, bundled
+
+SPECIAL = {"draft-codes", "release-2.3", RESTART}
+"""What another broker has than the one that most scenarios are run against."""
+BOTH = pytest.mark.parametrize(("semantics", "expectation"), [("kafka", KAFKA), ("kip", KIP)])
 
 
-@pytest.mark.parametrize(("semantics", "expectation"), [("kafka", KAFKA), ("kip", KIP)])
+@BOTH
 def test_minibroker_answers_as_expected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], semantics: str, expectation: str
 ) -> None:
-    configs = [argument for key, value in SETTINGS.items() for argument in ("-c", f"{key}={value}")]
-    with running_broker(tmp_path / "broker.log", "--ephemeral", "--semantics", semantics, *configs) as bootstrap:
-        status = cli.main(
-            ["--bootstrap", bootstrap, "--expect", expectation, "--have", "short-expiry", "--skip-tag", "slow"]
-        )
+    arguments = ["--ephemeral", "--semantics", semantics, *ARGUMENTS["short-expiry"]]
+    with running_broker(tmp_path / "broker.log", *arguments) as bootstrap:
+        options = ["--expect", expectation, "--have", "short-expiry", "--skip-tag", "slow"]
+        status = cli.main(["--bootstrap", bootstrap, *options])
+    chosen = [one for one in bundled() if expectation in one.only and "slow" not in one.tags]
+    special = [one for one in chosen if SPECIAL & set(one.needs)]
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.startswith(("FAIL", "skip", "n/a"))] == []
-    wanted = [one for one in bundled() if expectation in one.only and "slow" not in one.tags]
-    assert lines[-1] == f"{len(wanted)} passed, 0 failed"
+    assert [line for line in lines if line.startswith(("FAIL", "n/a"))] == []
+    assert len([line for line in lines if line.startswith("skip ")]) == len(special)
+    assert lines[-1] == f"{len(chosen) - len(special)} passed, 0 failed, {len(special)} skipped"
     assert status == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process that is asked to end is killed there")
+@BOTH
+def test_what_is_known_after_a_restart(capsys: pytest.CaptureFixture[str], semantics: str, expectation: str) -> None:
+    with restartable_minibroker(["--semantics", semantics]) as (bootstrap, state):
+        status = cli.main(
+            [
+                *("--bootstrap", bootstrap, "--expect", expectation),
+                *("--select", "restart", "--restart-command", restart_command(state)),
+            ]
+        )
+    wanted = [one for one in bundled() if RESTART in one.needs]
+    assert capsys.readouterr().out.splitlines()[-1] == f"{len(wanted)} passed, 0 failed"
+    assert status == 0
+
+
+@pytest.mark.parametrize(
+    ("have", "semantics", "expectation"), [("draft-codes", "kip", KIP), ("release-2.3", "kafka", KAFKA)]
+)
+def test_what_another_broker_has(have: str, semantics: str, expectation: str) -> None:
+    chosen = [one for one in bundled() if have in one.needs]
+    assert chosen
+    with running(have, semantics) as (bootstrap, _):
+        ran = results(bootstrap, chosen, expectation=expectation, have=have)
+    assert [(one.scenario.name, one.why) for one in ran if one.outcome is not Outcome.PASSED] == []
+
+
+def test_every_seed_is_proved_by_a_scenario() -> None:
+    assert sorted(SEEDS.keys() - {proof for one in bundled() for proof in one.proves}) == []

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from defect_matrix import ARGUMENTS
 from seeds import SEEDS
 
 from minibroker.conformance.failure import ScenarioError
@@ -16,7 +17,7 @@ def test_the_bundled_scenarios() -> None:
     scenarios = bundled()
     assert len(scenarios) > 200
     assert all(scenario.why and scenario.tags and scenario.steps for scenario in scenarios)
-    assert {need for scenario in scenarios for need in scenario.needs} == {"short-expiry"}
+    assert {need for scenario in scenarios for need in scenario.needs} == set(ARGUMENTS)
     assert "matrix-empty" in {scenario.group for scenario in scenarios}
 
 

@@ -9,6 +9,7 @@ import pytest
 from minibroker.defects import DEFECTS, Defect, plant
 from minibroker.defects.coordinators import COORDINATORS
 from minibroker.defects.defect import broken, code_named
+from minibroker.defects.loading import LOADING
 from minibroker.defects.serving import SERVING
 from minibroker.defects.storage import STORAGE
 from minibroker.testing.embedded import Minibroker
@@ -31,7 +32,7 @@ def as_written(function: FunctionType) -> CodeType:
 
 
 def test_names_are_distinct() -> None:
-    assert len(DEFECTS) == len(STORAGE) + len(COORDINATORS) + len(SERVING)
+    assert len(DEFECTS) == len(STORAGE) + len(COORDINATORS) + len(LOADING) + len(SERVING)
 
 
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=lambda defect: defect.name)

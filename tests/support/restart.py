@@ -1,0 +1,115 @@
+"""A broker that a command can restart: `restart.py STATE.json` ends the one of the file and starts it again.
+
+The file has ``argv``, ``pid``, ``port`` and ``log``. The process is killed when ``kill`` is true, else asked to end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from real_kafka import free_ports
+
+SECONDS = 90.0
+_children: dict[int, subprocess.Popen[bytes]] = {}
+"""What this very process has started."""
+
+
+@contextmanager
+def restartable_minibroker(arguments: list[str], command: list[str] | None = None) -> Iterator[tuple[str, Path]]:
+    """HOST:PORT of a minibroker with a data directory and the file by which it is restarted; it ends with the block."""
+    (port,) = free_ports(1)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        state, data = Path(place, "state.json"), Path(place, "data")
+        data.mkdir()
+        own = ["serve", "--port", str(port), "--data-dir", str(data), *arguments]
+        start(state, [*(command or [sys.executable, "-m", "minibroker"]), *own], port, Path(place, "log"))
+        try:
+            yield f"127.0.0.1:{port}", state
+        finally:
+            end(state)
+
+
+def restart_command(state: Path) -> str:
+    """For a shell."""
+    return shlex.join([sys.executable, __file__, str(state)])
+
+
+def start(state: Path, argv: list[str], port: int, log: Path, *, kill: bool = False) -> None:
+    """Start the broker, and return once its port is open."""
+    _started({"argv": argv, "port": port, "log": str(log), "kill": kill, "pid": 0}, state)
+
+
+def end(state: Path) -> None:
+    """End the broker for good."""
+    with suppress(ProcessLookupError):
+        _end(json.loads(state.read_text()) | {"kill": True})
+    for pid in list(_children):
+        _alive(pid)
+
+
+def restart(state: Path) -> None:
+    what = json.loads(state.read_text())
+    _end(what)
+    _started(what, state)
+
+
+def _end(what: dict[str, Any]) -> None:
+    os.kill(what["pid"], signal.SIGKILL if what["kill"] else signal.SIGTERM)
+    deadline = time.monotonic() + SECONDS
+    while _open(what["port"]) or _alive(what["pid"]):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"process {what['pid']} does not end")
+        time.sleep(0.02)
+
+
+def _started(what: dict[str, Any], state: Path) -> None:
+    with open(what["log"], "ab") as out:
+        process = subprocess.Popen(
+            what["argv"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    _children[process.pid] = process
+    state.write_text(json.dumps(what | {"pid": process.pid}))
+    deadline = time.monotonic() + SECONDS
+    while not _open(what["port"]):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(Path(what["log"]).read_text(errors="replace")[-2000:])
+        time.sleep(0.02)
+
+
+def _open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _alive(pid: int) -> bool:
+    """Whether it runs; one that ended and that nobody has waited for does not."""
+    if pid in _children:
+        if _children[pid].poll() is None:
+            return True
+        del _children[pid]
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+if __name__ == "__main__":
+    restart(Path(sys.argv[1]))
