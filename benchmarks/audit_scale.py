@@ -2,6 +2,7 @@
 
     python benchmarks/audit_scale.py make DIR --gb 1 --record-bytes 100 [--producers 200] [--hot]
     python benchmarks/audit_scale.py run DIR... --master local[2] --depth headers [--rounds 3]
+    python benchmarks/audit_scale.py run DIR... --workers 4      # a standalone cluster of four worker processes
 
 Prints one line of JSON a run: wall seconds, MB/s, and the CPU seconds of the Python workers and driver.
 """
@@ -13,6 +14,8 @@ import json
 import os
 import resource
 import struct
+import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -107,13 +110,29 @@ def forget(path: Path) -> None:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def run_on_workers(workers: int, *arguments: Any) -> None:
+    """`run` on a standalone cluster that is started for it."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+    from standalone_spark import standalone_spark
+
+    from minibroker.audit import java
+
+    java.prepare()
+    with tempfile.TemporaryDirectory() as directory, standalone_spark(Path(directory), workers) as url:
+        paths, _, *others = arguments
+        run(paths, url, *others)
+
+
 def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool, cold: bool) -> None:
     from minibroker.audit.engine import SparkAudit
     from minibroker.audit.files import Files, list_directory
     from minibroker.audit.plan import Plan
     from minibroker.audit.session import open_session
 
-    spark, java = open_session(master, ["spark.driver.memory=2g"])
+    settings = ["spark.driver.memory=2g"]
+    if not master.startswith("local"):
+        settings += ["spark.executor.memory=768m", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
+    spark, java = open_session(master, settings)
     for number in range(rounds):
         for path in paths:
             if cold:
@@ -162,6 +181,7 @@ def main() -> None:
     running = commands.add_parser("run")
     running.add_argument("paths", type=Path, nargs="+")
     running.add_argument("--master", default="local[2]")
+    running.add_argument("--workers", type=int, help="a standalone cluster of so many worker processes")
     running.add_argument("--depth", default="headers")
     running.add_argument("--rounds", type=int, default=3)
     running.add_argument("--cold", action="store_true", help="drop the files from the page cache first")
@@ -170,7 +190,11 @@ def main() -> None:
     if arguments.command == "make":
         make(arguments.path, arguments.gb, arguments.record_bytes, arguments.producers, arguments.hot)
     else:
-        run(arguments.paths, arguments.master, arguments.depth, arguments.rounds, arguments.tables, arguments.cold)
+        common = arguments.depth, arguments.rounds, arguments.tables, arguments.cold
+        if arguments.workers:
+            run_on_workers(arguments.workers, arguments.paths, "", *common)
+        else:
+            run(arguments.paths, arguments.master, *common)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import html
 from collections.abc import Mapping, Sequence
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 460, 210, 46, 22, 20
+MOST_LABELS = 9
+"""Of so many columns each has room for its label, of more every other one."""
 COLORS = {"COMMIT": "#2f9e6e", "ABORT": "#d9822b", "OPEN": "#8a63d2"}
 PLAIN, BAD, SOFT = "#3b7dd8", "#d64541", "#c9962c"
 
@@ -19,9 +21,14 @@ def _nothing() -> str:
 
 
 def _axis(top: int) -> str:
-    """The largest value and zero."""
+    """The largest value, half of it where that is a whole number, and zero."""
     floor = HEIGHT - BOTTOM
-    return (
+    middle = (TOP + floor) / 2
+    half = (
+        f'<text x="{LEFT - 6}" y="{middle + 4}" text-anchor="end">{top // 2:,}</text>'
+        f'<line x1="{LEFT}" x2="{WIDTH}" y1="{middle}" y2="{middle}" stroke="currentColor" stroke-opacity=".1"/>'
+    )
+    return (half if top % 2 == 0 else "") + (
         f'<text x="{LEFT - 6}" y="{TOP + 8}" text-anchor="end">{top:,}</text>'
         f'<text x="{LEFT - 6}" y="{floor}" text-anchor="end">0</text>'
         f'<line x1="{LEFT}" x2="{WIDTH}" y1="{floor}" y2="{floor}" stroke="currentColor" stroke-opacity=".25"/>'
@@ -78,16 +85,17 @@ def columns(labels: Sequence[str], values: Sequence[int], *, sparse: bool = Fals
     width = (WIDTH - LEFT) / len(values)
     out = [_axis(top)]
     crowded = sparse or len(labels) > 16
+    every = 1 if len(labels) <= MOST_LABELS else 2
     if crowded:
         out.append(_ends(labels))
     for number, (label, value) in enumerate(zip(labels, values, strict=True)):
         x = LEFT + number * width
         out.append(_column(x, width * 0.85, 0, value, top, PLAIN, label)[0])
-        if not crowded:
+        if not crowded and (number % every == 0 or number == len(labels) - 1):
             middle = x + width * 0.42
             out.append(
                 f'<text x="{middle:.1f}" y="{HEIGHT - 6}" text-anchor="middle" '
-                f'style="font-size:8px">{html.escape(label)}</text>'
+                f'style="font-size:9px">{html.escape(label)}</text>'
             )
     return _frame("".join(out))
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -57,6 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _refuse(f"{error}; `pip install minibroker[spark]` brings what the audit needs")
     except _expected() as error:
         return _refuse(str(error))
+    except Exception as error:
+        # Not 1, which says that promises were broken.
+        if not type(error).__module__.startswith(("py4j", "pyspark")):
+            traceback.print_exc()
+        return _refuse(_cause(str(error)) or f"{type(error).__name__}: {error}")
 
 
 def _expected() -> tuple[type[Exception], ...]:
@@ -65,6 +73,14 @@ def _expected() -> tuple[type[Exception], ...]:
     from minibroker_protocol.errors import Malformed
 
     return NotReadable, NoJava, Malformed, OSError, ValueError
+
+
+def _cause(text: str) -> str:
+    """What was raised in a worker, out of all that Spark says about it; empty when it was nothing of Python's."""
+    raised = re.findall(
+        r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Readable|Malformed|Exception): .+)$", text, re.MULTILINE
+    )
+    return f"a worker failed: {raised[0]}" if raised else ""
 
 
 def _refuse(reason: str) -> int:
@@ -118,7 +134,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         depth=arguments.depth,
         as_of_ms=as_of(arguments.as_of),
         max_timeout_ms=arguments.max_timeout_ms,
-        out=arguments.out,
+        out=None if arguments.out is None else os.path.abspath(arguments.out),  # workers are elsewhere
         batches=not arguments.no_batches,
         content=arguments.content,
         lineage=_lineage(arguments),

@@ -60,6 +60,7 @@ class Files:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.local = "://" not in uri or uri.startswith("file://")
+        self._path = os.path.abspath(uri.removeprefix("file://"))  # here: workers have another working directory
         self._opened: tuple[Any, str] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,8 +72,7 @@ class Files:
 
             try:
                 if self.local:
-                    path = os.path.abspath(self.uri.removeprefix("file://"))
-                    self._opened = fs.LocalFileSystem(), path
+                    self._opened = fs.LocalFileSystem(), self._path
                 else:
                     self._opened = fs.FileSystem.from_uri(self.uri)
             except ArrowInvalid:

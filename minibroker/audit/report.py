@@ -123,7 +123,8 @@ max-width:1060px;margin:2em auto;padding:0 1em}
 h1{font-size:1.5em;margin:0}h2{font-size:1.1em;margin:1.6em 0 .4em}.soft{color:var(--soft)}
 .verdict{font-size:1.15em;font-weight:600;margin:.6em 0}
 .good{color:var(--good)}.bad{color:var(--bad)}.notice{color:var(--warn)}
-.figures{display:flex;flex-wrap:wrap;gap:.6em}.figures div{background:var(--card);border-radius:8px;padding:.5em .9em}
+.figures{display:flex;flex-wrap:wrap;gap:.6em;margin-bottom:1em}
+.figures div{background:var(--card);border-radius:8px;padding:.5em .9em}
 .figures b{display:block;font-size:1.15em;font-variant-numeric:tabular-nums}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1em}
 figure{margin:0;background:var(--card);border-radius:8px;padding:.7em}figcaption{font-weight:600;margin-bottom:.3em}
@@ -177,7 +178,7 @@ def _figures(figures: Statistics) -> str:
 
 def _charts(figures: Statistics) -> list[str]:
     labels, series, lag = _over_time(figures)
-    bounds = [_duration(bound) for bound in DURATIONS_MS] + [f"> {_duration(DURATIONS_MS[-1])}"]
+    bounds = [*(_duration(bound) for bound in DURATIONS_MS), "more"]
     bumps = sorted(figures.epoch_bumps().items())
     by_rule = sorted(figures.findings.items(), key=lambda item: -item[1])
     return [
@@ -195,7 +196,7 @@ def _charts(figures: Statistics) -> list[str]:
         ),
         _figure(
             "Findings by rule",
-            bars([(RULES[rule].title, count, severity == ERROR) for (rule, severity), count in by_rule]),
+            bars([(rule, count, severity == ERROR) for (rule, severity), count in by_rule]),
         ),
     ]
 
@@ -218,7 +219,7 @@ def _over_time(figures: Statistics) -> tuple[list[str], dict[str, list[int]], li
 
 
 def _duration(ms: int) -> str:
-    return f"{ms} ms" if ms < 1_000 else f"{ms // 1000} s"
+    return f"{ms} ms" if ms < 1_000 else f"{ms // 1000:,} s"
 
 
 def _figure(title: str, svg: str) -> str:
@@ -252,6 +253,8 @@ def _findings(audit: Audit) -> str:
 
 def _finding(audit: Audit, found: Finding) -> str:
     offsets = "" if found.first_offset < 0 else f" offsets {found.first_offset:,}–{found.last_offset:,}"
+    if found.first_offset == found.last_offset >= 0:
+        offsets = f" offset {found.first_offset:,}"
     producer = "" if found.producer_id < 0 else f"<br>producer {found.producer_id}, epoch {found.producer_epoch}"
     name = f"<br>{html.escape(found.transactional_id)}" if found.transactional_id else ""
     byte = f", byte {found.position}" if found.position >= 0 else ""

@@ -1,7 +1,10 @@
 """`minibroker audit` without Spark: exit statuses, what is printed and written, and how data is found."""
 
+import argparse
 import json
+import pickle
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,10 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from minibroker.audit.command import as_of
+from minibroker.audit import command
+from minibroker.audit.command import as_of, plan_of
 from minibroker.audit.files import Files, NotReadable, list_directory
+from minibroker.audit.reading import read_part
 from minibroker.cli import main
 
 
@@ -73,6 +78,11 @@ def test_the_page_needs_nothing_else_and_names_the_finding(tmp_path: Path) -> No
     assert "1 broken promise found" in page
     assert "--show append-time-0@9-11" in page
     assert "sequence gap" in page
+    figure = page.split("Findings by rule")[1].split("</figure>")[0]
+    assert ">sequence-gap</text>" in figure
+    durations = page.split("How long transactions took")[1].split("</figure>")[0]
+    assert durations.count("<rect") == 14
+    assert [label for label in (">1 ms<", ">10 ms<", ">1,000 s<", ">more<") if label not in durations] == []
 
 
 def test_a_broken_batch_is_a_row_that_says_so(tmp_path: Path) -> None:
@@ -109,6 +119,63 @@ def test_what_cannot_be_run_gives_2(
     error = capsys.readouterr().err
     assert reason in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("terminal", "more", "shown"), [(True, [], True), (True, ["--quiet"], False), (False, [], False)]
+)
+def test_a_progress_bar_on_a_terminal(
+    terminal: bool,
+    more: list[str],
+    shown: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    assert main(["audit", directory(tmp_path, Planted()), *more]) == 0
+    drawn = capsys.readouterr().err
+    assert ("[########################################] 100% of 3 MB" in drawn) is shown
+    assert drawn.endswith("\n") is shown
+
+
+def test_what_nobody_foresaw_gives_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not 1, which says that a promise was broken."""
+    raised = "Job aborted: lost task\n  File \"x.py\", line 3\nFileNotFoundError: [Errno 2] gone: 'x'\n\n\tat java.base"
+    spark_error = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
+    for error, reason, traced in (
+        (spark_error(raised), "minibroker audit: a worker failed: FileNotFoundError: [Errno 2] gone: 'x'\n", False),
+        (RuntimeError("odd"), "minibroker audit: RuntimeError: odd\n", True),
+    ):
+
+        def fail(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(command, "audit_path", fail)
+        assert main(["audit", directory(tmp_path, Planted())]) == 2
+        printed = capsys.readouterr().err
+        assert printed.endswith(reason)
+        assert ("Traceback" in printed) is traced
+
+
+def test_a_relative_path_means_the_same_in_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory(tmp_path / "data", Planted())
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.dumps(plan_of(parser().parse_args(["data", "--out", "tables"])))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    plan = pickle.loads(sent)
+    assert plan.source == "data"
+    assert plan.out == str(tmp_path / "tables")
+    read_part(plan.files, plan.parts[0])
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser()
+    command.add_arguments(made)
+    return made
 
 
 def test_several_data_directories_and_a_choice_of_topics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

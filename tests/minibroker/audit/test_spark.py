@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from planting import Planted, changed, write_files
+from standalone_spark import standalone_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -295,39 +294,12 @@ def test_the_command_with_a_path_without_java(golden: Path, tmp_path: Path) -> N
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """A master and two workers of one core each, on this machine; (its URL, where the workers work)."""
-    import pyspark
-
+    """A master and two workers; (its URL, where the workers work)."""
     from minibroker.audit import java
 
     java.prepare()
-    starter = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    url = f"spark://127.0.0.1:{port}"
-    deploy = "org.apache.spark.deploy"
-    log = (tmp_path / "cluster.log").open("wb")
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
-    for number in (1, 2):
-        worker = [f"{deploy}.worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
-        commands.append([*worker, "--work-dir", str(tmp_path / f"worker-{number}"), url])
-    running = [
-        subprocess.Popen([str(starter), *command], stdout=log, stderr=log, env=environment) for command in commands
-    ]
-    try:
-        deadline = time.monotonic() + 120
-        while (tmp_path / "cluster.log").read_bytes().count(b"Successfully registered with master") < 2:
-            assert time.monotonic() < deadline, (tmp_path / "cluster.log").read_text()[-2000:]
-            assert all(process.poll() is None for process in running)
-            time.sleep(0.5)
+    with standalone_spark(tmp_path, workers=2) as url:
         yield url, tmp_path
-    finally:
-        for process in reversed(running):
-            process.terminate()
-        for process in running:
-            process.wait(30)
-        log.close()
 
 
 def test_a_cluster_of_worker_processes(standalone: tuple[str, Path], tmp_path: Path) -> None:

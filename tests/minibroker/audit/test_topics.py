@@ -100,6 +100,28 @@ def test_following(bootstrap: str) -> None:
     client.close()
 
 
+@pytest.mark.parametrize(("topic", "code", "said"), [("good", 0, ""), ("bare", 1, "error: no-producer-id: bare-0")])
+def test_following_until_interrupted(
+    topic: str,
+    code: int,
+    said: str,
+    bootstrap: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = iter([None, KeyboardInterrupt])
+
+    def sleep(_: float) -> None:
+        if (wait := next(waits)) is not None:
+            raise wait
+
+    monkeypatch.setattr("minibroker.audit.follow.time.sleep", sleep)
+    assert main(["audit", "--bootstrap", bootstrap, "--topic", topic, "--follow"]) == code
+    printed = capsys.readouterr().out
+    assert printed.startswith(said)
+    assert printed.count("\n") == code  # once, however many rounds
+
+
 @pytest.mark.parametrize(
     ("more", "reason"), [(["--topic", "nobody"], "UNKNOWN_TOPIC"), (["--partition", "9"], "no part")]
 )
