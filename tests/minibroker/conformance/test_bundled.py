@@ -63,3 +63,25 @@ def test_what_another_broker_has(have: str, semantics: str, expectation: str) ->
 
 def test_every_seed_is_proved_by_a_scenario() -> None:
     assert sorted(SEEDS.keys() - {proof for one in bundled() for proof in one.proves}) == []
+
+
+GROUPS = ("transactions", "txn-offsets", "idempotence", "init-producer-id", "produce", "isolation")
+
+
+def test_three_brokers_answer_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Replicated, and asked at the one that has the least of the cluster's internal topics to itself."""
+    settings = {
+        "default.replication.factor": "3",
+        "replica.fetch.backoff.ms": "100",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    }
+    configs = [argument for key, value in settings.items() for argument in ("-c", f"{key}={value}")]
+    with running_broker(tmp_path / "broker.log", "--brokers", "3", "--ephemeral", *configs) as bootstrap:
+        asked = [argument for group in GROUPS for argument in ("--select", group)]
+        status = cli.main(
+            ["--bootstrap", bootstrap.split(",")[2], *asked, "--skip-tag", "slow", "--skip-tag", "one-broker"]
+        )
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("FAIL")] == []
+    assert int(lines[-1].split()[0]) > 150
+    assert status == 0
