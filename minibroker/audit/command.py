@@ -174,14 +174,15 @@ def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
     from minibroker.audit.engine import SparkAudit, audit_here, result
 
     bar = _Bar(not arguments.quiet and sys.stderr.isatty())
-    small = (plan.bytes <= SMALL_BYTES or arguments.bootstrap is not None) and not arguments.master
+    from minibroker.audit.session import open_session, submitted
+
+    asked = arguments.master is not None or submitted()
+    small = (plan.bytes <= SMALL_BYTES or arguments.bootstrap is not None) and not asked
     if arguments.engine == "here" or (arguments.engine == "auto" and small):
         started = time.monotonic()
         outcome = audit_here(plan, bar.show)
         bar.end()
         return result(plan, outcome, time.monotonic() - started, "in this process")
-    from minibroker.audit.session import open_session
-
     spark, java = open_session(arguments.master, arguments.conf)
     try:
         started = time.monotonic()

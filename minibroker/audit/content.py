@@ -32,11 +32,12 @@ class Outcomes(NamedTuple):
         return number < 0 or record.offset > spans[number][1]
 
 
-def outcomes_of(transactions: Iterable[Transaction], topics: Iterable[str]) -> Outcomes:
-    chosen = set(topics)
+def outcomes_of(transactions: Iterable[Transaction], topics: Iterable[str] | None = None) -> Outcomes:
+    """Of these topics' transactions, of all when None."""
+    chosen = None if topics is None else set(topics)
     undone: dict[tuple[Log, int], list[tuple[int, int]]] = defaultdict(list)
     for txn in transactions:
-        if txn.log.topic in chosen and txn.first_offset >= 0 and txn.outcome != COMMIT:
+        if (chosen is None or txn.log.topic in chosen) and txn.first_offset >= 0 and txn.outcome != COMMIT:
             undone[txn.log, txn.producer_id].append((txn.first_offset, txn.last_offset))
     return Outcomes({place: sorted(spans) for place, spans in undone.items()})
 
@@ -95,10 +96,13 @@ def _shown(key: bytes) -> Any:
         return key
 
 
-def content_rows(plan: Plan, part: Part) -> Iterator[tuple[tuple[Log, int, bytes], Content]]:
-    """((log, producer id, digest), content) of the records that have a producer."""
+def content_rows(plan: Plan, part: Part, outcomes: Outcomes) -> Iterator[tuple[tuple[Log, int, bytes], Content]]:
+    """((log, producer id, digest), content) of the records that have a producer and stand: what was aborted is rightly
+    written again."""
     log = part.facts.log
     for record in read_records(plan.files, part, chosen=_of_producers):
+        if not outcomes.committed(record):
+            continue
         digest = hashlib.blake2b(digest_size=16)
         for piece in (record.key, record.value, *(item for header in record.headers for item in header)):
             data = b"" if piece is None else piece.encode() if isinstance(piece, str) else piece

@@ -26,6 +26,7 @@ from minibroker.audit.log_rules import LogRows, LogVerdict, group_rows, judge_lo
 from minibroker.audit.plan import Plan, judge_producer, read_parts, write_table
 from minibroker.audit.report import SHOWN, Audit, worst_first
 from minibroker.audit.rows import (
+    COMMIT,
     CONSUMER_OFFSETS,
     TRANSACTION_STATE,
     AbortedTxn,
@@ -151,7 +152,8 @@ class SparkAudit:
         logs = [part for part in plan.parts if part.is_log]
         if plan.content:
             parts = [[part] for part in logs if not part.facts.log.topic.startswith("__")]
-            rows = self._context.parallelize(parts, max(len(parts), 1)).flatMap(_ContentRows(plan))
+            outcomes = outcomes_of(transactions.filter(_is_undone).collect())
+            rows = self._context.parallelize(parts, max(len(parts), 1)).flatMap(_ContentRows(plan, outcomes))
             found.append(rows.groupByKey(max(self._width, len(parts))).flatMap(_judge_same))
         if plan.lineage is not None:
             wanted = {*plan.lineage.inputs, *plan.lineage.outputs}
@@ -269,6 +271,10 @@ def _in_transaction(commit: CommittedOffset) -> bool:
     return commit.producer_id >= 0
 
 
+def _is_undone(txn: Transaction) -> bool:
+    return txn.outcome != COMMIT
+
+
 def _of_offsets(txn: Transaction) -> bool:
     return txn.log.topic == CONSUMER_OFFSETS
 
@@ -342,12 +348,13 @@ class _JudgeOffsets:
 
 
 class _ContentRows:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, outcomes: Outcomes) -> None:
         self._plan = plan
+        self._outcomes = outcomes
 
     def __call__(self, parts: list[Part]) -> Iterator[Any]:
         for part in parts:
-            yield from content_rows(self._plan, part)
+            yield from content_rows(self._plan, part, self._outcomes)
 
 
 def _judge_same(pair: tuple[Any, Iterable[Any]]) -> list[Finding]:
@@ -482,10 +489,11 @@ def _content_here(plan: Plan, transactions: Sequence[Transaction], commits: Sequ
     found: list[Finding] = []
     logs = [part for part in plan.parts if part.is_log]
     if plan.content:
+        outcomes = outcomes_of(transactions)
         same: dict[Any, list[Any]] = defaultdict(list)
         for part in logs:
             if not part.facts.log.topic.startswith("__"):
-                for key, row in content_rows(plan, part):
+                for key, row in content_rows(plan, part, outcomes):
                     same[key].append(row)
         for key, rows in same.items():
             found += judge_same(key, rows)

@@ -20,6 +20,11 @@ ALWAYS = {
 }
 
 
+def submitted() -> bool:
+    """Whether spark-submit started this process."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[Any, str]:
     """(session, which Java it has). `master` as for spark-submit; None: what spark-submit said, else local[*].
 
@@ -29,9 +34,8 @@ def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[A
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("minibroker audit")
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     settings = dict(ALWAYS)
-    if not submitted:
+    if not submitted():
         master = master or "local[*]"
         if master.startswith("local"):
             settings |= LOCAL

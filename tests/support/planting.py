@@ -15,13 +15,18 @@ from minibroker_protocol.records.batch import pack_header
 from minibroker_storage.memory_disk import MemoryDisk
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.3.1"
+OWN = GOLDEN.parent / "minibroker-0.1.0"
 
 
 @cache
 def golden_files(name: str) -> dict[str, bytes]:
-    """The files of `clean` or `killed`, or of a directory in `healthy`."""
+    """The files of `clean` or `killed`, of a directory in `healthy`, or of `own-NAME`, which minibroker wrote."""
     files = {}
-    archives = (GOLDEN / "directory" / f"{name}.tar.gz", GOLDEN / "healthy" / f"{name}.tar.xz")
+    archives = (
+        GOLDEN / "directory" / f"{name}.tar.gz",
+        GOLDEN / "healthy" / f"{name}.tar.xz",
+        OWN / f"{name.removeprefix('own-')}.tar.gz",
+    )
     with tarfile.open(next(path for path in archives if path.exists())) as archive:
         for member in archive.getmembers():
             content = archive.extractfile(member) if member.isfile() else None

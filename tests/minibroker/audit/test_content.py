@@ -89,3 +89,15 @@ def test_content_written_again_after_a_bump(tmp_path: Path) -> None:
     assert main(["audit", path, "--content", "--json", str(tmp_path / "s.json")]) == 1
     shown = json.loads((tmp_path / "s.json").read_text())["shown"]
     assert [(one["rule"], one["first_offset"]) for one in shown] == [("duplicate-content", 2), ("duplicate-content", 3)]
+
+
+def test_what_was_aborted_is_rightly_written_again(tmp_path: Path) -> None:
+    again = data(b"a", b"b", base=3, epoch=1)
+    path = directory(tmp_path, [*ABORTED, again, marker(5, 2, commit=True)], [])
+    arguments = ["audit", path, "--content", "--json", str(tmp_path / "s.json"), "--topic", "in"]
+    main(arguments)
+    assert "duplicate-content" not in json.loads((tmp_path / "s.json").read_text())["findings"]
+    twice = [again, marker(5, 2, commit=True), data(b"a", b"b", base=6, epoch=2), marker(8, 3, commit=True)]
+    directory(tmp_path, [*ABORTED, *twice], [])
+    main(arguments)
+    assert json.loads((tmp_path / "s.json").read_text())["findings"]["duplicate-content"] == 2

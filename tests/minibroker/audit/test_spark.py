@@ -302,15 +302,22 @@ def standalone(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield url, tmp_path
 
 
-def test_a_cluster_of_worker_processes(standalone: tuple[str, Path], tmp_path: Path) -> None:
+def test_spark_submit_on_a_cluster_of_worker_processes(standalone: tuple[str, Path], tmp_path: Path) -> None:
+    import pyspark
+
+    import minibroker.audit
+
     url, where = standalone
     planted = Planted()
     planted.append("append-time-0", planted.batches("append-time-0")[-1], base_sequence=11)
-    path = write_files(planted.files, tmp_path / "data")
+    write_files(planted.files, tmp_path / "data")
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    program = Path(minibroker.audit.__file__).parent / "__main__.py"
     settings = ["spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
     conf = [word for setting in settings for word in ("--conf", setting)]
     done = subprocess.run(
-        [sys.executable, "-m", "minibroker.audit", str(path), "--master", url, "--json", "-", *conf],
+        [str(submit), "--master", url, *conf, str(program), "data", "--json", "-"],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=300,
