@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import inf
 from typing import TYPE_CHECKING
 
 from minibroker.cluster.partition import Partition
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.errors import ApiError, Malformed
-from minibroker_storage.compaction import Cleaned, Stopped, Work, find_work, install, plan
+from minibroker_storage.compaction import Cleaned, Stopped, Work, find_work, install, only_by_size, plan
 from minibroker_storage.disk import StorageError
 
 if TYPE_CHECKING:
@@ -49,14 +51,26 @@ class LogCleaner:
         rewritten = self._broker.executor.submit(lambda: round_.rewrite(lambda: self._stopped))
         rewritten.then(lambda done: self._finish(partition, done))
 
+    def idle_until(self) -> float:
+        """The time (ms) before which `clean` would begin nothing, as long as nothing is written or removed."""
+        if self._running or self._stopped or not self._broker.settings.bool("log.cleaner.enable"):
+            return inf
+        if any(not only_by_size(partition.log.config) for partition in self._cleanable()):
+            return 0
+        return inf if self._dirtiest() is None else 0
+
+    def _cleanable(self) -> Iterator[Partition]:
+        for partition in self._broker.partitions():
+            key = (partition.topic, partition.index)
+            if partition.is_open and partition.log.config.compacts and key not in self._uncleanable:
+                yield partition
+
     def _dirtiest(self) -> tuple[Partition, Work] | None:
         now_ms = self._broker.clock.now_ms()
         best: tuple[Partition, Work] | None = None
-        for partition in self._broker.partitions():
-            key = (partition.topic, partition.index)
-            if not partition.is_open or not partition.log.config.compacts or key in self._uncleanable:
-                continue
-            work = find_work(partition.log, self._broker.directory.cleaner_offsets.get(key), now_ms)
+        for partition in self._cleanable():
+            checkpoint = self._broker.directory.cleaner_offsets.get((partition.topic, partition.index))
+            work = find_work(partition.log, checkpoint, now_ms)
             if work.due(partition.log.config) and (best is None or work.ratio > best[1].ratio):
                 best = (partition, work)
         return best

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minibroker.cluster.log_cleaner import LogCleaner
 from minibroker.logs import get_logger
-from minibroker.runtime.clock import ClockTimers, TimerHandle, Timers
+from minibroker.runtime.clock import IdleUntil, TimerHandle
 from minibroker_protocol.errors import ApiError
 
 if TYPE_CHECKING:
@@ -29,16 +30,17 @@ class LogMaintenance:
         settings, timers = self._broker.settings, self._broker.timers
         self._repeat("retention", settings.int("log.retention.check.interval.ms"), self.apply_retention)
         self._repeat("producers", settings.int("producer.id.expiration.check.interval.ms"), self.expire_producers)
-        self._repeat("compaction", settings.int("log.cleaner.backoff.ms"), self.cleaner.clean)
-        self._repeat(
-            "checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints, timers
-        )
-        self._repeat(
-            "watermarks",
-            settings.int("replica.high.watermark.checkpoint.interval.ms"),
-            self.write_high_watermarks,
-            timers,
-        )
+        cleaner = self.cleaner
+        self._repeat("compaction", settings.int("log.cleaner.backoff.ms"), cleaner.clean, cleaner.idle_until)
+        for name, interval_ms, write in (
+            ("checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints),
+            (
+                "watermarks",
+                settings.int("replica.high.watermark.checkpoint.interval.ms"),
+                self.write_high_watermarks,
+            ),
+        ):
+            self._every(name, write, partial(timers.call_later, interval_ms))
 
     def stop(self) -> None:
         self.cleaner.stop()
@@ -47,19 +49,20 @@ class LogMaintenance:
         self._timers.clear()
 
     def _repeat(
-        self, name: str, interval_ms: int, sweep: Callable[[], None], timers: Timers | ClockTimers | None = None
+        self, name: str, interval_ms: int, sweep: Callable[[], None], idle_until: IdleUntil | None = None
     ) -> None:
-        timers = timers or self._broker.clock
+        self._every(name, sweep, partial(self._broker.clock.call_later, interval_ms, idle_until=idle_until))
 
+    def _every(self, name: str, sweep: Callable[[], None], arm: Callable[[Callable[[], None]], TimerHandle]) -> None:
         def run() -> None:
             # Armed first: a sweep that fails must not be the last one.
-            self._timers[name] = timers.call_later(interval_ms, run)
+            self._timers[name] = arm(run)
             try:
                 sweep()
             except Exception:
                 log.exception("%s sweep failed", name)
 
-        self._timers[name] = timers.call_later(interval_ms, run)
+        self._timers[name] = arm(run)
 
     def apply_retention(self) -> None:
         """Delete old segments of every log that was ever written, opening those that are closed."""

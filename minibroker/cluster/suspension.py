@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from minibroker.logs import get_logger
-from minibroker.runtime.clock import ClockTimers, TimerHandle, Timers
+from minibroker.runtime.clock import ClockTimers, IdleUntil, TimerHandle, Timers
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import Request, Response
 
@@ -94,14 +94,14 @@ def pass_on(answer: Deferred[Response], done: Deferred[Response]) -> None:
 
 
 class _Timer:
-    __slots__ = ("_callback", "_handle", "_suspension")
+    __slots__ = ("_callback", "_suspension", "handle")
 
-    def __init__(self, suspension: Suspension, timers: Timers, delay_ms: float, callback: Callable[[], None]) -> None:
+    def __init__(self, suspension: Suspension, callback: Callable[[], None]) -> None:
         self._suspension = suspension
         self._callback: Callable[[], None] | None = callback
-        self._handle = timers.call_later(delay_ms, self._due)
+        self.handle: TimerHandle | None = None
 
-    def _due(self) -> None:
+    def due(self) -> None:
         self._suspension.run(self._fire)
 
     def _fire(self) -> None:
@@ -111,7 +111,8 @@ class _Timer:
 
     def cancel(self) -> None:
         self._callback = None
-        self._handle.cancel()
+        if self.handle is not None:
+            self.handle.cancel()
 
 
 class _Timers:
@@ -122,15 +123,25 @@ class _Timers:
         self._timers = timers
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
-        return _Timer(self._suspension, self._timers, delay_ms, callback)
+        timer = _Timer(self._suspension, callback)
+        timer.handle = self._timers.call_later(delay_ms, timer.due)
+        return timer
 
 
-class _Clock(_Timers):
-    __slots__ = ("now_ms",)
+class _Clock:
+    __slots__ = ("_clock", "_suspension", "now_ms")
 
     def __init__(self, suspension: Suspension, clock: ClockTimers) -> None:
-        super().__init__(suspension, clock)
+        self._suspension = suspension
+        self._clock = clock
         self.now_ms = clock.now_ms
+
+    def call_later(
+        self, delay_ms: float, callback: Callable[[], None], *, idle_until: IdleUntil | None = None
+    ) -> TimerHandle:
+        timer = _Timer(self._suspension, callback)
+        timer.handle = self._clock.call_later(delay_ms, timer.due, idle_until=idle_until)
+        return timer
 
 
 class _Transport:

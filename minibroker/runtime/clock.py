@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
+from math import ceil, inf
 from typing import Protocol
 
 
@@ -28,16 +29,40 @@ class Timers(Protocol):
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle: ...
 
 
+IdleUntil = Callable[[], float]
+"""The time (ms) before which a sweep, called now or later, would find nothing to do, as long as nothing else happens;
+infinite: it would never find anything."""
+
+
 class ClockTimers(Clock, Timers, Protocol):
     """The broker clock as a broker sees it: the time, and calls on that time."""
 
+    def call_later(
+        self, delay_ms: float, callback: Callable[[], None], *, idle_until: IdleUntil | None = None
+    ) -> TimerHandle:
+        """idle_until: for a sweep that comes every `delay_ms`; a jump of the clock leaves out those of its calls that
+        would have done nothing."""
+        ...
+
 
 class _BrokerTimer:
-    __slots__ = ("callback", "due_ms")
+    __slots__ = ("callback", "due_ms", "idle_until", "interval_ms")
 
-    def __init__(self, due_ms: int, callback: Callable[[], None]) -> None:
+    def __init__(
+        self, due_ms: int, callback: Callable[[], None], interval_ms: int, idle_until: IdleUntil | None
+    ) -> None:
         self.due_ms = due_ms
         self.callback: Callable[[], None] | None = callback
+        self.interval_ms = max(1, interval_ms)
+        self.idle_until = idle_until
+
+    def next_turn_ms(self) -> float:
+        """When it would do something for the first time: it comes at its due time and every interval after that."""
+        assert self.idle_until is not None
+        idle_ms = self.idle_until()
+        if idle_ms <= self.due_ms or idle_ms == inf:
+            return max(self.due_ms, idle_ms)
+        return self.due_ms + ceil((idle_ms - self.due_ms) / self.interval_ms) * self.interval_ms
 
     def cancel(self) -> None:
         self.callback = None
@@ -46,7 +71,8 @@ class _BrokerTimer:
 class BrokerClock:
     """Wall-clock milliseconds that can be frozen and moved forward, with timers that fire as it passes them.
 
-    `advance` runs everything that falls due, in order, before it returns. While the clock runs, one real-time wake-up
+    `advance` runs everything that falls due, in order, before it returns, but for sweeps that say that they would find
+    nothing. While the clock runs, one real-time wake-up
     is kept armed for the earliest timer.
     """
 
@@ -88,26 +114,62 @@ class BrokerClock:
         if delta_ms < 0:
             raise ValueError("the broker clock never goes back")
         target_ms = self.now_ms() + delta_ms
-        while self._queue and self._queue[0][0] <= target_ms:
-            due_ms, _, timer = heapq.heappop(self._queue)
-            self._set(max(due_ms, self.now_ms()))
-            self._fire(timer)
+        # Weeks hold a hundred thousand sweeps that find nothing; those are left out.
+        sweeps: list[_BrokerTimer] = []
+        while self._advance_once(target_ms, sweeps):
+            pass
+        for sweep in sweeps:
+            turns = max(0, (target_ms - sweep.due_ms) // sweep.interval_ms + 1)
+            sweep.due_ms += turns * sweep.interval_ms
+            self._push(sweep)
         self._set(max(target_ms, self.now_ms()))
+        self._disarm()  # its due time was that of the clock before the jump
         self._arm()
         return self.now_ms()
 
-    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
+    def _advance_once(self, target_ms: int, sweeps: list[_BrokerTimer]) -> bool:
+        """Run what is due next, at most at `target_ms`; whether there was something. sweeps: taken out of the queue."""
+        queue = self._queue
+        while queue and (queue[0][2].idle_until is not None or queue[0][2].callback is None):
+            timer = heapq.heappop(queue)[2]
+            if timer.callback is not None:
+                sweeps.append(timer)
+        next_ms: float = queue[0][0] if queue else inf
+        chosen: _BrokerTimer | None = None
+        for sweep in sweeps:
+            turn_ms = sweep.next_turn_ms()
+            if turn_ms < next_ms:
+                next_ms, chosen = turn_ms, sweep
+        if next_ms > target_ms:
+            return False
+        if chosen is None:
+            chosen = heapq.heappop(queue)[2]
+        else:
+            sweeps.remove(chosen)
+        self._set(max(int(next_ms), self.now_ms()))
+        self._fire(chosen)
+        return True
+
+    def call_later(
+        self, delay_ms: float, callback: Callable[[], None], *, idle_until: IdleUntil | None = None
+    ) -> TimerHandle:
         """Call `callback` once the broker clock has passed now + `delay_ms`."""
-        due_ms = self.now_ms() + max(0, round(delay_ms))
-        timer = _BrokerTimer(due_ms, callback)
-        self._count += 1
-        heapq.heappush(self._queue, (due_ms, self._count, timer))
+        interval_ms = max(0, round(delay_ms))
+        timer = _BrokerTimer(self.now_ms() + interval_ms, callback, interval_ms, idle_until)
+        self._push(timer)
         self._arm()
         return timer
+
+    def _push(self, timer: _BrokerTimer) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (timer.due_ms, self._count, timer))
 
     def close(self) -> None:
         """Drop every timer."""
         self._queue.clear()
+        self._disarm()
+
+    def _disarm(self) -> None:
         if self._wakeup is not None:
             self._wakeup.cancel()
             self._wakeup = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
@@ -67,7 +68,7 @@ class TransactionService:
 
     def start(self) -> None:
         """Begin the sweeps for timeouts and expiration."""
-        self._schedule(TIMEOUT_INTERVAL, self.abort_timed_out)
+        self._schedule(TIMEOUT_INTERVAL, self.abort_timed_out, self._no_timeout_until)
         self._schedule(EXPIRATION_INTERVAL, self.forget_expired)
 
     def close(self) -> None:
@@ -260,17 +261,22 @@ class TransactionService:
 
     # -- sweeps ----------------------------------------------------------------------------------------------------
 
-    def _schedule(self, interval_key: str, sweep: Callable[[], None]) -> None:
+    def _schedule(
+        self, interval_key: str, sweep: Callable[[], None], idle_until: Callable[[], float] | None = None
+    ) -> None:
         def run() -> None:
             if self._closed:
                 return
             try:
                 sweep()
             finally:
-                self._schedule(interval_key, sweep)
+                self._schedule(interval_key, sweep, idle_until)
 
         interval_ms = self._broker.settings.int(interval_key)
-        self._sweeps[interval_key] = self._broker.clock.call_later(interval_ms, run)
+        self._sweeps[interval_key] = self._broker.clock.call_later(interval_ms, run, idle_until=idle_until)
+
+    def _no_timeout_until(self) -> float:
+        return min((expiry.next_timeout_ms(shard) for _, shard in self.host.shards()), default=inf)
 
     def abort_timed_out(self) -> None:
         """Abort every transaction that is past its timeout."""

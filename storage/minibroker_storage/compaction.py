@@ -58,6 +58,11 @@ class Work:
         return (self.overdue and self.cleanable_bytes > 0) or self.ratio > config.min_cleanable_dirty_ratio
 
 
+def only_by_size(config: LogConfig) -> bool:
+    """Whether `find_work` finds the same at any time: no lag makes records due or keeps them."""
+    return config.min_compaction_lag_ms <= 0 and config.max_compaction_lag_ms == LogConfig().max_compaction_lag_ms
+
+
 def find_work(log: PartitionLog, checkpoint: int | None, now_ms: int) -> Work:
     """What is dirty. `checkpoint` is the first dirty offset the last round left, None before the first one.
 

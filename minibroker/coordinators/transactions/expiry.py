@@ -6,15 +6,35 @@ Kafka's TransactionCoordinator.abortTimedOutTransactions and TransactionStateMan
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from minibroker.coordinators.outcome import Outcome
 from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.end_txn import abort_with_fence
-from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS
+from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS, Entry
 from minibroker.coordinators.transactions.shard import ProducerIdSource, TransactionShard
 from minibroker.coordinators.transactions.states import DEAD, EXPIRABLE, ONGOING, require_legal
 
 TOMBSTONE_BATCH_BYTES = 16 * 1024
+
+
+def next_timeout_ms(shard: TransactionShard) -> float:
+    """The first time at which `timed_out` names one of those that run now; infinite when none does."""
+    return min(
+        (
+            entry.metadata.start_ms + entry.metadata.timeout_ms + 1
+            for entry in shard.entries.values()
+            if _may_time_out(entry)
+        ),
+        default=inf,
+    )
+
+
+def _may_time_out(entry: Entry) -> bool:
+    metadata = entry.metadata
+    return (
+        metadata.state is ONGOING and entry.volatile.pending_state is None and metadata.timeout_ms != NEVER_TIMES_OUT_MS
+    )
 
 
 def timed_out(shard: TransactionShard, now_ms: int) -> list[str]:
@@ -22,10 +42,7 @@ def timed_out(shard: TransactionShard, now_ms: int) -> list[str]:
     return [
         transactional_id
         for transactional_id, entry in shard.entries.items()
-        if entry.metadata.state is ONGOING
-        and entry.volatile.pending_state is None
-        and entry.metadata.timeout_ms != NEVER_TIMES_OUT_MS
-        and entry.metadata.start_ms + entry.metadata.timeout_ms < now_ms
+        if _may_time_out(entry) and entry.metadata.start_ms + entry.metadata.timeout_ms < now_ms
     ]
 
 

@@ -64,6 +64,19 @@ def test_a_paused_follower_copies_nothing_until_it_goes_on(brokers: ManyBrokers)
     assert brokers.partition(2, "t").log_end_offset == 1
 
 
+def test_a_paused_leader_gives_followers_nothing(brokers: ManyBrokers) -> None:
+    brokers.cluster.pause_broker(2)
+    brokers.settle(1000)  # its last fetch was answered: with nothing
+    assert brokers.produce("t", b"1", acks=1).error_code == 0
+    brokers.cluster.pause_broker(1)
+    brokers.cluster.resume_broker(2)
+    brokers.settle(5000)
+    assert brokers.partition(2, "t").log_end_offset == 0
+    brokers.cluster.resume_broker(1)
+    brokers.settle(1000)
+    assert brokers.partition(2, "t").log_end_offset == 1
+
+
 def test_news_of_the_controller_wait(brokers: ManyBrokers) -> None:
     brokers.cluster.pause_broker(3)
     brokers.create("later", [[1, 2, 3]], at=1)
@@ -101,6 +114,17 @@ def test_a_paused_broker_can_be_killed_and_stopped(brokers: ManyBrokers) -> None
         brokers.cluster.start_broker(2)
         brokers.settle(1000)
         assert brokers.partition(2, "t").log_end_offset == brokers.partition(1, "t").log_end_offset
+
+
+def test_a_broker_that_is_stopped_while_paused_first_does_what_waits(brokers: ManyBrokers) -> None:
+    brokers.create("alone", [[2]])
+    brokers.cluster.pause_broker(2)
+    waiting = brokers.send(2, brokers.produce_request("alone", batch(b"1")), 9)
+    brokers.cluster.stop_broker(2)
+    assert code(waiting) == 0
+    brokers.cluster.start_broker(2)
+    brokers.settle(1000)
+    assert brokers.values("alone") == [b"1"]
 
 
 def test_only_a_broker_that_runs_can_be_paused(brokers: ManyBrokers) -> None:

@@ -113,13 +113,25 @@ def test_what_goes_to_the_controller(brokers: Faulty) -> None:
     assert answer.error_code == 0 or answer.producer_id == -1
 
 
-def test_what_was_kept_from_a_broker_that_died_is_never_sent(brokers: Faulty) -> None:
-    rule = brokers.inject("Fetch", "hold", client_id="broker-2", times=None)
-    brokers.settle(600)
-    assert rule.held == 1
+@pytest.mark.parametrize("action", ["hold", {"name": "duplicate", "after_ms": 300}, {"name": "reorder"}], ids=str)
+def test_what_was_kept_from_a_broker_that_died_is_never_sent(brokers: Faulty, action: Any) -> None:
+    rule = brokers.inject("Fetch", action, client_id="broker-2", times=None)
+    while not rule.fired:
+        brokers.settle(5)
     brokers.cluster.kill_broker(2)
+    sent: list[int] = []
+    network: Any = brokers.cluster.network
+    plain = network.send
+
+    def send(source: int, *rest: Any) -> Any:
+        sent.append(source)
+        return plain(source, *rest)
+
+    network.send = send
     rule.release()
     brokers.settle(600)
+    assert 3 in sent
+    assert 2 not in sent
     assert brokers.produce("t", b"1").error_code == 0
 
 

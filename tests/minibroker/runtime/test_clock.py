@@ -89,3 +89,69 @@ def test_a_cancelled_timer_does_not_fire_and_close_drops_the_rest() -> None:
     clock.close()
     timers.advance(100)
     assert fired == []
+
+
+def sweeping(clock: BrokerClock, interval_ms: int, busy_at: list[int]) -> list[int]:
+    """A sweep that has something to do at each of `busy_at`; the times of its runs."""
+    runs: list[int] = []
+
+    def sweep() -> None:
+        runs.append(clock.now_ms())
+        busy_at[:] = [at for at in busy_at if at > clock.now_ms()]
+        arm()
+
+    def arm() -> None:
+        clock.call_later(interval_ms, sweep, idle_until=lambda: min(busy_at, default=float("inf")))
+
+    arm()
+    return runs
+
+
+def test_a_jump_leaves_out_sweeps_that_would_find_nothing_and_keeps_their_beat() -> None:
+    _, clock = make()
+    clock.freeze()
+    runs = sweeping(clock, 10, [1_000_042, 1_000_100, 1_000_101])
+    clock.advance(95)
+    assert runs == [1_000_050]
+    clock.advance(10)
+    assert runs == [1_000_050, 1_000_100]
+    clock.advance(1_000_000)
+    assert runs == [1_000_050, 1_000_100, 1_000_110]
+    clock.advance(9)  # to one before the next beat after the jump to 2_000_105
+    assert clock.now_ms() == 2_000_114
+
+
+def test_what_happens_on_the_way_gives_a_sweep_something_to_do() -> None:
+    _, clock = make()
+    clock.freeze()
+    busy: list[int] = []
+    runs = sweeping(clock, 10, busy)
+    clock.call_later(33, lambda: busy.append(1_000_077))
+    clock.advance(500)
+    assert runs == [1_000_080]
+
+
+def test_sweeps_run_at_every_beat_of_a_clock_that_is_not_moved() -> None:
+    timers, clock = make()
+    runs = sweeping(clock, 10, [])
+    timers.advance(35)
+    assert runs == [1_000_010, 1_000_020, 1_000_030]
+
+
+def test_a_sweep_goes_on_with_real_time_after_a_jump() -> None:
+    timers, clock = make()
+    runs = sweeping(clock, 10, [])
+    clock.advance(1_000_005)
+    assert runs == []
+    timers.advance(5)
+    assert runs == [clock.now_ms()]
+
+
+def test_a_cancelled_sweep_is_left_out_too() -> None:
+    _, clock = make()
+    clock.freeze()
+    fired: list[str] = []
+    handle = clock.call_later(10, lambda: fired.append("x"), idle_until=lambda: 0)
+    clock.call_later(5, handle.cancel)
+    clock.advance(100)
+    assert fired == []
