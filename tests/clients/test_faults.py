@@ -1,10 +1,16 @@
-"""What each fault does to clients that nobody here wrote."""
+"""What faults do to clients that nobody here wrote, where more is to be seen than in a cell of test_fault_table.py."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +20,7 @@ aiokafka = pytest.importorskip("aiokafka")
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition  # noqa: E402
 
 from minibroker import Minibroker  # noqa: E402
+from minibroker.control.command import TOKEN_VARIABLE  # noqa: E402
 from minibroker.faults import (  # noqa: E402
     ApplyThenError,
     BlackHole,
@@ -241,19 +248,7 @@ def transaction(sender: Producer, topic: str, value: bytes) -> None:
 @pytest.mark.parametrize(
     ("api", "action"),
     [
-        ("EndTxn", DropReply()),
-        ("EndTxn", ApplyThenError("COORDINATOR_NOT_AVAILABLE")),
         ("EndTxn", Error("NOT_COORDINATOR")),
-        ("EndTxn", Error("COORDINATOR_LOAD_IN_PROGRESS")),
-        ("EndTxn", Duplicate()),
-        ("EndTxn", Delay(300, when="after")),
-        ("EndTxn", Reset()),
-        ("EndTxn", Truncate()),
-        ("EndTxn", Throttle(50)),
-        ("AddPartitionsToTxn", DropReply()),
-        ("AddPartitionsToTxn", Error("CONCURRENT_TRANSACTIONS")),
-        ("AddPartitionsToTxn", Close()),
-        ("AddPartitionsToTxn", Duplicate()),
         ("Produce", DropReply()),
         ("Produce", Close()),
     ],
@@ -288,17 +283,6 @@ def test_a_lost_end_txn_reply_is_retried_and_commits_once(
     assert ends[1]["errors"] == []
     assert read(broker, topic) == [b"1"]
     assert ends_of_transactions(broker, topic) == 1
-
-
-@pytest.mark.parametrize("action", [Error("COORDINATOR_NOT_AVAILABLE"), DropReply(), Close(), Duplicate()], ids=repr)
-def test_init_producer_id(broker: Minibroker, topic: str, unique: Callable[[str], str], action: Any) -> None:
-    transactional_id = unique("tx")
-    with broker.faults.inject("InitProducerId", action, transactional_id=transactional_id):
-        sender = producer(broker, transactional_id=transactional_id)
-        sender.init_transactions(SECONDS)
-    if not isinstance(action, Duplicate):  # the second one has bumped the epoch, and so fenced the first
-        transaction(sender, topic, b"1")
-        assert read(broker, topic) == [b"1"]
 
 
 def test_held_markers_keep_a_transaction_in_between(
@@ -406,109 +390,43 @@ def test_a_disk_that_fails_and_heals(broker: Minibroker, topic: str) -> None:
     assert read(broker, topic) == [b"1", b"3"]
 
 
-# -- Fetch, groups, metadata -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "action",
-    [
-        Error("NOT_LEADER_OR_FOLLOWER"),
-        Error("UNKNOWN_LEADER_EPOCH"),
-        DropReply(),
-        Delay(200),
-        Corrupt(),
-        Truncate(),
-        Reset(),
-        Throttle(50),
-    ],
-    ids=repr,
-)
-@pytest.mark.parametrize("api", ["Fetch", "Metadata"])
-def test_a_consumer_reads_everything_once(broker: Minibroker, topic: str, api: str, action: Any) -> None:
-    assert send(producer(broker), topic, b"1", b"2", b"3") == []
-    if api == "Metadata" and isinstance(action, Corrupt):
-        action = Delay(50)  # librdkafka would wait for the answer it asked for until its socket.timeout.ms
-    with broker.faults.inject(api, action, topic=topic):
-        assert read(broker, topic) == [b"1", b"2", b"3"]
-
-
-@pytest.mark.parametrize(
-    "action", [Error("NOT_LEADER_OR_FOLLOWER"), DropReply(), Delay(100), Close(), Throttle(20)], ids=repr
-)
-def test_list_offsets(broker: Minibroker, topic: str, action: Any) -> None:
-    assert send(producer(broker), topic, b"1", b"2") == []
-    reader = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "none", "log_level": 0})
-    with broker.faults.inject("ListOffsets", action, topic=topic) as fault:
-        low = high = -1
-        deadline = time.monotonic() + SECONDS
-        # librdkafka asks for both ends at once and keeps the answers as they arrive: after a retry of one of them they
-        # can be mixed up, so the question is put again.
-        while (low, high) != (0, 2) and time.monotonic() < deadline:
-            try:
-                low, high = reader.get_watermark_offsets(TopicPartition(topic, 0), SECONDS)
-            except KafkaException as error:
-                assert error.args[0].retriable() or fault.fired, error  # noqa: PT017
-                time.sleep(0.2)  # until the client is connected again
-        assert (low, high) == (0, 2)
-    reader.close()
-
-
-@pytest.mark.parametrize(
-    ("api", "action"),
-    [
-        ("FindCoordinator", Error("COORDINATOR_NOT_AVAILABLE")),
-        ("FindCoordinator", DropReply()),
-        ("JoinGroup", DropReply()),
-        ("JoinGroup", Error("NOT_COORDINATOR")),
-        ("SyncGroup", Error("REBALANCE_IN_PROGRESS")),
-        ("SyncGroup", Close()),
-        ("OffsetFetch", Error("UNSTABLE_OFFSET_COMMIT")),
-        ("OffsetFetch", Delay(200)),
-        ("OffsetCommit", DropReply()),
-        ("OffsetCommit", ApplyThenError("REQUEST_TIMED_OUT")),
-    ],
-    ids=lambda value: value if isinstance(value, str) else repr(value)[:40],
-)
-def test_a_group_goes_on(broker: Minibroker, topic: str, unique: Callable[[str], str], api: str, action: Any) -> None:
-    group = unique("group")
-    assert send(producer(broker), topic, b"1") == []
-    broker.faults.inject(api, action, group=group)
-    member = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
-            "log_level": 0,
-        }
-    )
-    try:
-        member.subscribe([topic])
-        message = member.poll(SECONDS)
-        while message is not None and message.error():
-            message = member.poll(SECONDS)
-        assert message.value() == b"1"
-        for _ in range(3):
-            try:
-                member.commit(message, asynchronous=False)
-                break
-            except KafkaException as error:
-                assert api == "OffsetCommit", error  # noqa: PT017
-        committed = member.committed([TopicPartition(topic, 0)], SECONDS)
-        assert committed[0].offset == 1
-    finally:
-        member.close()
-    broker.faults.verify()
-
-
 # -- the clock ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass
+class ByCommandLine:
+    """The clock of a broker, moved by `minibroker control`."""
+
+    address: str
+    token: str
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return partial(self._ask, name)
+
+    @property
+    def now_ms(self) -> int:
+        return self._ask("get")
+
+    def _ask(self, name: str, **jump: int) -> int:
+        ms = 1000 * (3600 * jump.get("hours", 0) + 86_400 * jump.get("days", 0))
+        argv = [sys.executable, "-m", "minibroker", "control", "--control", self.address, f"clock.{name}"]
+        environment = {**os.environ, TOKEN_VARIABLE: self.token, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(
+            [*argv, *([f"ms={ms}"] if jump else [])], capture_output=True, text=True, env=environment, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return int(json.loads(done.stdout)["now_ms"])
+
+
+@pytest.mark.parametrize("way", ["Python", "HTTP", "command line"])
 def test_a_live_group_and_producer_survive_freeze_an_hour_and_eight_days(
-    topic: str, unique: Callable[[str], str]
+    way: str, unique: Callable[[str], str]
 ) -> None:
-    with Minibroker(topics={"t": 1}) as broker:
+    with Minibroker(topics={"t": 1}, process=way != "Python") as broker:
+        clock: Any = broker.clock
+        if way == "command line":
+            runner: Any = broker._runner
+            clock = ByCommandLine(runner._control, runner._token)
         sender = producer(broker, transactional_id=unique("tx"))
         sender.init_transactions(SECONDS)
         member = Consumer(
@@ -527,13 +445,13 @@ def test_a_live_group_and_producer_survive_freeze_an_hour_and_eight_days(
         member.subscribe(["t"], on_revoke=lambda _, partitions: revoked.append(partitions))
         for number, jump in enumerate([{}, {"hours": 1}, {"days": 8}, {}]):
             if number == 0:
-                broker.clock.freeze()
+                clock.freeze()
             if jump:
-                before = broker.clock.now_ms
-                after = broker.clock.advance(**jump)
+                before = clock.now_ms
+                after = clock.advance(**jump)  # frozen, so nothing is added
                 assert after - before == 1000 * (3600 * jump.get("hours", 0) + 86_400 * jump.get("days", 0))
             if number == 3:
-                broker.clock.unfreeze()
+                clock.unfreeze()
             try:
                 transaction(sender, "t", b"%d" % number)
             except KafkaException as error:
