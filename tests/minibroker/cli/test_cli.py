@@ -90,7 +90,7 @@ def test_a_broker_that_stopped_ends_at_once_unless_it_is_traced(traced: bool) ->
         f"sys.settrace((lambda *_: None) if {traced} else None)\n"
         "from minibroker.cli import program; print('said before'); program()"
     )
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONUNBUFFERED="")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
     assert done.returncode == 2
     assert "no.such.name" in done.stderr
