@@ -83,14 +83,12 @@ def releases_table() -> str:
 def ignored_variables_table() -> str:
     """Variables of a Kafka image that change nothing here."""
     from minibroker.config_names import JVM_VARIABLES, PREFIXES_WITHOUT_EFFECT, names_without_effect
-
-    def variable(name: str) -> str:
-        return "KAFKA_" + name.replace("_", "__").replace(".", "_").replace("-", "___").upper()
+    from minibroker.settings import environment_name
 
     rows = {
         "the JVM's and log4j's": sorted(JVM_VARIABLES),
-        "everything that begins with": [variable(prefix) for prefix in PREFIXES_WITHOUT_EFFECT],
-        "single settings": [variable(name) for name in names_without_effect()],
+        "everything that begins with": [environment_name(prefix) for prefix in PREFIXES_WITHOUT_EFFECT],
+        "single settings": [environment_name(name) for name in names_without_effect()],
     }
     lines = ["| ignored | variables |", "|---|---|"]
     lines += [f"| {title} | {', '.join(f'`{name}`' for name in names)} |" for title, names in rows.items()]

@@ -26,6 +26,8 @@ __all__ = [
     "Scope",
     "Settings",
     "environment_config",
+    "environment_name",
+    "environment_of",
     "parse_assignment",
     "validate_topic_config",
 ]
@@ -358,6 +360,16 @@ def environment_config(environ: Mapping[str, str]) -> tuple[dict[str, str], list
             near = _suggestion(name, BROKER_KEYS)
             warnings.append(f"{variable} ({name}) is not a setting of this broker and has no effect{near}")
     return found, warnings
+
+
+def environment_name(name: str) -> str:
+    """The variable that `environment_config` reads as the setting `name`."""
+    return "KAFKA_" + name.replace("_", "__").replace(".", "_").replace("-", "___").upper()
+
+
+def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """A configuration as variables; a list is joined with commas."""
+    return {environment_name(name): _text(value) or "" for name, value in config.items()}
 
 
 def _unit_ms(name: str) -> int:

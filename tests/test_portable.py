@@ -90,8 +90,9 @@ def test_a_broker_keeps_and_locks_its_data_without_it(tmp_path: Path) -> None:
 def test_a_port_is_taken_for_oneself_where_the_system_would_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # An option that exists everywhere stands for the one of Windows.
     monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
-    monkeypatch.setattr(listeners.os, "name", "nt")
-    (listener,) = listen_all("127.0.0.1", [0])
+    with monkeypatch.context() as windows:
+        windows.setattr(listeners.os, "name", "nt")
+        (listener,) = listen_all("127.0.0.1", [0])
     with listener:
         assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert not listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)

@@ -81,6 +81,18 @@ def make_options(
     )
 
 
+def behaviour_arguments(options: Options) -> list[str]:
+    """What `options` say of the broker's behaviour and topics, as arguments of `minibroker serve`; settings aside."""
+    arguments = ["--semantics", options.semantics]
+    if options.transaction_version is not None:
+        arguments += ["--transaction-version", str(options.transaction_version)]
+    if options.as_version is not None:
+        arguments += ["--as-version", options.as_version]
+    for name, partitions in options.topics.items():
+        arguments += ["--topic", f"{name}:{partitions}"]
+    return arguments
+
+
 def _check_topic(name: str, partitions: int) -> None:
     from minibroker.controller.topics import check_topic_name
     from minibroker_protocol.errors import ApiError

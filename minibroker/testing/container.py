@@ -5,41 +5,61 @@ from __future__ import annotations
 import io
 import secrets
 import tarfile
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
+from minibroker.server.options import behaviour_arguments, make_options
+from minibroker.server.service import Service
+from minibroker.settings import environment_of
+from minibroker.testing.controlled import Controlled
+
 if TYPE_CHECKING:
-    from minibroker.control.client import Clock, Control, Faults, State
+    from minibroker.control.client import Control
 
 KAFKA_PORT, CONTROL_PORT, NETWORK_PORT = 9092, 9094, 29092
 _START_SCRIPT = "/home/minibroker/start.sh"
 _READY = r".*Kafka Server started.*"
 
 
-class MinibrokerContainer(DockerContainer):
+class MinibrokerContainer(DockerContainer, Controlled):
     """A broker in a container; needs the package ``testcontainers``.
 
     Clients of the host use `get_bootstrap_server`; other containers of its network use ``ALIAS:29092``, under an alias
-    that `with_network_aliases` gave. config: settings under Kafka's names. arguments: of `minibroker serve`.
+    that `with_network_aliases` gave. topics, semantics, transaction_version, as_version, config: as `Minibroker` has
+    them. arguments: further ones of `minibroker serve`. Raises ConfigError for what makes no sense.
     """
 
     def __init__(
         self,
         image: str = "minibroker",
         *,
-        config: dict[str, Any] | None = None,
+        topics: Mapping[str, int] | None = None,
+        semantics: str = "kafka",
+        transaction_version: int | None = None,
+        as_version: str | None = None,
+        config: Mapping[str, Any] | None = None,
         arguments: str = "",
         **options: Any,
     ) -> None:
+        wanted = make_options(
+            topics=topics,
+            semantics=semantics,
+            transaction_version=transaction_version,
+            as_version=as_version,
+            config=config,
+        )
+        Service(wanted)  # says what is wrong with it
         super().__init__(image, **options)
         self._token = secrets.token_urlsafe(24)
         self._control: Control | None = None
         self.with_exposed_ports(KAFKA_PORT, CONTROL_PORT)
         self.with_env("MINIBROKER_CONTROL_TOKEN", self._token)
-        settings = " ".join(f"-c {name}={value}" for name, value in (config or {}).items())
-        self.with_env("MINIBROKER_ARGS", f"{arguments} {settings}".strip())
+        self.with_env("MINIBROKER_ARGS", " ".join([*behaviour_arguments(wanted), arguments]).strip())
+        for name, value in environment_of(wanted.config).items():
+            self.with_env(name, value)
         self.with_env("KAFKA_LISTENERS", f"HOST://0.0.0.0:{KAFKA_PORT},NETWORK://0.0.0.0:{NETWORK_PORT}")
         self.with_env("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "HOST:PLAINTEXT,NETWORK:PLAINTEXT")
         # The mapped port is known only once the container runs; then the script comes, and the broker starts.
@@ -80,15 +100,3 @@ class MinibrokerContainer(DockerContainer):
             address = f"{self.get_container_host_ip()}:{self.get_exposed_port(CONTROL_PORT)}"
             self._control = Control(HttpCaller(address, self._token))
         return self._control
-
-    @property
-    def faults(self) -> Faults:
-        return self.control.faults
-
-    @property
-    def clock(self) -> Clock:
-        return self.control.clock
-
-    @property
-    def state(self) -> State:
-        return self.control.state

@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
+from minibroker.testing.controlled import Controlled
 
 if TYPE_CHECKING:
-    from minibroker.control.client import Caller, Clock, Control, Faults, State
+    from minibroker.control.client import Caller, Control
     from minibroker.refusals import Refusal
     from minibroker.testing.running_cluster import RunningCluster
 
@@ -35,7 +36,7 @@ class Runner(Protocol):
         ...
 
 
-class Minibroker:
+class Minibroker(Controlled):
     """A Kafka-protocol broker, or several, for as long as a ``with`` or ``async with`` block lasts.
 
     brokers: how many. port: of the first one, 0 for free ones; ports: one for each. topics: name → partitions, made at
@@ -119,21 +120,6 @@ class Minibroker:
 
             self._control = Control(runner.caller())
         return self._control
-
-    @property
-    def faults(self) -> Faults:
-        """Rules that make the broker answer late, wrongly, twice or not at all."""
-        return self.control.faults
-
-    @property
-    def clock(self) -> Clock:
-        """The broker clock, to freeze and to advance."""
-        return self.control.clock
-
-    @property
-    def state(self) -> State:
-        """Operations on what the broker knows: producer state, logs, epochs, markers, brokers."""
-        return self.control.state
 
     # -- from ordinary code --------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from typing import IO, TYPE_CHECKING
 
 from minibroker.control.command import TOKEN_VARIABLE
 from minibroker.logs import get_logger
-from minibroker.server.options import Options
+from minibroker.server.options import Options, behaviour_arguments
 from minibroker.server.service import StartError
+from minibroker.settings import environment_of
 
 if TYPE_CHECKING:
     from minibroker.control.client import Caller
@@ -79,11 +80,15 @@ class ChildRunner:
             self._launched.set_exception(error)
 
     def _spawn(self) -> str:
+        # The program's own variables for a Kafka are not meant for this broker; its settings go the way that other
+        # users of the machine cannot see, because there can be passwords among them.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+        environment |= environment_of(self._options.config)
         # The child must find the same packages, installed or not.
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         environment[TOKEN_VARIABLE] = self._token
         self._child = child = subprocess.Popen(
-            [sys.executable, "-m", "minibroker.cli", *_arguments(self._options)],
+            [sys.executable, "-m", "minibroker", *_arguments(self._options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -144,25 +149,8 @@ def _arguments(options: Options) -> list[str]:
         "text",
     ]
     arguments += ["--host", options.host, "--port", ports, "--brokers", str(len(options.ports))]
-    arguments += ["--semantics", options.semantics]
     if options.data_dir is not None:
         arguments += ["--data-dir", options.data_dir]
     if options.ephemeral:
         arguments.append("--ephemeral")
-    if options.transaction_version is not None:
-        arguments += ["--transaction-version", str(options.transaction_version)]
-    if options.as_version is not None:
-        arguments += ["--as-version", options.as_version]
-    for name, partitions in options.topics.items():
-        arguments += ["--topic", f"{name}:{partitions}"]
-    for name, value in options.config.items():
-        arguments += ["-c", f"{name}={_text(value)}"]
-    return arguments
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)
+    return arguments + behaviour_arguments(options)

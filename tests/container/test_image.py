@@ -221,13 +221,15 @@ def test_our_module_with_faults_and_clock(image: str) -> None:
     from minibroker.faults import DropReply
     from minibroker.testing.container import MinibrokerContainer
 
-    with MinibrokerContainer(image, config={"num.partitions": 2}) as broker:
+    wanted = {"topics": {"orders": 3}, "transaction_version": 1, "config": {"transaction.max.timeout.ms": 70_000}}
+    with MinibrokerContainer(image, **wanted) as broker:
         with broker.faults.inject("EndTxn", DropReply()) as fault:
             round_trip(broker.get_bootstrap_server())
             assert fault.fired == 1
         before = broker.clock.freeze()
         assert broker.clock.advance(hours=1) == before + 3_600_000
-        assert len(broker.control.describe()["topics"]["__transaction_state"]) == 50
+        described = broker.control.describe()["topics"]
+        assert (len(described["__transaction_state"]), len(described["orders"])) == (50, 3)
 
 
 @pytest.fixture(scope="session")

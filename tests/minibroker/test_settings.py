@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker.config_keys import BROKER_KEYS, TOPIC_KEYS
-from minibroker.config_names import without_effect
+from minibroker.config_names import JVM_VARIABLES, without_effect
 from minibroker.settings import (
     ConfigError,
     ConfigSource,
@@ -11,6 +11,8 @@ from minibroker.settings import (
     Scope,
     Settings,
     environment_config,
+    environment_name,
+    environment_of,
     parse_assignment,
     validate_topic_config,
 )
@@ -213,6 +215,19 @@ def test_the_environment_is_read_as_the_kafka_image_does() -> None:
         "KAFKA_HEAP_OPTS is for Kafka's JVM and has no effect here",
         f"KAFKA_NUM_PARTITION (num.partition) is not a setting of this broker and has no effect; did you mean {near}?",
     ]
+
+
+def test_a_configuration_goes_through_the_environment_unchanged() -> None:
+    assert {environment_name(name) for name in BROKER_KEYS}.isdisjoint(JVM_VARIABLES)
+    for name in BROKER_KEYS:
+        assert environment_config({environment_name(name): "x"}) == ({name: "x"}, [])
+    config = {"num.partitions": 3, "log.cleanup.policy": ["compact", "delete"], "delete.topic.enable": False}
+    found, warnings = environment_config(environment_of(config))
+    assert (found, warnings) == (
+        {"num.partitions": "3", "log.cleanup.policy": "compact,delete", "delete.topic.enable": "false"},
+        [],
+    )
+    assert Settings(found).list("log.cleanup.policy") == ("compact", "delete")
 
 
 def test_an_assignment_keeps_further_equal_signs() -> None:

@@ -26,10 +26,17 @@ KINDS: list[dict[str, Any]] = [{}, {"ephemeral": True}, {"process": True}, {"con
 KIND_NAMES = ["thread", "memory", "process", "asyncio"]
 
 
-def topics(bootstrap: str) -> dict[str, int]:
-    """What Metadata says, asked over a socket of one's own."""
+def topics(bootstrap: str, *wanted: str) -> dict[str, int]:
+    """What Metadata says of all topics, or of those wanted, asked over a socket of one's own until all are there."""
+    named = [MetadataRequest.MetadataRequestTopic(name=name) for name in wanted] or None
+    while 0 in (found := _topics(bootstrap, named)).values():
+        time.sleep(0.01)
+    return found
+
+
+def _topics(bootstrap: str, named: list[MetadataRequest.MetadataRequestTopic] | None) -> dict[str, int]:
     host, _, port = bootstrap.split(",")[0].rpartition(":")
-    body = b"\0\3\0\x09\0\0\0\1\0\1x\0" + MetadataRequest(topics=None).encode(9)
+    body = b"\0\3\0\x09\0\0\0\1\0\1x\0" + MetadataRequest(topics=named).encode(9)
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(len(body).to_bytes(4, "big") + body)
         with connection.makefile("rb") as stream:
@@ -185,6 +192,25 @@ def test_settings_reach_a_child_process_as_they_are(temporary: Path) -> None:
     config = {"num.partitions": 5, "auto.create.topics.enable": True, "log.cleanup.policy": ["compact", "delete"]}
     with Minibroker(config=config, semantics="kip", transaction_version=1, process=True) as broker:
         assert topics(broker.bootstrap_servers) == {}
+        assert topics(broker.bootstrap_servers, "made") == {"made": 5}
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_variables_for_another_kafka_are_not_meant_for_this_one(
+    process: bool, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "7")
+    monkeypatch.setenv("KAFKA_NODE_ID", "no number")
+    with Minibroker(process=process) as broker:
+        assert topics(broker.bootstrap_servers, "made") == {"made": 1}
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="the system does not show command lines so")
+def test_a_password_is_not_on_a_command_line(temporary: Path) -> None:
+    with Minibroker(config={"ssl.key.password": "open sesame"}, process=True) as broker:
+        child: Any = broker._runner
+        assert b"serve" in (line := Path(f"/proc/{child.pid}/cmdline").read_bytes())
+        assert b"sesame" not in line
 
 
 def cycles(count: int, make: Callable[[], Minibroker]) -> None:
