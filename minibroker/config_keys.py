@@ -131,6 +131,14 @@ def _add_security_keys(key: Callable[..., None]) -> None:
         choices=("required", "requested", "none"),
     )
     key(
+        "authorizer.class.name",
+        STRING,
+        "",
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer, or nothing: everybody may do everything.",
+    )
+    key("super.users", STRING, "", "Who may do everything, whatever the entries say: User:NAME;User:NAME…")
+    key("allow.everyone.if.no.acl.found", BOOLEAN, False, "Whether a resource that no entry is about is everybody's.")
+    key(
         "sasl.enabled.mechanisms",
         LIST,
         ("PLAIN",),

@@ -30,7 +30,7 @@ PREFIXES_WITHOUT_EFFECT = (
 _NAMES = frozenset(
     """
     alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
-    alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name background.threads
+    alter.log.dirs.replication.quota.window.size.seconds background.threads
     client.quota.callback.class
     config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
     controlled.shutdown.enable cordoned.log.dirs create.topic.policy.class.name

@@ -32,6 +32,7 @@ from minibroker.refusals import Refusals
 from minibroker.runtime.clock import ClockTimers, Timers
 from minibroker.runtime.deferred import Deferred, spawn
 from minibroker.runtime.executor import Executor
+from minibroker.security.authorizers import authorizer_of
 from minibroker.settings import Settings
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -43,6 +44,7 @@ from minibroker_storage.producer_rules import ProducerRules
 if TYPE_CHECKING:
     from minibroker.handlers.context import ConnectionInfo
     from minibroker.runtime.group_service import GroupService
+    from minibroker.security.acls import Authorizer
     from minibroker.semantics import Semantics
 
 log = get_logger(__name__)
@@ -98,6 +100,8 @@ class Broker:
         self.listeners: Mapping[int, tuple[str, int]] = {}
         self.name_for: Callable[[str, str], str] | None = None
         self.volume_bytes = volume_bytes
+        #: Who may do what; None where everybody may do everything.
+        self.authorizer: Authorizer | None = authorizer_of(settings)
         self.refusals = Refusals()
         self.fetch_sessions = FetchSessionCache(
             settings.int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minibroker.security.acls import AccessControlEntry
 
 NO_LEADER = -1
 
@@ -84,6 +87,7 @@ class MetadataImage:
     topic_names: Mapping[bytes, str] = field(default_factory=_empty)
     features: Mapping[str, int] = field(default_factory=_empty)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)
+    acls: frozenset[AccessControlEntry] = frozenset()
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from minibroker.controller.acls import AclControl
 from minibroker.controller.configs import ConfigControl
 from minibroker.controller.features import FeatureControl
 from minibroker.controller.heartbeats import BrokerHeartbeats
@@ -17,6 +18,7 @@ from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.executor import Executor
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
 from minibroker_protocol.messages.cluster import UnregisterBrokerRequest, UpdateFeaturesRequest
 from minibroker_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from minibroker_protocol.messages.inter_broker import (
@@ -55,6 +57,7 @@ class Controller:
         self.replication = ReplicationControl(state)
         self.reassignments = ReassignmentControl(state, self.replication)
         self.heartbeats = BrokerHeartbeats(state, self.replication)
+        acls = AclControl(state)
         self._handlers: dict[type[Request], Callable[[Any], Response]] = {
             CreateTopicsRequest: topics.create_topics,
             DeleteTopicsRequest: topics.delete_topics,
@@ -62,6 +65,8 @@ class Controller:
             IncrementalAlterConfigsRequest: lambda request: self._configured(configs.incremental_alter(request)),
             AlterConfigsRequest: lambda request: self._configured(configs.alter(request)),
             UpdateFeaturesRequest: features.update,
+            CreateAclsRequest: acls.create,
+            DeleteAclsRequest: acls.delete,
             BrokerHeartbeatRequest: self.heartbeats.heartbeat,
             AllocateProducerIdsRequest: self._allocate_producer_ids,
             ElectLeadersRequest: self.replication.elect_leaders,

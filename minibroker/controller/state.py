@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
 from minibroker.cluster.metadata import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.controller.journal import Entry, MetadataJournal
+from minibroker.security.acls import AccessControlEntry
 from minibroker.settings import Settings
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -171,6 +172,14 @@ class ControllerState:
         self._commit({"type": "broker-configs", "node": node, "configs": dict(configs)})
         self._publish()
 
+    def add_acl(self, entry: AccessControlEntry) -> None:
+        self._commit({"type": "acl", **asdict(entry)})
+        self._publish()
+
+    def remove_acl(self, entry: AccessControlEntry) -> None:
+        self._commit({"type": "remove-acl", **asdict(entry)})
+        self._publish()
+
     def set_feature(self, name: str, level: int) -> None:
         self._commit({"type": "feature", "name": name, "level": level})
         self._publish()
@@ -235,6 +244,15 @@ class ControllerState:
     def _apply_broker_configs(self, entry: Entry) -> None:
         self.image = self.image.with_broker_configs(entry["node"], entry["configs"])
 
+    def _apply_acl(self, entry: Entry) -> None:
+        self._set_acls(self.image.acls | {_acl(entry)})
+
+    def _apply_remove_acl(self, entry: Entry) -> None:
+        self._set_acls(self.image.acls - {_acl(entry)})
+
+    def _set_acls(self, acls: frozenset[AccessControlEntry]) -> None:
+        self.image = replace(self.image, acls=acls, offset=self.image.offset + 1)
+
     def _apply_feature(self, entry: Entry) -> None:
         self.image = self.image.with_feature(entry["name"], int(entry["level"]))
 
@@ -253,6 +271,10 @@ class ControllerState:
             for name, topic in self.image.topics.items()
         }
         self.image = replace(self.image, topics=topics, offset=self.image.offset + 1)
+
+
+def _acl(entry: Entry) -> AccessControlEntry:
+    return AccessControlEntry(**{name: value for name, value in entry.items() if name != "type"})
 
 
 def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> tuple[PartitionImage, ...]:

@@ -8,14 +8,6 @@ from __future__ import annotations
 
 from minibroker.handlers.context import RequestContext
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.messages.acls import (
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-)
 from minibroker_protocol.messages.cluster import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -25,7 +17,6 @@ from minibroker_protocol.messages.cluster import (
     DescribeQuorumResponse,
 )
 
-_NO_AUTHORIZER = "No Authorizer is configured."
 _METADATA_PARTITION = ("__cluster_metadata", 0)
 _QUORUM_EPOCH = 1
 UNKNOWN_BYTES = -1
@@ -128,24 +119,3 @@ def _quorum(
 ) -> DescribeQuorumResponse:
     data = DescribeQuorumResponse.TopicData(topic_name=topic, partitions=[partition])
     return DescribeQuorumResponse(error_code=0, error_message="", topics=[data], nodes=nodes)
-
-
-def describe_acls(_: RequestContext, __: DescribeAclsRequest) -> DescribeAclsResponse:
-    """DescribeAcls v1-3: SECURITY_DISABLED, as a Kafka without an authorizer."""
-    return DescribeAclsResponse(
-        throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, resources=[]
-    )
-
-
-def create_acls(_: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """CreateAcls v1-3: SECURITY_DISABLED for each."""
-    refusal = CreateAclsResponse.AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
-    return CreateAclsResponse(throttle_time_ms=0, results=[refusal] * len(request.creations))
-
-
-def delete_acls(_: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """DeleteAcls v1-3: SECURITY_DISABLED for each filter."""
-    refusal = DeleteAclsResponse.DeleteAclsFilterResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=[]
-    )
-    return DeleteAclsResponse(throttle_time_ms=0, filter_results=[refusal] * len(request.filters))

@@ -1,23 +1,45 @@
-"""Authorized-operations bit sets as a Kafka without an authorizer answers them: everything is allowed.
+"""Authorized-operations bit sets: what the client may do with a topic, a group or the cluster (KIP-430).
 
-Bit n stands for AclOperation with code n (org.apache.kafka.common.acl.AclOperation, KIP-430).
+Bit n stands for AclOperation with code n (org.apache.kafka.common.acl.AclOperation).
 """
 
 from __future__ import annotations
 
+from minibroker.handlers.context import RequestContext
+from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
+
 NOT_ASKED = -2147483648
 """The value of an authorized-operations field that the request did not ask for."""
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
+_CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+# AclEntry.supportedOperations
+_SUPPORTED = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        *_CONFIGS,
+    ),
+    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE, *_CONFIGS),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        *_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+_EVERYTHING = {kind: sum(1 << operation for operation in operations) for kind, operations in _SUPPORTED.items()}
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+def operations(ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+    """The bits of what the client of a request may do; all that there are without an authorizer."""
+    if ctx.broker.authorizer is None:
+        return _EVERYTHING[kind]
+    from minibroker.handlers.authorization import may
 
-
-TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-CLUSTER_OPERATIONS = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
+    return sum(1 << operation for operation in _SUPPORTED[kind] if may(ctx, operation, kind, name))

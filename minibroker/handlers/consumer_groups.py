@@ -10,9 +10,10 @@ FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE
 
 from __future__ import annotations
 
-from minibroker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from minibroker.handlers.authorized import NOT_ASKED, operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id, client_info
+from minibroker.security.acls import ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
@@ -45,14 +46,15 @@ async def handle_heartbeat(
 
 
 def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     groups = []
     for group_id in request.group_ids:
         try:
             _check_enabled(ctx)
             check_group_id(group_id)
             described = ctx.broker.groups.shard_for(group_id)[1].consumers.describe(group_id)
-            described.authorized_operations = operations
+            described.authorized_operations = (
+                operations(ctx, ResourceType.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
+            )
         except ApiError as error:
             ctx.refused(group_id, error)
             described = _Described(

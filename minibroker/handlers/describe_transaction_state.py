@@ -26,6 +26,7 @@ def handle(ctx: RequestContext, request: DescribeTransactionStateRequest) -> Des
 
 def _describe(ctx: RequestContext, transactional_id: str) -> _State:
     try:
+        _check_right(ctx, transactional_id)
         entry = ctx.broker.transactions.describe(transactional_id)
     except ApiError as error:
         # KIP-360 has no code for an empty id; nobody can own one.
@@ -38,3 +39,16 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _State:
         state=entry.metadata.state.label,
         partitions=[_Topic(topic_name=topic, partition_ids=indexes) for topic, indexes in queries.partitions_of(entry)],
     )
+
+
+def _check_right(ctx: RequestContext, transactional_id: str) -> None:
+    if ctx.broker.authorizer is None:
+        return
+    from minibroker.handlers.authorization import may
+    from minibroker.security.acls import Operation, ResourceType
+
+    if not may(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        raise ApiError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            f"{ctx.connection.principal} may not DESCRIBE TRANSACTIONAL_ID {transactional_id}",
+        )

@@ -7,8 +7,9 @@ GroupMetadataManager.describeGroups and listGroups.
 
 from __future__ import annotations
 
-from minibroker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from minibroker.handlers.authorized import NOT_ASKED, operations
 from minibroker.handlers.context import RequestContext
+from minibroker.security.acls import ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -26,7 +27,6 @@ _Described = DescribeGroupsResponse.DescribedGroup
 
 
 def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     groups = []
     for group_id in request.groups:
         try:
@@ -44,7 +44,9 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
             if described.error_code != ErrorCode.NONE:
                 ctx.refused(group_id, error)
         if described.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-            described.authorized_operations = operations
+            described.authorized_operations = (
+                operations(ctx, ResourceType.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
+            )
         groups.append(described)
     return DescribeGroupsResponse(groups=groups)
 

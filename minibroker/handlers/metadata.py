@@ -13,10 +13,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 from minibroker.cluster.metadata import NO_LEADER, PartitionImage, TopicImage
-from minibroker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from minibroker.handlers.authorized import NOT_ASKED, operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.runtime.deferred import Deferred
+from minibroker.security.acls import ResourceType
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.metadata import (
@@ -28,6 +29,7 @@ from minibroker_protocol.messages.metadata import (
     MetadataResponse,
 )
 
+_TOPIC = ResourceType.TOPIC
 _Topic = MetadataResponse.MetadataResponseTopic
 _ENDPOINT_BROKER = 1
 
@@ -97,7 +99,9 @@ def _describe(
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=[_partition(ctx, p) for p in topic.partitions],
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+        topic_authorized_operations=(
+            operations(ctx, _TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_ASKED
+        ),
     )
 
 
@@ -134,7 +138,7 @@ def _answer(
         controller_id=image.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            operations(ctx, ResourceType.CLUSTER) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
@@ -167,7 +171,7 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             if request.include_fenced_brokers or not b.fenced
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            operations(ctx, ResourceType.CLUSTER) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
@@ -239,5 +243,5 @@ def _topic_partitions(
             )
             for p in partitions
         ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations(ctx, _TOPIC, topic.name),
     )

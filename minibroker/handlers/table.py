@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from minibroker.handlers import (
+    acls,
     administration,
     configs,
     describe_transaction_state,
@@ -110,9 +111,9 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
         _row(m.EndTxnRequest, transactions.handle_end_txn),
         _row(m.WriteTxnMarkersRequest, write_txn_markers.handle),
         _row(m.TxnOffsetCommitRequest, _later("txn_offset_commit", "handle")),
-        _row(m.DescribeAclsRequest, administration.describe_acls),
-        _row(m.CreateAclsRequest, administration.create_acls),
-        _row(m.DeleteAclsRequest, administration.delete_acls),
+        _row(m.DescribeAclsRequest, acls.describe),
+        _row(m.CreateAclsRequest, forwarded.handle),
+        _row(m.DeleteAclsRequest, forwarded.handle),
         _row(m.DescribeConfigsRequest, configs.describe),
         _row(m.AlterConfigsRequest, forwarded.handle),
         _row(m.DescribeLogDirsRequest, administration.describe_log_dirs),
@@ -170,5 +171,9 @@ def make_dispatcher(broker: Broker) -> Dispatcher:
         unstable=broker.settings.bool("unstable.api.versions.enable"),
         unlisted=broker.semantics.advertise_describe_transaction_state,
     )
+    if broker.authorizer is not None:
+        from minibroker.handlers.authorization import guarded
+
+        served = {key: guarded(api) for key, api in served.items()}
     highest = served[m.ApiVersionsRequest.__api_key__].max_version
     return Dispatcher(broker, served, lambda: unsupported(highest), between_brokers=table)

@@ -16,6 +16,7 @@ from minibroker.logs import get_logger
 from minibroker.runtime.asyncio_runtime import LoopTimers
 from minibroker.runtime.clock import BrokerClock
 from minibroker.runtime.threads import ThreadExecutor
+from minibroker.security.authorizers import authorizer_of
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.declared import DeclaredListener, advertised_by_port, declared_listeners, name_in_container
 from minibroker.server.edge import Edge, Limits
@@ -58,6 +59,7 @@ class Service:
         self.settings = _settings(options)
         self.semantics = _semantics(options, self.settings)
         self._declared = declared_listeners(self.settings, len(options.ports))
+        authorizer_of(self.settings)  # says what is wrong with it
         self._declared_securities, self._security = _securities(self._declared, options, self.settings)
         self.options = options = _with_data_dir(options, self.settings)
         self.bootstrap_servers = ""

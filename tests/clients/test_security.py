@@ -155,3 +155,72 @@ def test_kafka_python_shows_a_certificate(tmp_path: Path) -> None:
             assert admin.list_topics() == []
         finally:
             admin.close()
+
+
+def test_librdkafka_meets_its_limits_and_goes_on_within_them(tmp_path: Path) -> None:
+    """A transactional producer that may write one of two topics: what it may is committed, the rest is refused."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    from confluent_kafka.admin import (
+        AclBinding,
+        AclOperation,
+        AclPermissionType,
+        AdminClient,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    config = {
+        "minibroker.security.protocol": "SASL_PLAINTEXT",
+        "minibroker.sasl.users": "admin:a,alice:a",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+    }
+    with Minibroker(config=config, topics={"mine": 1, "other": 1}) as broker:
+
+        def login(user: str, **more: Any) -> dict[str, Any]:
+            return {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": user,
+                "sasl.password": "a",
+                "log_level": 0,
+                **more,
+            }
+
+        refused = confluent_kafka.Producer(login("alice", **{"transactional.id": "app-0"}))
+        with pytest.raises(confluent_kafka.KafkaException) as error:
+            refused.init_transactions(SECONDS)
+        assert error.value.args[0].code() == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        admin = AdminClient(login("admin"))
+        prefixed, literal = ResourcePatternType.PREFIXED, ResourcePatternType.LITERAL
+        given = [
+            (ResourceType.TRANSACTIONAL_ID, "app-", prefixed, AclOperation.WRITE),
+            (ResourceType.TOPIC, "mine", literal, AclOperation.WRITE),
+            (ResourceType.TOPIC, "mine", literal, AclOperation.READ),
+            (ResourceType.GROUP, "g", literal, AclOperation.READ),
+        ]
+        bindings = [
+            AclBinding(kind, name, pattern, "User:alice", "*", operation, AclPermissionType.ALLOW)
+            for kind, name, pattern, operation in given
+        ]
+        for made in admin.create_acls(bindings).values():
+            made.result(SECONDS)
+        delivered: dict[str, Any] = {}
+        producer = confluent_kafka.Producer(login("alice", **{"transactional.id": "app-1"}))
+        producer.init_transactions(SECONDS)
+        producer.begin_transaction()
+        for topic in ("mine", "other"):
+            producer.produce(topic, b"no", on_delivery=lambda e, m: delivered.update({m.topic(): e}))
+        producer.flush(SECONDS)
+        assert delivered["other"].code() == confluent_kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED
+        producer.abort_transaction(SECONDS)
+        producer.begin_transaction()
+        producer.produce("mine", b"yes")
+        producer.commit_transaction(SECONDS)
+        consumer = confluent_kafka.Consumer(login("alice", **{"group.id": "g", "auto.offset.reset": "earliest"}))
+        consumer.subscribe(["mine"])
+        message = consumer.poll(SECONDS)
+        assert message is not None
+        assert (message.error(), message.value()) == (None, b"yes")
+        consumer.close()

@@ -1,0 +1,86 @@
+"""CreateAcls (30) and DeleteAcls (31) at the controller (Kafka's ``AclControlManager``)."""
+
+from __future__ import annotations
+
+from minibroker.controller.state import ControllerState
+from minibroker.security.acls import AccessControlEntry, EntryFilter, problem_of
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.acls import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+
+_NO_AUTHORIZER = "No Authorizer is configured on the broker"
+_Created = CreateAclsResponse.AclCreationResult
+_Deleted = DeleteAclsResponse.DeleteAclsFilterResult
+
+
+class AclControl:
+    """Changes the entries of the image; SECURITY_DISABLED where no authorizer is set."""
+
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+
+    @property
+    def _enabled(self) -> bool:
+        return bool(self._state.settings.str("authorizer.class.name"))
+
+    def create(self, request: CreateAclsRequest) -> CreateAclsResponse:
+        """One result an entry; INVALID_REQUEST for what cannot be one. An entry that is there stays."""
+        return CreateAclsResponse(throttle_time_ms=0, results=[self._create(given) for given in request.creations])
+
+    def _create(self, given: CreateAclsRequest.AclCreation) -> _Created:
+        if not self._enabled:
+            return _Created(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
+        entry = AccessControlEntry(
+            given.resource_type,
+            given.resource_name,
+            given.resource_pattern_type,
+            given.principal,
+            given.host,
+            given.operation,
+            given.permission_type,
+        )
+        problem = problem_of(entry)
+        if problem is not None:
+            return _Created(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
+        if entry not in self._state.image.acls:
+            self._state.add_acl(entry)
+        return _Created(error_code=0, error_message=None)
+
+    def delete(self, request: DeleteAclsRequest) -> DeleteAclsResponse:
+        """For each filter the entries that went."""
+        return DeleteAclsResponse(throttle_time_ms=0, filter_results=[self._delete(given) for given in request.filters])
+
+    def _delete(self, given: DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
+        if not self._enabled:
+            return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=[])
+        chosen = EntryFilter(
+            given.resource_type_filter,
+            given.resource_name_filter,
+            given.pattern_type_filter,
+            given.principal_filter,
+            given.host_filter,
+            given.operation,
+            given.permission_type,
+        )
+        gone = sorted(filter(chosen.matches, self._state.image.acls))
+        for entry in gone:
+            self._state.remove_acl(entry)
+        matching = [
+            DeleteAclsResponse.DeleteAclsMatchingAcl(
+                error_code=0,
+                error_message=None,
+                resource_type=entry.resource_type,
+                resource_name=entry.resource_name,
+                pattern_type=entry.pattern_type,
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+            for entry in gone
+        ]
+        return _Deleted(error_code=0, error_message=None, matching_acls=matching)

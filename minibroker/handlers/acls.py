@@ -1,0 +1,51 @@
+"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): SECURITY_DISABLED as long as authorizer.class.name is unset."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import attrgetter
+
+from minibroker.handlers.context import RequestContext
+from minibroker.security.acls import EntryFilter
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.acls import DescribeAclsRequest, DescribeAclsResponse
+
+NO_AUTHORIZER = "No Authorizer is configured on the broker"
+
+
+def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """DescribeAcls v1-3: the entries that match, by resource."""
+    if ctx.broker.authorizer is None:
+        return DescribeAclsResponse(
+            throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
+        )
+    chosen = EntryFilter(
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
+    )
+    found = sorted(filter(chosen.matches, ctx.broker.image.acls))
+    resources = [
+        DescribeAclsResponse.DescribeAclsResource(
+            resource_type=kind,
+            resource_name=name,
+            pattern_type=pattern,
+            acls=[
+                DescribeAclsResponse.AclDescription(
+                    principal=entry.principal,
+                    host=entry.host,
+                    operation=entry.operation,
+                    permission_type=entry.permission,
+                )
+                for entry in entries
+            ],
+        )
+        for (kind, name, pattern), entries in groupby(
+            found, attrgetter("resource_type", "resource_name", "pattern_type")
+        )
+    ]
+    return DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=resources)

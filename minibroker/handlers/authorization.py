@@ -1,0 +1,418 @@
+"""What each request needs, and what is left of it for a client that may not do everything (Kafka's ``KafkaApis``).
+
+The guard stands before the handlers, only where an authorizer is set. A request without the right to its group,
+transactional id or cluster is refused as a whole; of one about many topics, groups or ids the handler sees those that
+the client has a right to, and the answer gets the others back with their errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from inspect import iscoroutine
+from typing import Any
+
+from minibroker.faults.error_responses import refused
+from minibroker.handlers.context import Answer, Api, RequestContext
+from minibroker.handlers.dispatch import CloseConnection
+from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import NO_ID, Request, Response
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+CODES = {
+    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name")
+_GROUP_KEY, _TRANSACTION_KEY = 0, 1
+_TOPIC_CONFIG = 2
+
+
+def may(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+    """Whether the client of a request may do this; True without an authorizer, and for other brokers."""
+    authorizer = ctx.broker.authorizer
+    if authorizer is None or ctx.inter_broker:
+        return True
+    who = ctx.connection
+    return authorizer.allows(ctx.broker.image.acls, who.principal, who.client_host, operation, kind, name)
+
+
+def _may_write_some_topic(ctx: RequestContext) -> bool:
+    authorizer, who = ctx.broker.authorizer, ctx.connection
+    assert authorizer is not None
+    return authorizer.allows_some(
+        ctx.broker.image.acls, who.principal, who.client_host, Operation.WRITE, ResourceType.TOPIC
+    )
+
+
+def _denied(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str) -> ApiError:
+    error = ApiError(CODES[kind], f"{ctx.connection.principal} may not {operation.name} {kind.name} {name}")
+    ctx.refused(name, error)
+    return error
+
+
+def _name_of(ctx: RequestContext, item: Any) -> str | None:
+    """What an item of a request is about; None for a topic id that nobody knows, which is the handler's to tell."""
+    if isinstance(item, str):
+        return item
+    topic_id = getattr(item, "topic_id", NO_ID)
+    if topic_id != NO_ID:
+        return ctx.broker.image.topic_names.get(topic_id)
+    for name in _NAMES:
+        value = getattr(item, name, None)
+        if isinstance(value, str):
+            return value
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A right that the request as a whole needs. names: of what; none means that it needs no right."""
+
+    operation: Operation
+    kind: ResourceType
+    names: Callable[[Any], Sequence[str]] = lambda _: (CLUSTER_NAME,)
+
+    def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
+        for name in self.names(request):
+            if not may(ctx, self.operation, self.kind, name):
+                return _denied(ctx, self.operation, self.kind, name)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A right that every item of the list `field` needs, or every one for which `applies` says so.
+
+    cluster: a right to the cluster that stands for all of them.
+    """
+
+    field: str
+    operation: Operation
+    kind: ResourceType
+    cluster: Operation | None = None
+    applies: Callable[[RequestContext, Any, Any], bool] = lambda _, __, ___: True
+
+    def split(self, ctx: RequestContext, request: Request) -> tuple[list[Any], list[Any]]:
+        """(items the client has a right to, the others)."""
+        items = getattr(request, self.field) or []
+        if not items or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
+            return items, []
+        allowed, others = [], []
+        for item in items:
+            name = _name_of(ctx, item) if self.applies(ctx, request, item) else None
+            if name is None or may(ctx, self.operation, self.kind, name):
+                allowed.append(item)
+            else:
+                _denied(ctx, self.operation, self.kind, name)
+                others.append(item)
+        return allowed, others
+
+
+Rule = Whole | Each
+
+
+def _group(request: Any) -> Sequence[str]:
+    return (request.group_id,)
+
+
+def _transactional_id(request: Any) -> Sequence[str]:
+    return () if request.transactional_id is None else (request.transactional_id,)
+
+
+def _v3_transactional_id(request: Any) -> Sequence[str]:
+    return () if request.transactions else (request.v3_and_below_transactional_id,)
+
+
+def _old_group(request: Any) -> Sequence[str]:
+    return () if request.groups else (request.group_id,)
+
+
+def _key(kind: int) -> Callable[[Any], Sequence[str]]:
+    return lambda request: () if request.coordinator_keys or request.key_type != kind else (request.key,)
+
+
+def _keys(kind: int) -> Callable[[RequestContext, Any, Any], bool]:
+    return lambda _, request, __: bool(request.key_type == kind)
+
+
+def _of_topic(_: RequestContext, __: Any, resource: Any) -> bool:
+    return bool(resource.resource_type == _TOPIC_CONFIG)
+
+
+def _would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
+    """Metadata makes a topic that is asked for by name and not there."""
+    asked = ctx.api_version < 4 or request.allow_auto_topic_creation
+    missing = topic.name is not None and topic.topic_id == NO_ID and topic.name not in ctx.broker.image.topics
+    return bool(asked and missing and ctx.broker.settings.bool("auto.create.topics.enable"))
+
+
+READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
+ALTER, DESCRIBE, ALTER_CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.ALTER_CONFIGS
+DESCRIBE_CONFIGS = Operation.DESCRIBE_CONFIGS
+
+RULES: dict[type[Request], tuple[Rule, ...]] = {
+    m.ProduceRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id), Each("topic_data", WRITE, TOPIC)),
+    m.FetchRequest: (Each("topics", READ, TOPIC),),
+    m.ListOffsetsRequest: (Each("topics", DESCRIBE, TOPIC),),
+    m.MetadataRequest: (
+        Each("topics", DESCRIBE, TOPIC),
+        Each("topics", CREATE, TOPIC, cluster=CREATE, applies=_would_be_made),
+    ),
+    m.OffsetCommitRequest: (Whole(READ, GROUP, _group), Each("topics", READ, TOPIC)),
+    m.OffsetFetchRequest: (
+        Whole(DESCRIBE, GROUP, _old_group),
+        Each("groups", DESCRIBE, GROUP),
+    ),
+    m.FindCoordinatorRequest: (
+        Whole(DESCRIBE, GROUP, _key(_GROUP_KEY)),
+        Whole(DESCRIBE, TRANSACTIONAL_ID, _key(_TRANSACTION_KEY)),
+        Each("coordinator_keys", DESCRIBE, GROUP, applies=_keys(_GROUP_KEY)),
+        Each("coordinator_keys", DESCRIBE, TRANSACTIONAL_ID, applies=_keys(_TRANSACTION_KEY)),
+    ),
+    m.JoinGroupRequest: (Whole(READ, GROUP, _group),),
+    m.HeartbeatRequest: (Whole(READ, GROUP, _group),),
+    m.LeaveGroupRequest: (Whole(READ, GROUP, _group),),
+    m.SyncGroupRequest: (Whole(READ, GROUP, _group),),
+    m.ConsumerGroupHeartbeatRequest: (Whole(READ, GROUP, _group),),
+    m.DescribeGroupsRequest: (Each("groups", DESCRIBE, GROUP),),
+    m.ConsumerGroupDescribeRequest: (Each("group_ids", DESCRIBE, GROUP),),
+    m.DeleteGroupsRequest: (Each("groups_names", DELETE, GROUP),),
+    m.OffsetDeleteRequest: (Whole(DELETE, GROUP, _group), Each("topics", READ, TOPIC)),
+    m.CreateTopicsRequest: (Each("topics", CREATE, TOPIC, cluster=CREATE),),
+    m.DeleteTopicsRequest: (Each("topics", DELETE, TOPIC), Each("topic_names", DELETE, TOPIC)),
+    m.CreatePartitionsRequest: (Each("topics", ALTER, TOPIC),),
+    m.DeleteRecordsRequest: (Each("topics", DELETE, TOPIC),),
+    m.OffsetForLeaderEpochRequest: (Each("topics", DESCRIBE, TOPIC),),
+    m.DescribeProducersRequest: (Each("topics", READ, TOPIC),),
+    m.DescribeTopicPartitionsRequest: (Each("topics", DESCRIBE, TOPIC),),
+    m.InitProducerIdRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id),),
+    m.AddPartitionsToTxnRequest: (
+        Whole(Operation.CLUSTER_ACTION, CLUSTER, lambda request: (CLUSTER_NAME,) if request.transactions else ()),
+        Whole(WRITE, TRANSACTIONAL_ID, _v3_transactional_id),
+    ),
+    m.AddOffsetsToTxnRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id), Whole(READ, GROUP, _group)),
+    m.EndTxnRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id),),
+    m.TxnOffsetCommitRequest: (
+        Whole(WRITE, TRANSACTIONAL_ID, _transactional_id),
+        Whole(READ, GROUP, _group),
+        Each("topics", READ, TOPIC),
+    ),
+    m.DescribeTransactionsRequest: (Each("transactional_ids", DESCRIBE, TRANSACTIONAL_ID),),
+    m.WriteTxnMarkersRequest: (Whole(ALTER, CLUSTER),),
+    m.DescribeAclsRequest: (Whole(DESCRIBE, CLUSTER),),
+    m.CreateAclsRequest: (Whole(ALTER, CLUSTER),),
+    m.DeleteAclsRequest: (Whole(ALTER, CLUSTER),),
+    m.DescribeConfigsRequest: (
+        Each("resources", DESCRIBE_CONFIGS, TOPIC, applies=_of_topic),
+        Whole(DESCRIBE_CONFIGS, CLUSTER, lambda request: _cluster_configs(request.resources)),
+    ),
+    m.AlterConfigsRequest: (
+        Each("resources", ALTER_CONFIGS, TOPIC, applies=_of_topic),
+        Whole(ALTER_CONFIGS, CLUSTER, lambda request: _cluster_configs(request.resources)),
+    ),
+    m.IncrementalAlterConfigsRequest: (
+        Each("resources", ALTER_CONFIGS, TOPIC, applies=_of_topic),
+        Whole(ALTER_CONFIGS, CLUSTER, lambda request: _cluster_configs(request.resources)),
+    ),
+    m.ListConfigResourcesRequest: (Whole(DESCRIBE_CONFIGS, CLUSTER),),
+    m.DescribeLogDirsRequest: (Whole(DESCRIBE, CLUSTER),),
+    m.ElectLeadersRequest: (Whole(ALTER, CLUSTER),),
+    m.AlterPartitionReassignmentsRequest: (Whole(ALTER, CLUSTER),),
+    m.ListPartitionReassignmentsRequest: (Whole(DESCRIBE, CLUSTER),),
+    m.DescribeClientQuotasRequest: (Whole(DESCRIBE_CONFIGS, CLUSTER),),
+    m.DescribeUserScramCredentialsRequest: (Whole(DESCRIBE, CLUSTER),),
+    m.DescribeQuorumRequest: (Whole(DESCRIBE, CLUSTER),),
+    m.UpdateFeaturesRequest: (Whole(ALTER, CLUSTER),),
+    m.UnregisterBrokerRequest: (Whole(ALTER, CLUSTER),),
+}
+# These need no right: who is told nothing, or only what the client itself has.
+FREE: frozenset[type[Request]] = frozenset(
+    {
+        m.ApiVersionsRequest,
+        m.SaslHandshakeRequest,
+        m.SaslAuthenticateRequest,
+        m.DescribeClusterRequest,
+        m.ListGroupsRequest,  # lists what may be described
+        m.ListTransactionsRequest,  # likewise
+        m.DescribeTransactionStateRequest,  # whose handler looks itself: its answers are in order and have no names
+    }
+)
+
+
+def _cluster_configs(resources: Sequence[Any]) -> Sequence[str]:
+    return () if all(resource.resource_type == _TOPIC_CONFIG for resource in resources) else (CLUSTER_NAME,)
+
+
+def guarded(api: Api) -> Api:
+    """The row with its rights in front."""
+    rules = RULES.get(api.request, ())
+    more = _MORE.get(api.request)
+    after = _AFTER.get(api.request)
+    handler = api.handler
+
+    def handle(ctx: RequestContext, request: Any) -> Answer:
+        others: list[Response] = []
+        left = True
+        for rule in rules:
+            if isinstance(rule, Whole):
+                error = rule.error(ctx, request)
+                if error is not None:
+                    return _refuse(ctx, request, error)
+                continue
+            allowed, denied = rule.split(ctx, request)
+            if denied:
+                others.append(refused(_with(request, rule.field, denied), ctx.api_version, CODES[rule.kind]))
+                request, left = _with(request, rule.field, allowed), bool(allowed)
+        if more is not None:
+            early = more(ctx, request)
+            if early is not None:
+                return early
+        if others and getattr(request, "acks", None) == 0:
+            raise CloseConnection(f"{ctx.connection.principal} may not write, and asked for no answer")
+        if not left and api.request is not m.MetadataRequest:
+            return _joined(others[0], others[1:])
+        answer = _ask_for_nothing(ctx, request, handler) if not left else handler(ctx, request)
+        if after is None and not others:
+            return answer
+
+        def finish(response: Response) -> Response:
+            return _joined(response if after is None else after(ctx, request, response), others)
+
+        return _later(answer, finish)
+
+    return replace(api, handler=handle)
+
+
+def _ask_for_nothing(ctx: RequestContext, request: Any, handler: Callable[[RequestContext, Any], Answer]) -> Answer:
+    """Metadata without a topic is Metadata of the brokers; version 0 has no words for that."""
+    return handler(replace(ctx, api_version=max(1, ctx.api_version)), request)
+
+
+def _with(request: Any, field: str, items: list[Any]) -> Any:
+    changed = copy(request)
+    setattr(changed, field, items)
+    return changed
+
+
+def _refuse(ctx: RequestContext, request: Any, error: ApiError) -> Response:
+    if getattr(request, "acks", None) == 0:
+        raise CloseConnection(str(error))
+    return refused(request, ctx.api_version, error.code, error.message)
+
+
+def _joined(answer: Response, others: Sequence[Response]) -> Response:
+    """The lists of all answers in one."""
+    for other in others:
+        for field in answer.__fields__:
+            more = getattr(other, field.name, None)
+            if isinstance(more, list) and more:
+                setattr(answer, field.name, [*(getattr(answer, field.name) or []), *more])
+    return answer
+
+
+def _later(answer: Answer, change: Callable[[Response], Response]) -> Answer:
+    if answer is None:
+        return None
+    if isinstance(answer, Response):
+        return change(answer)
+    pending: Deferred[Any] = spawn(answer) if iscoroutine(answer) else answer  # type: ignore[assignment]
+    changed: Deferred[Any] = Deferred()
+
+    def done(given: Deferred[Any]) -> None:
+        try:
+            response = given.result()
+            changed.resolve(None if response is None else change(response))
+        except Exception as error:
+            changed.fail(error)
+
+    pending.then(done)
+    return changed
+
+
+# -- what is like no other ---------------------------------------------------------------------------------------------
+
+
+def _init_producer_id(ctx: RequestContext, request: Any) -> Response | None:
+    """An idempotent producer needs a topic to write to, or the old right to the cluster (KIP-679)."""
+    if request.transactional_id is not None or may(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER):
+        return None
+    if _may_write_some_topic(ctx):
+        return None
+    return _refuse(ctx, request, _denied(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME))
+
+
+def _add_partitions(ctx: RequestContext, request: Any) -> Response | None:
+    """One topic that may not be written leaves all others untried: OPERATION_NOT_ATTEMPTED."""
+    topics = request.v3_and_below_topics
+    denied = {topic.name for topic in topics if not may(ctx, WRITE, TOPIC, topic.name)}
+    if not denied:
+        return None
+    answer: Any = refused(request, ctx.api_version, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    for result in answer.results_by_topic_v3_and_below:
+        if result.name in denied:
+            _denied(ctx, WRITE, TOPIC, result.name)
+            for partition in result.results_by_partition:
+                partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return answer  # type: ignore[no-any-return]
+
+
+def _described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
+    if request.topics is None or (ctx.api_version == 0 and not request.topics):
+        answer.topics = [t for t in answer.topics if t.name is None or may(ctx, DESCRIBE, TOPIC, t.name)]
+    return answer  # type: ignore[no-any-return]
+
+
+def _described_groups(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    if not may(ctx, DESCRIBE, CLUSTER):
+        answer.groups = [group for group in answer.groups if may(ctx, DESCRIBE, GROUP, group.group_id)]
+    return answer  # type: ignore[no-any-return]
+
+
+def _described_transactions(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    answer.transaction_states = [
+        state for state in answer.transaction_states if may(ctx, DESCRIBE, TRANSACTIONAL_ID, state.transactional_id)
+    ]
+    return answer  # type: ignore[no-any-return]
+
+
+def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
+    """Offsets of topics that may not be described: left out where all were asked for, refused where they were named."""
+    named = {group.group_id: group.topics is not None for group in request.groups}
+    answer.topics = _described_offsets(ctx, answer.topics, named=request.topics is not None)
+    for group in answer.groups:
+        group.topics = _described_offsets(ctx, group.topics, named=named.get(group.group_id, False))
+    return answer  # type: ignore[no-any-return]
+
+
+def _described_offsets(ctx: RequestContext, topics: list[Any], *, named: bool) -> list[Any]:
+    kept = []
+    for topic in topics:
+        name = _name_of(ctx, topic)
+        if name is not None and not may(ctx, DESCRIBE, TOPIC, name):
+            if not named:
+                continue
+            code = _denied(ctx, DESCRIBE, TOPIC, name).code
+            for partition in topic.partitions:
+                partition.committed_offset, partition.metadata, partition.error_code = -1, "", code
+        kept.append(topic)
+    return kept
+
+
+_MORE: dict[type[Request], Callable[[RequestContext, Any], Response | None]] = {
+    m.InitProducerIdRequest: _init_producer_id,
+    m.AddPartitionsToTxnRequest: _add_partitions,
+}
+_AFTER: dict[type[Request], Callable[[RequestContext, Any, Any], Response]] = {
+    m.MetadataRequest: _described_topics,
+    m.ListGroupsRequest: _described_groups,
+    m.ListTransactionsRequest: _described_transactions,
+    m.OffsetFetchRequest: _offsets_of_described_topics,
+}

@@ -1,0 +1,206 @@
+"""Access control entries and what they allow, as Kafka's ``StandardAuthorizer`` decides (KIP-11, KIP-290, KIP-679)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+WILDCARD = "*"
+CLUSTER_NAME = "kafka-cluster"
+EVERYBODY = "User:*"
+
+
+class ResourceType(IntEnum):
+    """Kafka's ``org.apache.kafka.common.resource.ResourceType``."""
+
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """Kafka's ``PatternType``; ANY and MATCH are for filters."""
+
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(IntEnum):
+    """Kafka's ``AclOperation``."""
+
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    """Kafka's ``AclPermissionType``."""
+
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+# Who may do the first may also do the second (AclAuthorizer.matchingAclExists); only for what is allowed.
+_IMPLY_DESCRIBE = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})
+_IMPLIES: dict[Operation, frozenset[Operation]] = {
+    Operation.DESCRIBE: _IMPLY_DESCRIBE,
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AccessControlEntry:
+    """One rule: who may, or may not, do what with which resources. host: an address, or ``*``."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+    def names(self, resource_type: ResourceType, name: str) -> bool:
+        """Whether it is about this resource."""
+        if self.resource_type != resource_type:
+            return False
+        if self.pattern_type == PatternType.PREFIXED:
+            return name.startswith(self.resource_name)
+        return self.resource_name in (name, WILDCARD)
+
+    def concerns(self, principal: str, host: str) -> bool:
+        """Whether it is about this client."""
+        return self.principal in (principal, EVERYBODY) and self.host in (host, WILDCARD)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilter:
+    """Which entries are asked about or deleted; None and ANY stand for all (Kafka's ``AclBindingFilter``)."""
+
+    resource_type: int
+    resource_name: str | None
+    pattern_type: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission: int
+
+    def matches(self, entry: AccessControlEntry) -> bool:
+        return (
+            self.resource_type in (ResourceType.ANY, entry.resource_type)
+            and self._matches_name(entry)
+            and self.principal in (None, entry.principal)
+            and self.host in (None, entry.host)
+            and self.operation in (Operation.ANY, entry.operation)
+            and self.permission in (Permission.ANY, entry.permission)
+        )
+
+    def _matches_name(self, entry: AccessControlEntry) -> bool:
+        if self.pattern_type == PatternType.MATCH:
+            return self.resource_name is None or entry.names(ResourceType(entry.resource_type), self.resource_name)
+        if self.pattern_type not in (PatternType.ANY, entry.pattern_type):
+            return False
+        return self.resource_name in (None, entry.resource_name)
+
+
+@dataclass(frozen=True, slots=True)
+class Authorizer:
+    """super_users: principals that may do everything. allow_without_entries: whether a resource that no entry is about
+    is everybody's (``allow.everyone.if.no.acl.found``)."""
+
+    super_users: frozenset[str] = frozenset()
+    allow_without_entries: bool = False
+
+    def allows(
+        self,
+        entries: Iterable[AccessControlEntry],
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> bool:
+        """A matching DENY outweighs every ALLOW; without either the answer is no."""
+        if principal in self.super_users:
+            return True
+        about = [entry for entry in entries if entry.names(resource_type, name)]
+        if not about:
+            return self.allow_without_entries
+        mine = [entry for entry in about if entry.concerns(principal, host)]
+        denied = (operation, Operation.ALL)
+        if any(entry.permission == Permission.DENY and entry.operation in denied for entry in mine):
+            return False
+        allowed = {operation, Operation.ALL, *_IMPLIES.get(operation, ())}
+        return any(entry.permission == Permission.ALLOW and entry.operation in allowed for entry in mine)
+
+    def allows_some(
+        self,
+        entries: Iterable[AccessControlEntry],
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+    ) -> bool:
+        """Whether there is a name for which `allows` would say yes (Kafka's ``authorizeByResourceType``, KIP-679)."""
+        if principal in self.super_users or self.allow_without_entries:
+            return True
+        mine = [e for e in entries if e.resource_type == resource_type and e.concerns(principal, host)]
+        relevant = [entry for entry in mine if entry.operation in (operation, Operation.ALL)]
+        denying = [entry for entry in relevant if entry.permission == Permission.DENY]
+        if any(entry.resource_name == WILDCARD and entry.pattern_type == PatternType.LITERAL for entry in denying):
+            return False
+        return any(
+            entry.permission == Permission.ALLOW and not any(_covers(denied, entry) for denied in denying)
+            for entry in relevant
+        )
+
+
+def _covers(denied: AccessControlEntry, allowed: AccessControlEntry) -> bool:
+    """Whether nothing is left of what `allowed` names."""
+    if denied.pattern_type == PatternType.PREFIXED:
+        return allowed.resource_name != WILDCARD and allowed.resource_name.startswith(denied.resource_name)
+    same = denied.resource_name == allowed.resource_name
+    return same and allowed.pattern_type == PatternType.LITERAL
+
+
+def problem_of(entry: AccessControlEntry) -> str | None:
+    """Why an entry cannot be made, in Kafka's words; None when it can."""
+    if entry.resource_type not in ResourceType.__members__.values() or entry.resource_type == ResourceType.ANY:
+        return "Invalid resourceType"
+    if entry.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        return "Invalid patternType"
+    if entry.operation not in Operation.__members__.values() or entry.operation == Operation.ANY:
+        return "Invalid operation"
+    if entry.permission not in (Permission.ALLOW, Permission.DENY):
+        return "Invalid permissionType"
+    kind, colon, who = entry.principal.partition(":")
+    if not colon or not kind or not who:
+        return (
+            f"Could not parse principal from `{entry.principal}` (no colon is present separating the principal type "
+            "from the principal name)"
+        )
+    if not entry.resource_name:
+        return "Resource name should not be empty"
+    if entry.resource_type == ResourceType.CLUSTER and entry.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    return None

@@ -1,0 +1,30 @@
+"""The authorizer that the settings ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minibroker.config_types import ConfigError
+
+if TYPE_CHECKING:
+    from minibroker.security.acls import Authorizer
+    from minibroker.settings import Settings
+
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def authorizer_of(settings: Settings) -> Authorizer | None:
+    """None where authorizer.class.name is unset. Raises ConfigError for a class that is not Kafka's own, and for a
+    super user without a type."""
+    name = settings.str("authorizer.class.name")
+    if not name:
+        return None
+    if name != STANDARD:
+        raise ConfigError(f"authorizer.class.name: there is only {STANDARD}, not {name}")
+    users = [user.strip() for user in settings.str("super.users").split(";") if user.strip()]
+    for user in users:
+        if ":" not in user:
+            raise ConfigError(f"super.users: expected TYPE:NAME, such as User:admin, got {user!r}")
+    from minibroker.security.acls import Authorizer
+
+    return Authorizer(frozenset(users), settings.bool("allow.everyone.if.no.acl.found"))

@@ -1,0 +1,151 @@
+"""What access control entries allow, decided as Kafka's StandardAuthorizer does."""
+
+from __future__ import annotations
+
+import pytest
+
+from minibroker import ConfigError
+from minibroker.security.acls import (
+    AccessControlEntry,
+    Authorizer,
+    EntryFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    problem_of,
+)
+from minibroker.security.authorizers import STANDARD, authorizer_of
+from minibroker.settings import Settings
+
+READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+HERE = "10.0.0.1"
+
+
+def entry(
+    operation: int,
+    name: str = "t",
+    *,
+    kind: int = TOPIC,
+    pattern: int = LITERAL,
+    principal: str = "User:a",
+    host: str = "*",
+    permission: int = ALLOW,
+) -> AccessControlEntry:
+    return AccessControlEntry(kind, name, pattern, principal, host, operation, permission)
+
+
+def allows(entries: list[AccessControlEntry], operation: Operation, name: str = "t", who: str = "User:a") -> bool:
+    return Authorizer().allows(entries, who, HERE, operation, TOPIC, name)
+
+
+def test_without_an_entry_the_answer_is_no_unless_the_setting_says_otherwise() -> None:
+    assert not allows([], READ)
+    assert Authorizer(allow_without_entries=True).allows([], "User:a", HERE, READ, TOPIC, "t")
+    about = [entry(WRITE, principal="User:b")]
+    assert not Authorizer(allow_without_entries=True).allows(about, "User:a", HERE, READ, TOPIC, "t")
+
+
+def test_a_super_user_is_not_asked_for_entries() -> None:
+    authorizer = Authorizer(frozenset({"User:a"}))
+    assert authorizer.allows([entry(ALL, permission=DENY)], "User:a", HERE, READ, TOPIC, "t")
+    assert not authorizer.allows([], "User:b", HERE, READ, TOPIC, "t")
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        (entry(READ), True),
+        (entry(ALL), True),
+        (entry(WRITE), False),
+        (entry(READ, "*"), True),
+        (entry(READ, "t", pattern=PREFIXED), True),
+        (entry(READ, "tt"), False),
+        (entry(READ, "tt", pattern=PREFIXED), False),
+        (entry(READ, "*", pattern=PREFIXED), False),
+        (entry(READ, kind=GROUP), False),
+        (entry(READ, principal="User:*"), True),
+        (entry(READ, principal="User:b"), False),
+        (entry(READ, host=HERE), True),
+        (entry(READ, host="10.0.0.2"), False),
+    ],
+)
+def test_what_an_entry_is_about(given: AccessControlEntry, *, allowed: bool) -> None:
+    assert allows([given], READ) is allowed
+
+
+def test_deny_outweighs_every_allow() -> None:
+    assert not allows([entry(ALL), entry(READ, "*", principal="User:*", permission=DENY)], READ)
+    assert allows([entry(ALL), entry(WRITE, permission=DENY)], READ)
+
+
+@pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
+def test_who_may_do_something_may_describe_and_who_is_denied_it_may_still(operation: Operation) -> None:
+    assert allows([entry(operation)], DESCRIBE)
+    assert not allows([entry(DESCRIBE)], operation)
+    assert allows([entry(DESCRIBE), entry(operation, permission=DENY)], DESCRIBE)
+    assert allows([entry(Operation.ALTER_CONFIGS)], Operation.DESCRIBE_CONFIGS)
+
+
+def some(*entries: AccessControlEntry) -> bool:
+    return Authorizer().allows_some(entries, "User:a", HERE, WRITE, TOPIC)
+
+
+def test_some_topic_is_enough_for_an_idempotent_producer() -> None:
+    assert not some()
+    assert not some(entry(READ))
+    assert some(entry(WRITE))
+    assert not some(entry(WRITE), entry(WRITE, permission=DENY))
+    assert some(entry(WRITE, pattern=PREFIXED), entry(WRITE, permission=DENY))
+    assert not some(entry(WRITE, "to", pattern=PREFIXED), entry(WRITE, "t", pattern=PREFIXED, permission=DENY))
+    assert not some(entry(WRITE), entry(ALL, "*", permission=DENY))
+    assert some(entry(ALL, "*"), entry(WRITE, "t", permission=DENY))
+
+
+def chosen(name: str | None, pattern: int, *, operation: int = Operation.ANY) -> list[str]:
+    entries = [entry(READ, "to"), entry(READ, "t", pattern=PREFIXED), entry(READ, "*"), entry(WRITE, "x")]
+    wanted = EntryFilter(ResourceType.ANY, name, pattern, None, None, operation, Permission.ANY)
+    return [e.resource_name for e in entries if wanted.matches(e)]
+
+
+def test_filters() -> None:
+    assert chosen(None, PatternType.ANY) == ["to", "t", "*", "x"]
+    assert chosen("to", PatternType.MATCH) == ["to", "t", "*"]
+    assert chosen("to", PatternType.LITERAL) == ["to"]
+    assert chosen("to", PatternType.PREFIXED) == []
+    assert chosen("t", PatternType.ANY) == ["t"]
+    assert chosen(None, PatternType.ANY, operation=WRITE) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (entry(READ, kind=ResourceType.ANY), "Invalid resourceType"),
+        (entry(READ, kind=99), "Invalid resourceType"),
+        (entry(READ, pattern=PatternType.MATCH), "Invalid patternType"),
+        (entry(Operation.ANY), "Invalid operation"),
+        (entry(READ, permission=Permission.ANY), "Invalid permissionType"),
+        (entry(READ, principal="alice"), "no colon"),
+        (entry(READ, ""), "should not be empty"),
+        (entry(READ, "x", kind=ResourceType.CLUSTER), "only valid name for the CLUSTER"),
+    ],
+)
+def test_what_is_no_entry(given: AccessControlEntry, reason: str) -> None:
+    assert reason in (problem_of(given) or "")
+    assert problem_of(entry(READ)) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"authorizer.class.name": "x.Y"}, "there is only"),
+        ({"authorizer.class.name": STANDARD, "super.users": "admin"}, "expected TYPE:NAME"),
+    ],
+)
+def test_an_authorizer_that_cannot_be(config: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        authorizer_of(Settings(config))
+    assert authorizer_of(Settings()) is None
