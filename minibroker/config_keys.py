@@ -136,7 +136,7 @@ def _add_security_keys(key: Callable[..., None]) -> None:
         "",
         "org.apache.kafka.metadata.authorizer.StandardAuthorizer, or nothing: everybody may do everything.",
     )
-    key("super.users", STRING, "", "Who may do everything, whatever the entries say: User:NAME;User:NAME…")
+    key("super.users", STRING, "", "Who may do everything, whatever the entries say: User:NAME;User:NAME….")
     key("allow.everyone.if.no.acl.found", BOOLEAN, False, "Whether a resource that no entry is about is everybody's.")
     key(
         "sasl.enabled.mechanisms",

@@ -23,7 +23,7 @@ BETWEEN_BROKERS = frozenset(
     {
         "AddPartitionsToTxn", "AllocateProducerIds", "AlterConfigs", "AlterPartition", "AlterPartitionReassignments",
         "BrokerHeartbeat",
-        "CreatePartitions", "CreateTopics", "DeleteTopics", "DescribeTransactionState", "ElectLeaders", "Fetch",
+        "CreateAcls", "CreatePartitions", "CreateTopics", "DeleteAcls", "DeleteTopics", "DescribeTransactionState", "ElectLeaders", "Fetch",
         "IncrementalAlterConfigs", "ListOffsets", "ListPartitionReassignments", "UnregisterBroker", "UpdateFeatures",
         "WriteTxnMarkers",
     }
