@@ -22,8 +22,8 @@ _frame_start = Struct(">ii").unpack_from
 BETWEEN_BROKERS = frozenset(
     {
         "AddPartitionsToTxn", "AllocateProducerIds", "AlterConfigs", "AlterPartition", "AlterPartitionReassignments",
-        "BrokerHeartbeat",
-        "CreateAcls", "CreatePartitions", "CreateTopics", "DeleteAcls", "DeleteTopics", "DescribeTransactionState", "ElectLeaders", "Fetch",
+        "BrokerHeartbeat", "CreateAcls", "CreatePartitions", "CreateTopics", "DeleteAcls", "DeleteTopics",
+        "DescribeTransactionState", "ElectLeaders", "Fetch",
         "IncrementalAlterConfigs", "ListOffsets", "ListPartitionReassignments", "UnregisterBroker", "UpdateFeatures",
         "WriteTxnMarkers",
     }

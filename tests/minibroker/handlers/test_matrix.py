@@ -1,7 +1,8 @@
 """Every cell of state × request × version on the wire, at each transaction.version and under both semantics.
 
 The expected codes are written down here from what a live Kafka 4.3.1 answered and from the texts of KIP-360 and
-KIP-588, independently of the code. One test is one request in one version; its cells are each state and each kind of producer.
+KIP-588, independently of the code. One test is one request in one version; its cells are each state and each kind of
+producer.
 """
 
 from __future__ import annotations
