@@ -83,6 +83,11 @@ class Operations:
         return self._controller
 
     @property
+    def has_controller(self) -> bool:
+        """Whether a controller is active."""
+        return self._controller is not None
+
+    @property
     def image(self) -> MetadataImage:
         """The metadata as the controller has it, or had it when it went away."""
         assert self._state is not None, "the cluster has not been started"

@@ -146,20 +146,23 @@ class Faults:
         times: int | None = 1,
         probability: float = 1.0,
         seed: int = 0,
+        expected: bool = True,
         **match: Any,
     ) -> Fault:
         """Set a rule: do `action` to requests of `api` (None: any) that have all of `match`.
 
         match: versions, client_id, topic, partition, group, transactional_id, producer_id, producer_epoch, sequence,
         broker; see `faults.rules.Match`. It acts on the `nth` fitting request and the following, `times` in all (None:
-        without end), each with `probability`. Raises FaultError for a rule that cannot be.
+        without end), each with `probability`. expected: `verify` insists that it has acted. Raises FaultError for a
+        rule that cannot be.
         """
         rule = {"action": action_to(action_from(action)), "nth": nth, "times": times, "probability": probability}
         given = {**rule, "seed": seed, **match}
         if api is not None:
             given["api"] = api
         fault = Fault(self._caller, self._caller.call("fault.add", given))
-        self._set.append(fault)
+        if expected:
+            self._set.append(fault)
         return fault
 
     def list(self) -> list[dict[str, Any]]:

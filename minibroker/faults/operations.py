@@ -12,8 +12,10 @@ import errno
 import inspect
 from collections.abc import Callable, Mapping
 from inspect import iscoroutine
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from minibroker.cluster.transport import CONTROLLER
 from minibroker.faults.errors import FaultError
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -290,6 +292,24 @@ def move_coordinator(
     return cluster.move_coordinator("group", group, to)
 
 
+async def restore(cluster: Cluster) -> None:
+    """Undo what lasts: a stopped controller, cut links, failing disks, brokers that are paused or gone, held markers.
+    Rules and the clock are left as they are."""
+    if not cluster.has_controller:
+        cluster.start_controller()
+    ends = [CONTROLLER, *(node.node_id for node in cluster.nodes)]
+    for one, other in combinations(ends, 2):
+        cluster.mend_link(one, other)
+    for node_id in failed_disks(cluster):
+        heal_disk(cluster, broker=node_id)
+    for node_id in cluster.paused_brokers:
+        cluster.resume_broker(node_id)
+    for node in cluster.nodes:
+        if node.node_id not in cluster.brokers:
+            await start_broker(cluster, broker=node.node_id)
+    release_markers(cluster)
+
+
 OPERATIONS: dict[str, Operation] = {
     function.__name__: function
     for function in (
@@ -297,7 +317,7 @@ OPERATIONS: dict[str, Operation] = {
         fail_disk, fill_disk, heal_disk,
         expire_transactional_id, set_producer_epoch, hold_markers, release_markers, held_markers,
         stop_broker, kill_broker, start_broker, restart_broker, pause_broker, resume_broker,
-        stop_controller, start_controller, cut_link, mend_link, move_leader, move_coordinator,
+        restore, stop_controller, start_controller, cut_link, mend_link, move_leader, move_coordinator,
     )
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ tests apart, and faults, frozen clocks and held markers end with the test that m
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from minibroker.testing.embedded import Minibroker
 
 MARKER = "minibroker"
+_NAMES = ("brokers", "semantics", "as_version", "transaction_version")
 _CLUSTER_BROKERS = 3
 _REPLICAS = 3
 _EXCHANGES_SHOWN = 20
@@ -32,9 +34,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("minibroker", "a Kafka broker for the tests")
     group.addoption("--minibroker-brokers", type=int, metavar="N", help="brokers of `minibroker` (default: 1)")
     group.addoption("--minibroker-semantics", metavar="NAME", help="kafka (default) or kip")
+    group.addoption("--minibroker-as-version", metavar="RELEASE", help="answer as this release of Kafka does, e.g. 3.9")
     group.addoption("--minibroker-transaction-version", type=int, metavar="V", help="0, 1 or 2")
     group.addoption(
         "--minibroker-config", action="append", default=[], metavar="KEY=VALUE", help="a setting under Kafka's name"
+    )
+    group.addoption(
+        "--minibroker-fault",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="a rule, as JSON, that acts during every test: "
+        '\'{"api": "EndTxn", "action": "drop_reply", "probability": 0.1, "times": null}\'',
     )
     group.addoption(
         "--minibroker-exchanges",
@@ -48,8 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "minibroker(brokers=1, semantics='kafka', transaction_version=2, config={}, faults=[]): the broker that this "
-        "test's fixtures give, and rules that are set for it",
+        "minibroker(brokers=1, semantics='kafka', as_version=None, transaction_version=2, config={}, faults=[]): the "
+        "broker that this test's fixtures give, and rules that are set for it",
     )
 
 
@@ -76,6 +87,22 @@ def minibroker_pool(request: pytest.FixtureRequest) -> Iterator[Callable[..., Mi
         broker.stop()
 
 
+@pytest.fixture(scope="session")
+def minibroker_session(request: pytest.FixtureRequest, minibroker_pool: Factory) -> Minibroker:
+    """The broker that `minibroker` gives to tests without a marker, for fixtures that live as long as the session.
+    What a test does to it stays; nobody cleans up behind it."""
+    broker: Minibroker = minibroker_pool(**_with(*_of_the_command_line(request.config)))
+    return broker
+
+
+@pytest.fixture(scope="session")
+def minibroker_cluster_session(request: pytest.FixtureRequest, minibroker_pool: Factory) -> Minibroker:
+    """The cluster that `minibroker_cluster` gives to tests without a marker, as `minibroker_session`."""
+    options = _with(*_of_the_command_line(request.config))
+    cluster: Minibroker = minibroker_pool(**{"brokers": _CLUSTER_BROKERS, **options})
+    return cluster
+
+
 @pytest.fixture
 def minibroker(request: pytest.FixtureRequest, minibroker_pool: Factory) -> Iterator[Minibroker]:
     """A running broker, as the marker and the command line want it."""
@@ -97,13 +124,7 @@ def bootstrap_servers(request: pytest.FixtureRequest) -> str:
 
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    config = request.config
-    options: dict[str, Any] = {}
-    for name in ("brokers", "semantics", "transaction_version"):
-        value = config.getoption(f"--minibroker-{name.replace('_', '-')}")
-        if value is not None:
-            options[name] = value
-    settings = dict(text.partition("=")[::2] for text in config.getoption("--minibroker-config"))
+    options, settings = _of_the_command_line(request.config)
     # The nearest marker comes first, so the farthest is applied first.
     for marker in reversed(list(request.node.iter_markers(MARKER))):
         if marker.args:
@@ -111,13 +132,34 @@ def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
         given = dict(marker.kwargs)
         given.pop("faults", None)
         settings.update(given.pop("config", {}))
-        unknown = given.keys() - {"brokers", "semantics", "transaction_version"}
+        unknown = given.keys() - set(_NAMES)
         if unknown:
             raise pytest.UsageError(f"the marker {MARKER} has no {sorted(unknown)[0]!r}")
         options.update(given)
-    if settings:
-        options["config"] = settings
-    return options
+    return _with(options, settings)
+
+
+def _of_the_command_line(config: pytest.Config) -> tuple[dict[str, Any], dict[str, str]]:
+    options: dict[str, Any] = {}
+    for name in _NAMES:
+        value = config.getoption(f"--minibroker-{name.replace('_', '-')}")
+        if value is not None:
+            options[name] = value
+    return options, dict(text.partition("=")[::2] for text in config.getoption("--minibroker-config"))
+
+
+def _with(options: dict[str, Any], settings: dict[str, str]) -> dict[str, Any]:
+    return {**options, "config": settings} if settings else options
+
+
+def _rule(text: str) -> dict[str, Any]:
+    try:
+        rule = json.loads(text)
+    except ValueError as error:
+        raise pytest.UsageError(f"--minibroker-fault takes JSON: {error}") from None
+    if not isinstance(rule, dict):
+        raise pytest.UsageError("--minibroker-fault takes a JSON object")
+    return rule
 
 
 def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibroker]:
@@ -128,18 +170,13 @@ def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibr
     for marker in request.node.iter_markers(MARKER):
         for fault in marker.kwargs.get("faults", []):
             broker.faults.inject(**fault)
+    for text in request.config.getoption("--minibroker-fault"):
+        broker.faults.inject(**{"api": None, **_rule(text)}, expected=False)
     yield broker
     broker.faults.clear()
-    broker.state.release_markers()
     if broker.clock.frozen:
         broker.clock.unfreeze()
-    known = broker.control.describe()
-    for failed in known["failed_disks"]:
-        broker.state.heal_disk(broker=failed)
-    for paused in known["paused_brokers"]:
-        broker.state.resume_broker(broker=paused)
-    for stopped in sorted(set(known["all_brokers"]) - set(known["brokers"])):
-        broker.state.start_broker(broker=stopped)
+    broker.state.restore()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["pytester"]
 
+ROOT = Path(__file__).resolve().parents[3]
 PLUGIN = "minibroker.testing.pytest_plugin"
 ARGUMENTS = ("-p", PLUGIN, "-p", "no:cacheprovider", "-q")
 
@@ -76,6 +79,93 @@ def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["*the marker minibroker has no 'broker'*"])
 
 
+def test_a_release_is_chosen_by_marker_or_option(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        def advertises(minibroker):
+            return minibroker.cluster.run(lambda c: c.image.feature("transaction.version"))
+
+        def test_of_the_command_line(minibroker):
+            assert advertises(minibroker) == 0
+
+        @pytest.mark.minibroker(as_version="4.0")
+        def test_of_the_marker(minibroker):
+            assert advertises(minibroker) == 2
+        """,
+        "--minibroker-as-version=3.9",
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_fixtures_of_the_session_are_the_brokers_of_the_tests(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def seeded(minibroker_session, minibroker_cluster_session):
+            minibroker_session.state.create_topic(topic="seeded")
+            return minibroker_session, minibroker_cluster_session
+
+        def test_one(seeded, minibroker):
+            assert seeded[0] is minibroker
+            assert "seeded" in minibroker.control.describe()["topics"]
+
+        def test_two(seeded, minibroker_cluster):
+            assert seeded[1] is minibroker_cluster
+            assert minibroker_cluster.control.describe()["brokers"] == [1, 2, 3]
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_a_fault_of_the_command_line_acts_in_every_test_and_fails_none(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("confluent_kafka")
+    result = run(
+        pytester,
+        """
+        def test_idle(minibroker):
+            assert [rule["rule"]["api"] for rule in minibroker.faults.list()] == [["Produce"]]
+
+        def test_sends(minibroker, confluent_producer, unique_topic):
+            producer = confluent_producer({"enable.idempotence": True})
+            producer.produce(unique_topic, b"x")
+            assert producer.flush(20) == 0
+            assert [rule["fired"] for rule in minibroker.faults.list()] == [1]
+        """,
+        '--minibroker-fault={"api": "Produce", "action": "drop_reply"}',
+    )
+    result.assert_outcomes(passed=2)
+    wrong = run(pytester, "def test_any(minibroker): pass", "--minibroker-fault=drop")
+    wrong.stdout.fnmatch_lines(["*--minibroker-fault takes JSON*"])
+
+
+def test_coroutines_under_a_plugin_that_runs_them(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("aiokafka")
+    pytest.importorskip("pytest_asyncio")
+    result = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.asyncio
+        async def test_sends(minibroker, aiokafka_producer, unique_topic):
+            fault = minibroker.faults.inject("Produce", "close", topic=unique_topic)
+            async with aiokafka_producer(enable_idempotence=True) as producer:
+                sent = await producer.send_and_wait(unique_topic, b"x")
+                await fault.wait_async()
+            assert sent.offset == 0
+        """,
+        "-p",
+        "pytest_asyncio.plugin",
+    )
+    result.assert_outcomes(passed=1)
+
+
 def test_a_fault_that_never_acts_fails_its_test_and_no_other(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
@@ -105,10 +195,18 @@ def test_what_a_test_did_to_the_clock_and_brokers_ends_with_it(pytester: pytest.
             minibroker_cluster.clock.freeze()
             minibroker_cluster.state.hold_markers()
             minibroker_cluster.state.kill_broker(broker=2)
+            minibroker_cluster.state.pause_broker(broker=3)
+            minibroker_cluster.state.fill_disk(broker=1)
+            minibroker_cluster.state.cut_link(one=1, other=-1)
+            minibroker_cluster.state.stop_controller()
 
-        def test_two(minibroker_cluster):
+        def test_two(minibroker_cluster, unique_topic):
             assert not minibroker_cluster.clock.frozen
-            assert minibroker_cluster.control.describe()["brokers"] == [1, 2, 3]
+            known = minibroker_cluster.control.describe()
+            assert known["brokers"] == [1, 2, 3]
+            assert (known["paused_brokers"], known["failed_disks"], known["held_markers"]) == ([], [], [])
+            assert minibroker_cluster.cluster.run(lambda c: c.network._held) == {}
+            assert unique_topic in known["topics"]
         """,
     )
     result.assert_outcomes(passed=2)
@@ -204,6 +302,11 @@ def test_every_xdist_worker_has_its_own_broker(pytester: pytest.Pytester) -> Non
         "-n2",
     )
     result.assert_outcomes(passed=4)
+
+
+def test_the_package_names_the_plugin() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    assert declared == {"minibroker": PLUGIN}
 
 
 def test_loading_the_plugin_imports_no_broker_and_no_client() -> None:
