@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "docs" / "how-to" / "recipes").glob("test_*.py"))
 
 
-def test_there_are_recipes() -> None:
-    assert len(RECIPES) >= 2
+def test_there_are_ten_recipes_and_they_are_short() -> None:
+    (recipes,) = (path for path in RECIPES if "recipes" in path.stem)
+    numbered = [
+        node for node in ast.parse(recipes.read_text()).body if re.match(r"test_\d+_", getattr(node, "name", ""))
+    ]
+    assert [int(node.name.split("_")[1]) for node in numbered] == list(range(1, 11))  # type: ignore[attr-defined]
+    assert max((node.end_lineno or 0) - node.lineno for node in numbered) <= 25
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("testcontainers", reason="testcontainers is not installed")
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -200,6 +201,52 @@ def test_settings_of_the_environment(docker: Any, image: str) -> None:
         assert len(made_topic.partitions) == 3
     finally:
         made.remove(force=True)
+
+
+@pytest.fixture
+def network(docker: Any) -> Iterator[str]:
+    made = docker.networks.create(f"minibroker-{uuid.uuid4().hex[:8]}")
+    yield made.name
+    made.remove()
+
+
+def reached_from_a_container(docker: Any, image: str, network: str, bootstrap: str) -> bool:
+    """Whether a command in another container gets to the broker and from there to a coordinator it is told."""
+    argv = ["minibroker", "transactions", "list", "--bootstrap", bootstrap]
+    asking = docker.containers.run(image, argv, detach=True, network=network)
+    try:
+        return bool(asking.wait(timeout=SECONDS)["StatusCode"] == 0)
+    finally:
+        asking.remove(force=True)
+
+
+def test_another_container_of_the_network_without_any_setting(docker: Any, image: str, network: str) -> None:
+    name = f"minibroker-{uuid.uuid4().hex[:8]}"
+    broker = docker.containers.run(image, detach=True, name=name, network=network)
+    try:
+        wait_for_log(broker, "Kafka Server started")
+        assert reached_from_a_container(docker, image, network, f"{name}:9092")
+    finally:
+        broker.remove(force=True)
+
+
+def test_the_settings_of_the_compose_file(docker: Any, image: str, network: str) -> None:
+    """As compose starts it: the service's name is an alias in its network."""
+    service = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]["minibroker"]
+    broker = docker.containers.create(
+        image,
+        network=network,
+        networking_config={network: docker.api.create_endpoint_config(aliases=["minibroker"])},
+        environment=service["environment"],
+        ports={"9092/tcp": ("127.0.0.1", 9092)},
+    )
+    try:
+        broker.start()
+        wait_for_log(broker, "Kafka Server started")
+        round_trip("localhost:9092")
+        assert reached_from_a_container(docker, image, network, "minibroker:29092")
+    finally:
+        broker.remove(force=True)
 
 
 @pytest.mark.parametrize("kraft", [False, True], ids=["zookeeper", "kraft"])
