@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
-from minibroker.faults.error_responses import can_fail, error_response
 from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import check_arguments, run_operation
 from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.errors import ErrorCode
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from inspect import iscoroutine
 from typing import Any
 
-from minibroker.faults.error_responses import refused
 from minibroker.handlers.context import Answer, Api, RequestContext
 from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.error_responses import refused
 from minibroker.runtime.deferred import Deferred, spawn
 from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from minibroker_protocol import messages as m

@@ -8,6 +8,7 @@ ListPartitionReassignments (46), UnregisterBroker (64).
 from __future__ import annotations
 
 from minibroker.handlers.context import RequestContext
+from minibroker.handlers.error_responses import refused
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -27,8 +28,6 @@ def handle(ctx: RequestContext, request: Request) -> Deferred[Response]:
             if error.code != ErrorCode.REQUEST_TIMED_OUT:
                 answer.fail(error)
                 return
-            from minibroker.faults.error_responses import refused
-
             answer.resolve(refused(request, ctx.api_version, error.code, error.message))
         except Exception as error:
             answer.fail(error)

@@ -10,9 +10,9 @@ import pytest
 from faulty import FaultyCluster
 from samples import sample
 
-from minibroker.faults.error_responses import can_fail, error_response
 from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
 from minibroker.handlers.dispatch import Exchange
+from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.handlers.table import apis
 from minibroker.trace.plain import refusals
 from minibroker_protocol.errors import ErrorCode
