@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -195,3 +195,90 @@ def test_a_replica_that_knows_nothing_of_a_producer(broker: Minibroker) -> None:
             values.append(message.value())
     judge.close()
     assert values == [b"%d" % number for number in range(10, 20)]
+
+
+@pytest.mark.seed("360-5", semantics="kafka kip", how="confluent-kafka")
+def test_the_coordinators_fail_over_between_any_two_steps(broker: Minibroker) -> None:
+    """After begin, after the records, after the offsets, after the commit: who coordinates the transaction and who the
+    group is killed, one after the other, and the next one goes on from its log."""
+    source = Producer({"bootstrap.servers": broker.bootstrap_servers, **QUIET})
+    total = 8
+    for number in range(total):
+        source.produce("events", b"%d" % number)
+    assert source.flush(20) == 0
+    consumer = make_consumer(broker, "stepwise")
+    consumer.assign([TopicPartition("events", 0, 0)])
+    producer = make_producer(broker, "stepwise")
+    for number in range(total):
+        kind: Any = "transaction" if number < total // 2 else "group"
+
+        def fail_over(step: int, number: int = number, kind: Any = kind) -> None:
+            if number % 4 == step:
+                coordinator = broker.cluster.coordinator(kind, "stepwise")
+                if kind == "group":
+                    # librdkafka does not find a group's coordinator that vanished (confluentinc/librdkafka#5511).
+                    broker.cluster.move_coordinator(kind, "stepwise", (coordinator or 0) % 3 + 1)
+                else:
+                    broker.cluster.kill_broker(coordinator or 0)
+                    broker.cluster.start_broker(coordinator or 0)
+
+        producer.begin_transaction()
+        fail_over(0)
+        producer.produce("out", b"%d" % number)
+        assert producer.flush(20) == 0
+        fail_over(1)
+        offsets = [TopicPartition("events", 0, number + 1)]
+        patiently(lambda: producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 20))  # noqa: B023
+        fail_over(2)
+        patiently(lambda: producer.commit_transaction(20))
+        fail_over(3)
+    assert read_all(broker, "out", 1, total) == [b"%d" % number for number in range(total)]
+    committed = make_consumer(broker, "stepwise")
+    assert committed.committed([TopicPartition("events", 0)], 20)[0].offset == total
+    committed.close()
+    consumer.close()
+
+
+def patiently(step: Callable[[], None]) -> None:
+    """Until it is done; what librdkafka calls retriable is the caller's to repeat."""
+    for attempt in range(20):
+        try:
+            step()
+        except KafkaException as error:
+            if not error.args[0].retriable() or attempt == 19:
+                raise
+        else:
+            return
+
+
+def test_a_producer_learns_of_what_an_unclean_election_lost(broker: Minibroker) -> None:
+    """Who was out of sync leads: what only the lost leader had is gone, and the producer's sequence has a gap there.
+    librdkafka ends with that error, as acknowledged records are lost; the next instance goes on, nothing is doubled."""
+
+    def start() -> Producer:
+        return Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, **QUIET})
+
+    def send(producer: Producer, first: int, last: int) -> None:
+        for number in range(first, last):
+            producer.produce("events", b"%d" % number)
+        assert producer.flush(30) == 0
+
+    broker.cluster.move_leader("events", 0, 1)
+    producer = start()
+    send(producer, 0, 5)
+    broker.cluster.kill_broker(2)
+    broker.cluster.kill_broker(3)
+    send(producer, 5, 10)
+    broker.cluster.kill_broker(1)
+    broker.cluster.start_broker(2)
+    assert broker.cluster.leader("events") is None
+    broker.cluster.elect("events", 0, unclean=True)
+    assert broker.cluster.leader("events") == 2
+    broker.cluster.start_broker(1)
+    broker.cluster.start_broker(3)
+    with pytest.raises(KafkaException) as told:
+        send(producer, 10, 15)
+    assert told.value.args[0].code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+    send(start(), 15, 20)
+    kept = [b"%d" % number for number in (*range(5), *range(15, 20))]
+    assert read_all(broker, "events", 1, len(kept)) == kept

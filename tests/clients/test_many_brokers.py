@@ -22,6 +22,8 @@ CONFIG = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "replica.fetch.backoff.ms": "100",
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "1000",
 }
 # What librdkafka waits before it tries again is made for networks; here it is most of a test's time.
 PATIENCE: dict[str, Any] = {
@@ -56,6 +58,27 @@ def stop_leader(broker: Minibroker) -> None:
     leader = _leader(broker)
     broker.cluster.stop_broker(leader)
     time.sleep(0.3)
+    broker.cluster.start_broker(leader)
+    wait_for_isr(broker)
+
+
+def hang_leader(broker: Minibroker) -> None:
+    """It answers nobody until its session has ended and another one leads, and then takes itself for the leader."""
+    leader = _leader(broker)
+    broker.cluster.pause_broker(leader)
+    wait_for(lambda: broker.cluster.leader(TOPIC) not in (None, leader))
+    time.sleep(0.3)
+    broker.cluster.resume_broker(leader)
+    wait_for_isr(broker)
+
+
+def kill_leader_without_controller(broker: Minibroker) -> None:
+    """Nobody is elected until there is a controller again."""
+    leader = _leader(broker)
+    broker.cluster.stop_controller()
+    broker.cluster.kill_broker(leader)
+    time.sleep(0.5)
+    broker.cluster.start_controller()
     broker.cluster.start_broker(leader)
     wait_for_isr(broker)
 
@@ -109,6 +132,8 @@ EVENTS = {
     for event in (
         kill_leader,
         stop_leader,
+        hang_leader,
+        kill_leader_without_controller,
         restart_all_in_turn,
         move_leader,
         move_coordinators,
@@ -118,11 +143,15 @@ EVENTS = {
 }
 
 
-def wait_for_isr(broker: Minibroker, seconds: float = 10) -> None:
+def wait_for_isr(broker: Minibroker, seconds: float = 30) -> None:
     """Until all replicas of the topic are in sync again: the next event must not meet a lonely leader."""
+    wait_for(lambda: len(broker.cluster.isr(TOPIC)) == 3, seconds)
+
+
+def wait_for(reached: Callable[[], bool], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
-    while len(broker.cluster.isr(TOPIC)) < 3:
-        assert time.monotonic() < end, broker.cluster.isr(TOPIC)
+    while not reached():
+        assert time.monotonic() < end
         time.sleep(0.02)
 
 
@@ -239,7 +268,15 @@ def retry(step: Callable[[], None]) -> None:
 # (confluentinc/librdkafka#5511), so here that broker stays; test_a_group_goes_on_without_its_coordinator kills it.
 @pytest.mark.parametrize(
     "event",
-    [kill_leader, stop_leader, move_leader, move_coordinators, kill_transaction_coordinator, add_and_reassign],
+    [
+        kill_leader,
+        stop_leader,
+        hang_leader,
+        move_leader,
+        move_coordinators,
+        kill_transaction_coordinator,
+        add_and_reassign,
+    ],
 )
 def test_a_group_reads_processes_and_writes_exactly_once(broker: Minibroker, event: Event) -> None:
     source = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, **PATIENCE})

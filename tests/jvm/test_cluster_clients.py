@@ -21,6 +21,8 @@ CONFIG = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "replica.fetch.backoff.ms": "100",
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "1000",
 }
 
 
@@ -56,14 +58,34 @@ def move_everything(broker: Minibroker) -> None:
     broker.cluster.remove_broker(added)
 
 
+def hang_and_lose_the_controller(broker: Minibroker) -> None:
+    """A leader hangs until its session has ended; then one dies while nobody can elect another."""
+    leader = broker.cluster.leader("output") or 0
+    broker.cluster.pause_broker(leader)
+    wait_for(lambda: broker.cluster.leader("output") not in (None, leader))
+    broker.cluster.resume_broker(leader)
+    wait_for_isr(broker)
+    leader = broker.cluster.leader("output") or 0
+    broker.cluster.stop_controller()
+    broker.cluster.kill_broker(leader)
+    time.sleep(0.5)
+    broker.cluster.start_controller()
+    broker.cluster.start_broker(leader)
+    wait_for_isr(broker)
+
+
 def wait_for_isr(broker: Minibroker) -> None:
-    end = time.monotonic() + 20
-    while any(len(broker.cluster.isr(topic)) < 3 for topic in ("input", "output")):
+    wait_for(lambda: all(len(broker.cluster.isr(topic)) == 3 for topic in ("input", "output")))
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not reached():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("event", [restart_in_turn, kill_in_turn, move_everything])
+@pytest.mark.parametrize("event", [restart_in_turn, kill_in_turn, move_everything, hang_and_lose_the_controller])
 def test_a_java_loop_stays_exactly_once(programs: Path, event: Callable[[Minibroker], None]) -> None:
     topics = {"input": 1, "output": 1}
     with Minibroker(brokers=3, topics=topics, config=CONFIG, ephemeral=True) as broker:
