@@ -83,6 +83,9 @@ def _fields(node: Any) -> dict[str, Any]:
 
 def _step_nodes(steps: Any) -> Iterator[Any]:
     for step in steps.value:
+        if isinstance(step.value, list) and step.id == "sequence":
+            yield from _step_nodes(step)
+            continue
         yield step
         fields = _fields(step)
         for inner in ("steps", "pipeline"):

@@ -17,7 +17,7 @@ from .messages import decode_response, encode_request
 from .paths import error_names, lookup, plain
 from .requests import request_body
 from .routing import Router
-from .scenario import KAFKA, Scenario, Step
+from .scenario import ANY_VERSION, KAFKA, Scenario, Step
 from .values import ABSENT, Comparison, Mismatch, Variables, as_bytes, resolve
 
 _RETRY_SECONDS = 0.05
@@ -109,7 +109,7 @@ class ScenarioRun:
         for number, step in enumerate(steps, 1):
             where = f"step {prefix}{number}"
             self._where = f"{where} ({step.get('call')})" if step.api else where
-            if step.kind == "loop":
+            if step.kind in ("loop", "versions"):
                 self._loop(step, f"{prefix}{number}")
                 continue
             with self._located(self._where):
@@ -123,9 +123,17 @@ class ScenarioRun:
             raise type(exc)(f"{where}: {exc}") from None
 
     def _loop(self, step: Step, place: str) -> None:
+        if step.kind == "versions":
+            for version in step.get("versions"):
+                self.variables["v"] = version
+                self._run_steps(step.steps, f"{place}[v{version}].")
+            return
         for turn in range(int(resolve(step.get("loop"), self.variables, strict=True))):
             self.variables[step.get("as", "i")] = turn
             self._run_steps(step.steps, f"{place}[{turn}].")
+
+    def _version(self, step: Step) -> int:
+        return step.version if step.version != ANY_VERSION else int(self.variables["v"])
 
     def _run_step(self, step: Step) -> None:
         match step.kind:
@@ -179,12 +187,12 @@ class ScenarioRun:
         if "rawBody" in step.options:
             raw_body = bytes.fromhex(step.get("rawBody"))
         else:
-            body = request_body(step.api, step.version, step.options, self.variables, self.now_ms)
+            body = request_body(step.api, self._version(step), step.options, self.variables, self.now_ms)
         connection = self._connection(step.get("conn", "main"), router.address(step, body))
         connection.correlation_id = header.get("correlationId", connection.correlation_id + 1)
         frame = encode_request(
             step.api,
-            step.version,
+            self._version(step),
             body,
             correlation_id=connection.correlation_id,
             client_id=header.get("clientId", CLIENT_ID),
@@ -199,7 +207,7 @@ class ScenarioRun:
             connection,
             connection.correlation_id,
             header.get("responseApi", step.api),
-            header.get("responseVersion", step.version),
+            header.get("responseVersion", self._version(step)),
             header.get("responseHeaderVersion"),
         )
 

@@ -69,6 +69,7 @@ _OPTIONS: dict[str, dict[str, tuple[type, ...]]] = {
     "set": {"set": (dict,)},
     "restart": {"restart": (bool,)},
     "loop": {"loop": (int, str), "as": (str,), "steps": (list,)},
+    "versions": {"versions": (list,), "steps": (list,)},
 }
 """Kind of step → the options it may have. `note` may stand anywhere."""
 _OUTCOMES = frozenset({"closed", "silent"})
@@ -85,7 +86,9 @@ _HEADER_OPTIONS = frozenset(
         "responseHeaderVersion",
     }
 )
-_CALL = re.compile(r"(\w+) v(\d+)")
+_CALL = re.compile(r"(\w+) (?:v(\d+)|\$v)")
+ANY_VERSION = -1
+"""Of a call in a step `versions`, which is made once in each of them."""
 _ROUTES = frozenset({"bootstrap", "leader", "txn", "group", "controller"})
 _SCENARIO_OPTIONS = frozenset(
     {"name", "why", "proves", "catches", "tags", "only", "topics", "names", "needs", "alone", "steps"}
@@ -93,17 +96,17 @@ _SCENARIO_OPTIONS = frozenset(
 RESTART = "restart"
 """The capability that a step `restart` needs."""
 _GROUP = re.compile(r"^\d+-")
-_RESERVED = frozenset({"any", "pos", "nonneg", "uuid", "str", "now", "clock"})
+_RESERVED = frozenset({"any", "pos", "nonneg", "uuid", "str", "now", "clock", "v"})
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step. `kind` is the option that names it; `api` and `version` are of its `call`."""
+    """One step. `kind` is the option that names it; `api` and `version` are of its `call`, `ANY_VERSION` for ``$v``."""
 
     kind: str
     options: Mapping[str, Any]
     api: str = ""
-    version: int = -1
+    version: int = ANY_VERSION
     steps: tuple[Step, ...] = ()
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -120,7 +123,11 @@ class Step:
         if self.kind == "call" and not self.get("outcome") and not header.keys() & {"apiKey", "apiVersion", "version"}:
             yield self.api, self.version
         for step in self.steps:
-            yield from step.used_versions()
+            for api, version in step.used_versions():
+                if version == ANY_VERSION and self.kind == "versions":
+                    yield from ((api, one) for one in self.get("versions"))
+                else:
+                    yield api, version
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,13 +271,16 @@ def _topics(topics: Any, where: str) -> dict[str, tuple[int, dict[str, Any]]]:
     return made
 
 
-def _steps(entries: list[Any], where: str, prefix: str) -> tuple[Step, ...]:
+def _steps(entries: list[Any], where: str, prefix: str, *, any_version: bool = False) -> tuple[Step, ...]:
+    """A list among them, as YAML's aliases make one, stands for the steps in it."""
+    flat = [step for entry in entries for step in (entry if isinstance(entry, list) else [entry])]
     return tuple(
-        _step(entry, f"{where}: step {prefix}{number}", f"{prefix}{number}.") for number, entry in enumerate(entries, 1)
+        _step(entry, f"{where}: step {prefix}{number}", f"{prefix}{number}.", any_version=any_version)
+        for number, entry in enumerate(flat, 1)
     )
 
 
-def _step(entry: Any, where: str, prefix: str) -> Step:
+def _step(entry: Any, where: str, prefix: str, *, any_version: bool) -> Step:
     if not isinstance(entry, dict):
         raise ScenarioError(f"{where}: a mapping is wanted, not {entry!r}")
     kind = next((kind for kind in ("recv", *_OPTIONS) if kind in entry), None)
@@ -285,15 +295,20 @@ def _step(entry: Any, where: str, prefix: str) -> Step:
         if value is not None and not isinstance(value, allowed[option]):
             names = " or ".join(kind.__name__ for kind in allowed[option])
             raise ScenarioError(f"{where}: {option}: {names} is wanted, not {value!r}")
-    api, version = _call(entry["call"], where) if "call" in entry else ("", -1)
+    api, version = _call(entry["call"], where) if "call" in entry else ("", ANY_VERSION)
+    if "call" in entry and version == ANY_VERSION and not any_version:
+        raise ScenarioError(f"{where}: call: $v is for the steps of `versions`")
+    if kind == "versions" and not all(isinstance(one, int) for one in entry["versions"]):
+        raise ScenarioError(f"{where}: versions: numbers are wanted")
     if kind == "call":
         _check_call(entry, api, where)
     if entry.get("outcome", "closed") not in _OUTCOMES:
         raise ScenarioError(f"{where}: outcome: {entry['outcome']!r} is none of {', '.join(sorted(_OUTCOMES))}")
     inner = entry.get("steps") or entry.get("pipeline") or []
-    if kind in ("loop", "pipeline") and not inner:
+    if kind in ("loop", "pipeline", "versions") and not inner:
         raise ScenarioError(f"{where}: a {kind} without steps")
-    steps = _steps(inner, where.rpartition(": step ")[0], prefix)
+    any_version = any_version or kind == "versions"
+    steps = _steps(inner, where.rpartition(": step ")[0], prefix, any_version=any_version)
     if kind == "pipeline" and any(step.kind != "call" for step in steps):
         raise ScenarioError(f"{where}: only calls can be pipelined")
     return Step(kind, entry, api, version, steps)
@@ -305,7 +320,7 @@ def _call(text: str, where: str) -> tuple[str, int]:
         raise ScenarioError(f"{where}: call: {text!r} is not like 'Produce v9'")
     if match[1] not in apis():
         raise ScenarioError(f"{where}: call: there is no API {match[1]}")
-    return match[1], int(match[2])
+    return match[1], ANY_VERSION if match[2] is None else int(match[2])
 
 
 def _check_call(entry: Mapping[str, Any], api: str, where: str) -> None:

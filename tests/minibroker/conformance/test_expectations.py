@@ -155,3 +155,8 @@ def test_recorded_values_go_to_their_step_inside_loops() -> None:
 def test_recording_needs_files(broker: ScriptedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--bootstrap", broker.bootstrap, "--record"]) == 2
     assert capsys.readouterr().err == "minibroker conformance: --record needs the files to write to\n"
+
+
+def test_recorded_values_go_to_their_step_among_repeated_ones() -> None:
+    text = "- {name: s, steps: [[{call: A v1, expect: {a: 1}}], {call: A v1, expect: {a: 2}}]}"
+    assert rewritten(text, {("s", 1, "a"): "7"}) == text.replace("a: 2", "a: 7")

@@ -193,6 +193,22 @@ def test_save_set_and_loop(suite: Suite) -> None:
     )
 
 
+def test_the_same_steps_in_several_versions(suite: Suite) -> None:
+    asked: list[tuple[int, str | None]] = []
+
+    def init(request: InitProducerIdRequest, version: int) -> InitProducerIdResponse:
+        asked.append((version, request.transactional_id))
+        return InitProducerIdResponse(error_code=0, producer_id=1, producer_epoch=version)
+
+    suite.broker.handlers[InitProducerIdRequest] = init
+    call = "{call: InitProducerId $v, req: {transactionalId: 'x-${v}'}, expect: {producerEpoch: $v}}"
+    assert suite.steps(f"{{versions: [0, 3], steps: [[{call}], {{sleep: 0}}]}}") == "ok s"
+    assert asked == [(0, "x-0"), (3, "x-3")]
+    assert "step 1[v3].2 (InitProducerId $v): field producerEpoch: expected 0, got 3" in suite.steps(
+        "{versions: [0, 3], steps: [{sleep: 0}, {call: InitProducerId $v, expect: {producerEpoch: 0}}]}"
+    )
+
+
 def test_pipelined_requests_are_all_sent_before_an_answer_is_read(suite: Suite) -> None:
     suite.broker.handlers[HeartbeatRequest] = beats(0, 25, 27)
     calls = [BEAT + f", expect: {{errorCode: {code}}}}}" for code in ("NONE", "UNKNOWN_MEMBER_ID", "NONE")]

@@ -68,6 +68,27 @@ def test_a_scenario_in_full() -> None:
     assert (loop.kind, loop.steps[0].kind) == ("loop", "sleep")
 
 
+def test_steps_in_several_versions_and_steps_that_are_repeated() -> None:
+    (scenario,) = parse(
+        """
+        - name: a
+          steps:
+          - versions: [1, 2]
+            steps:
+            - &shared
+              - {call: Heartbeat v3}
+              - {call: EndTxn $v}
+          - versions: [4]
+            steps:
+            - *shared
+            - {call: Produce $v}
+        """,
+        "f.yaml",
+    )
+    assert scenario.used_versions() == {("Heartbeat", 3), ("EndTxn", 1), ("EndTxn", 2), ("EndTxn", 4), ("Produce", 4)}
+    assert [len(step.steps) for step in scenario.steps] == [2, 3]
+
+
 def steps(text: str) -> str:
     return f"[{{name: s, steps: [{text}]}}]"
 
@@ -100,6 +121,10 @@ def steps(text: str) -> str:
         (steps("{call: Produce v9, header: {key: 1}}"), "step 1: header: no such key: key"),
         (steps("{loop: 3}"), "step 1: a loop without steps"),
         (steps("{loop: 3, steps: [{sleep: 1}, {nap: 1}]}"), "f.yaml: s: step 1.2: none of"),
+        (steps("{versions: [1, x], steps: [{sleep: 1}]}"), "step 1: versions: numbers"),
+        (steps("{versions: [1]}"), "step 1: a versions without steps"),
+        (steps("{call: EndTxn $v}"), r"step 1: call: \$v is for the steps of `versions`"),
+        (steps("[{sleep: 1}, {nap: 1}], {sleep: 1}"), "f.yaml: s: step 2: none of"),
         (steps("{pipeline: [{sleep: 1}]}"), "step 1: only calls can be pipelined"),
         ("[{name: s, steps: [{sleep: 1}]}, {name: s, steps: [{sleep: 1}]}]", None),
     ],

