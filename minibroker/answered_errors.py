@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from minibroker_protocol.dsl import Struct
 
@@ -24,8 +23,7 @@ _NAMES: Final = (
 _INDEXES: Final = ("partition_index", "index", "partition", "partition_id")
 
 
-@dataclass(frozen=True, slots=True)
-class AnsweredError:
+class AnsweredError(NamedTuple):
     """One error of an answer. subject: names on the way to it, "" when it is about the whole; message: if there is."""
 
     subject: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 Value = bool | int | float | str | tuple[str, ...] | None
 
@@ -39,8 +39,7 @@ class Scope(Enum):
 _BITS = {ConfigType.INT: 31, ConfigType.SHORT: 15, ConfigType.LONG: 63}
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
+class ConfigKey(NamedTuple):
     """One key. ``minimum``, ``maximum`` and ``choices`` bound its values; ``besides`` is one more that is legal.
 
     ``dynamic`` keys change while the broker runs.

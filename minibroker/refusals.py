@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from minibroker.logs import get_logger
 
@@ -18,8 +17,7 @@ log = get_logger(__name__)
 KEPT: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(NamedTuple):
     """One refused request, or part of one.
 
     time_ms: broker clock. code: as sent, which older versions of an API get instead of a newer one. subject: what it

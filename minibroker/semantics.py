@@ -23,8 +23,7 @@ END_TXN: Final = 26
 Ending = Literal["commit", "abort"]
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOutCode:
+class TimedOutCode(NamedTuple):
     """From version `since` of API `api_key` on, and for that ending of EndTxn (None: both), answer `code`."""
 
     api_key: int
@@ -77,8 +76,7 @@ def _f(default: Any, seeds: str, doc: str, *choices: str) -> Any:
     return field(default=default, metadata={"seeds": seeds, "doc": doc, "choices": choices})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advertised:
+class Advertised(NamedTuple):
     """What an older release tells clients and serves: API key → highest version, feature → (lowest, highest, finalized
     level)."""
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from minibroker.config_keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config_types import ConfigError, ConfigKey, ConfigType, Scope, Value
@@ -54,8 +53,7 @@ class ConfigSource(IntEnum):
     DEFAULT_CONFIG = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
+class ConfigSynonym(NamedTuple):
     """A value that would hold, or holds, under `name` from `source`."""
 
     name: str
@@ -63,8 +61,7 @@ class ConfigSynonym:
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One row of a DescribeConfigs answer; synonyms are in the order in which they win."""
 
     name: str

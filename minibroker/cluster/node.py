@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from minibroker_storage.disk import Disk
 
 NO_VOLUME: tuple[int, int] = (-1, -1)
+NO_LISTENERS: Mapping[int, tuple[str, int]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(NamedTuple):
     """One broker to be: where it is reached (as clients shall be told) and where it keeps its data.
 
     host: "" or a wildcard address stands for whichever local address a client connected to. listeners: port a client
@@ -26,5 +27,5 @@ class Node:
     log_dir: str = ""
     rack: str | None = None
     volume_bytes: Callable[[], tuple[int, int]] = lambda: NO_VOLUME
-    listeners: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    listeners: Mapping[int, tuple[str, int]] = NO_LISTENERS
     name_for: Callable[[str, str], str] | None = None

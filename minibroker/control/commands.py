@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from minibroker.faults.engine import BrokerTap, FaultEngine, SetRule
@@ -162,7 +161,7 @@ class Commands:
 
     def _refusals(self, *, count: int = 100) -> list[dict[str, Any]]:
         """The last refused requests with the reasons, the oldest first."""
-        found = [asdict(refusal) for broker in self._cluster.brokers.values() for refusal in broker.refusals]
+        found = [refusal._asdict() for broker in self._cluster.brokers.values() for refusal in broker.refusals]
         return sorted(found, key=lambda refusal: refusal["time_ms"])[-max(count, 0) :]
 
     def _describe(self) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker.cluster.metadata import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.controller.journal import Entry, MetadataJournal
@@ -25,8 +25,7 @@ Publish = Callable[[MetadataImage, tuple[str, ...]], None]
 """Told of a new image and of the topics that changed in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionChange:
+class PartitionChange(NamedTuple):
     """A partition of topic `topic` becomes `partition`."""
 
     topic: str

@@ -11,7 +11,7 @@ import functools
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minibroker.config_types import ConfigError
 from minibroker.security.protocols import SecurityProtocol, default_protocol, protocol_named
@@ -23,8 +23,7 @@ _ROUTES = "/proc/net/route"
 _UP_AND_GATEWAY = 0x3
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredListener:
+class DeclaredListener(NamedTuple):
     """One of `listeners`; advertised: (host, port) for its clients, None for what the connection says."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minibroker.logs import get_logger
 from minibroker.server.closings import Closings
@@ -22,8 +22,7 @@ _STALL_SECONDS = 5.0
 _IDLE_TICKS = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(NamedTuple):
     """What connections may use; the names are the settings'."""
 
     max_frame_bytes: int = 104_857_600

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker.security.protocols import SecurityProtocol
 
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from minibroker.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSecurity:
+class ListenerSecurity(NamedTuple):
     """tls: None for a listener without it. mechanisms: makers of SASL exchanges by name, None for a listener that
     lets everybody in."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from minibroker.config_types import ConfigError
 from minibroker.runtime.executor import Executor, InlineExecutor
@@ -20,8 +19,7 @@ BROKER_DIR = "broker{}"
 _FIRST_NODE_ID = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """One broker's own."""
 
     node_id: int

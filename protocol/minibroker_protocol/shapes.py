@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker_protocol.dsl import NO_ID, Field, Message, Struct, struct_types
 
@@ -30,8 +29,7 @@ _WEIGHT = {"b": 0, "?": 0, "h": 28, "H": 28, "i": 32, "I": 32, "q": 32, "d": 24,
 _VARIABLE_WEIGHT = {"string": 56, "bytes": 40, "records": 200}
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(NamedTuple):
     """The type of a field: ``code`` is a struct letter, "string", "bytes", "records" or "" for a struct."""
 
     code: str

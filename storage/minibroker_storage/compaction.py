@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from minibroker_protocol.records import BatchHeader, Buffer, decode_records, parse_control
 from minibroker_storage.compaction_rules import Filter, OffsetMap, Transactions
@@ -36,8 +36,7 @@ class Stopped(Exception):
     """The rewrite was told to stop; what it had written is removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """What may be cleaned: offsets [first_dirty, upper_bound); sizes in bytes.
 
     `overdue`: a record waits longer than max.compaction.lag.ms.
@@ -116,8 +115,7 @@ class Cleaned:
             group.new.remove()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """A round as it was decided on the log's thread; the segments in it do not change any more."""
 
     disk: Disk

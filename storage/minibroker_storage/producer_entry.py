@@ -1,7 +1,7 @@
 """What a partition remembers of one producer id (Kafka's ProducerStateEntry, BatchMetadata, CompletedTxn)."""
 
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minibroker_protocol.records.sequences import decrement_sequence
 
@@ -44,8 +44,7 @@ class BatchMetadata:
         return f"{self.first_sequence}-{self.last_sequence}@{self.first_offset}"
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveProducer:
+class ActiveProducer(NamedTuple):
     """A row of DescribeProducers (KIP-664); -1 stands for "none" in every field but the id."""
 
     producer_id: int
@@ -142,8 +141,7 @@ class ProducerEntry:
         return f"ProducerEntry{self._key()}"
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedTxn:
+class CompletedTxn(NamedTuple):
     """A transaction that a marker ended; `last_offset` is the marker's.
 
     `last_stable_offset` is what the abort index records: the first offset of the oldest transaction another producer
@@ -157,8 +155,7 @@ class CompletedTxn:
     last_stable_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LastRecord:
+class LastRecord(NamedTuple):
     """What compaction must leave of a live producer: its last data offset (-1: only markers) and its epoch."""
 
     last_data_offset: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import BatchHeader, decode_records
@@ -104,16 +105,12 @@ def aborted_transactions(segments: Segments, log_end_offset: int, result: ReadRe
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class TimestampOffset:
+class TimestampOffset(NamedTuple):
     """An offset found by time; ``timestamp`` in ms, ``leader_epoch`` of the batch."""
 
     offset: int
     timestamp: int
     leader_epoch: int
-
-    def __iter__(self) -> object:
-        return iter((self.offset, self.timestamp, self.leader_epoch))
 
 
 def offset_for_timestamp(segments: Segments, log_start_offset: int, timestamp: int) -> TimestampOffset | None:

@@ -6,7 +6,7 @@ The index is kept in memory by its segment; the log appends `AbortedTxn.encode()
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.producer_entry import CompletedTxn
@@ -16,8 +16,7 @@ VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
 
 
-@dataclass(frozen=True, slots=True)
-class AbortedTxn:
+class AbortedTxn(NamedTuple):
     """An aborted transaction: offsets inclusive, `last_offset` is the marker's.
 
     `last_stable_offset` is the last stable offset at that moment once the marker counts: no transaction that ends later

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minibroker.coordinators.patterns import Pattern
 from minibroker.coordinators.transactions.metadata import NO_TIMESTAMP, Entry
@@ -12,8 +12,7 @@ from minibroker.coordinators.transactions.states import DEAD, PREPARED
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionFilter:
+class TransactionFilter(NamedTuple):
     """Which transactional ids ListTransactions names; an empty collection and None let everything pass."""
 
     states: Collection[str] = ()

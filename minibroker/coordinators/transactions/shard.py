@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
 from minibroker.coordinators.transactions import records
@@ -22,8 +21,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionConfig:
+class TransactionConfig(NamedTuple):
     """What the coordinator is told from outside. transaction_version: the finalized feature level."""
 
     semantics: Semantics = KAFKA

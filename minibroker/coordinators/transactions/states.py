@@ -5,9 +5,8 @@ Run as a module, it prints the state picture that docs/transaction-states.md hol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -47,8 +46,7 @@ EXPIRABLE: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
 """States in which a transactional id may be forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(NamedTuple):
     """`to` may follow each of `sources`; `cause` says what brings it about."""
 
     to: TransactionState
