@@ -5,6 +5,7 @@ What is shuffled are runs, markers and transactions, never batches or records (u
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from minibroker.audit.content import (
     lineage_rows,
     outcomes_of,
 )
-from minibroker.audit.files import Part
+from minibroker.audit.files import Part, bins
 from minibroker.audit.log_rules import LogRows, LogVerdict, group_rows, judge_log
 from minibroker.audit.plan import Plan, judge_producer, read_parts, write_table
 from minibroker.audit.report import SHOWN, Audit, worst_first
@@ -53,24 +54,12 @@ from minibroker.audit.txn_rules import (
 
 Progress: TypeAlias = Callable[[int, int], None]
 """(bytes read, bytes in all)."""
-TASK_BYTES = 64 << 20
-"""Small files are read together by one task, up to so many bytes."""
 TASKS_TO_A_SHUFFLE = 32
 """Reading tasks for each partition of what is shuffled."""
+LOG_ROWS = "rows of a log"
+ROWS_TOGETHER = 65_536
+"""Rows of a log travel as bytes, many together, so that only who judges them takes them apart."""
 _LOG_ROWS = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
-
-
-def bins(parts: Sequence[Part], task_bytes: int = TASK_BYTES) -> list[list[Part]]:
-    """Parts put together to tasks of about as many bytes, largest first."""
-    found: list[list[Part]] = []
-    room = 0
-    for part in sorted(parts, key=lambda one: -one.size):
-        if room < part.size or not found:
-            found.append([])
-            room = task_bytes
-        found[-1].append(part)
-        room -= part.size
-    return found
 
 
 class SparkAudit:
@@ -122,7 +111,7 @@ class SparkAudit:
 
     def _judge_logs(self, read: Any, as_of: int | None) -> Any:
         facts = self._context.parallelize([(fact.log, fact) for fact in self._plan.facts], 1)
-        rows = read.filter(_is_log_row).map(_by_log)
+        rows = read.filter(_are_log_rows).map(_value)
         return facts.union(rows).groupByKey(self._width).map(_JudgeLog(as_of)).persist()
 
     def _judge_producers(self, read: Any, transactions: Any, as_of: int | None) -> Any:
@@ -151,27 +140,31 @@ class SparkAudit:
         found = []
         logs = [part for part in plan.parts if part.is_log]
         if plan.content:
-            parts = [[part] for part in logs if not part.facts.log.topic.startswith("__")]
+            tasks = bins([part for part in logs if not part.facts.log.topic.startswith("__")])
             outcomes = outcomes_of(transactions.filter(_is_undone).collect())
-            rows = self._context.parallelize(parts, max(len(parts), 1)).flatMap(_ContentRows(plan, outcomes))
-            found.append(rows.groupByKey(max(self._width, len(parts))).flatMap(_judge_same))
+            found.append(self._by_key(tasks, _ContentRows(plan, outcomes)).flatMap(_judge_same))
         if plan.lineage is not None:
             wanted = {*plan.lineage.inputs, *plan.lineage.outputs}
             chosen = transactions.filter(lambda txn: txn.log.topic in wanted or txn.log.topic == CONSUMER_OFFSETS)
             of_interest = chosen.collect()
             commits = read.filter(_is_commit).map(_value).collect() if plan.lineage.group is not None else []
-            rows = self._context.parallelize(logs, max(len(logs), 1)).flatMap(
-                _LineageRows(plan, outcomes_of(of_interest, wanted), consumed(plan.lineage, commits, of_interest))
-            )
-            found.append(rows.groupByKey(max(self._width, len(logs))).flatMap(_judge_key))
+            outcomes = outcomes_of(of_interest, wanted)
+            rows = _LineageRows(plan, outcomes, consumed(plan.lineage, commits, of_interest))
+            tasks = bins([part for part in logs if part.facts.log.topic in wanted])
+            found.append(self._by_key(tasks, rows).flatMap(_judge_key))
         return found
+
+    def _by_key(self, tasks: list[list[Part]], rows_of: Callable[[list[Part]], Iterator[Any]]) -> Any:
+        """What is made of the tasks' records, a row for each record, brought together by key."""
+        rows = self._context.parallelize(tasks, max(len(tasks), 1)).flatMap(rows_of)
+        return rows.groupByKey(max(self._width, len(tasks)))
 
     def _tables(self, read: Any, transactions: Any, findings: Any) -> None:
         from minibroker.audit import tables
 
         out = self._plan.out
         assert out is not None
-        runs = read.filter(_is_run).map(_value)
+        runs = read.filter(_are_log_rows).flatMap(_runs_of)
         for name, rows, schema in (
             ("runs", runs, tables.RUNS),
             ("transactions", transactions, tables.TRANSACTIONS),
@@ -215,6 +208,7 @@ class _Read:
         for part, read in read_parts(self._plan, number, parts):
             whole = part.start == 0
             figures.add_read(files=int(whole), size=part.size, batches=read.batches, records=read.records)
+            own = []
             for row in read.rows:
                 if isinstance(row, Run):
                     figures.add_run(row)
@@ -222,7 +216,12 @@ class _Read:
                     figures.add_time(row.timestamp)
                 elif isinstance(row, TxnState):
                     figures.add_time(row.update_timestamp)
-                yield type(row).__name__, row
+                if isinstance(row, _LOG_ROWS):
+                    own.append(row)
+                else:
+                    yield type(row).__name__, row
+            for first in range(0, len(own), ROWS_TOGETHER):
+                yield LOG_ROWS, (part.facts.log, pickle.dumps(own[first : first + ROWS_TOGETHER], 5))
             self._done.add(part.size)
         yield "figures", figures
 
@@ -235,12 +234,12 @@ def _is_figures(pair: tuple[str, Any]) -> bool:
     return pair[0] == "figures"
 
 
-def _is_run(pair: tuple[str, Any]) -> bool:
-    return pair[0] == "Run"
+def _are_log_rows(pair: tuple[str, Any]) -> bool:
+    return pair[0] == LOG_ROWS
 
 
-def _is_log_row(pair: tuple[str, Any]) -> bool:
-    return isinstance(pair[1], _LOG_ROWS)
+def _runs_of(pair: tuple[str, tuple[Log, bytes]]) -> list[Run]:
+    return [row for row in pickle.loads(pair[1][1]) if isinstance(row, Run)]
 
 
 def _is_state(pair: tuple[str, Any]) -> bool:
@@ -249,10 +248,6 @@ def _is_state(pair: tuple[str, Any]) -> bool:
 
 def _is_commit(pair: tuple[str, Any]) -> bool:
     return pair[0] == "CommittedOffset"
-
-
-def _by_log(pair: tuple[str, Any]) -> tuple[Log, Any]:
-    return pair[1].log, pair[1]
 
 
 def _by_own_log(row: Any) -> tuple[Log, Any]:
@@ -284,9 +279,10 @@ class _JudgeLog:
         self._as_of = as_of_ms
 
     def __call__(self, pair: tuple[Log, Iterable[Any]]) -> LogVerdict:
-        rows = list(pair[1])
-        facts = next(row for row in rows if isinstance(row, LogFacts))
-        grouped: LogRows = group_rows([facts], [row for row in rows if not isinstance(row, LogFacts)])[0]
+        pieces = list(pair[1])
+        facts = next(piece for piece in pieces if isinstance(piece, LogFacts))
+        rows = [row for piece in pieces if isinstance(piece, bytes) for row in pickle.loads(piece)]
+        grouped: LogRows = group_rows([facts], rows)[0]
         return judge_log(grouped, as_of_ms=self._as_of)
 
 
@@ -367,8 +363,9 @@ class _LineageRows:
         self._outcomes = outcomes
         self._offsets = offsets
 
-    def __call__(self, part: Part) -> Iterator[Any]:
-        return lineage_rows(self._plan, part, self._outcomes, self._offsets)
+    def __call__(self, parts: list[Part]) -> Iterator[Any]:
+        for part in parts:
+            yield from lineage_rows(self._plan, part, self._outcomes, self._offsets)
 
 
 def _judge_key(pair: tuple[bytes, Iterable[Any]]) -> list[Finding]:

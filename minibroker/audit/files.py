@@ -21,6 +21,8 @@ TXN_INDEX_SUFFIX = ".txnindex"
 EVERYTHING = 1 << 62
 """As a cleaned offset: any batch may be missing."""
 SPLIT_BYTES = 256 << 20
+TASK_BYTES = 64 << 20
+"""Small files are read together by one task, up to so many bytes."""
 
 
 class NotReadable(Exception):
@@ -251,3 +253,16 @@ class _Root:
                 splits.append(position)
                 last = position
         return splits
+
+
+def bins(parts: Sequence[Part], task_bytes: int = TASK_BYTES) -> list[list[Part]]:
+    """Parts put together to tasks of about as many bytes, largest first."""
+    found: list[list[Part]] = []
+    room = 0
+    for part in sorted(parts, key=lambda one: -one.size):
+        if room < part.size or not found:
+            found.append([])
+            room = task_bytes
+        found[-1].append(part)
+        room -= part.size
+    return found

@@ -179,7 +179,7 @@ def _figures(figures: Statistics) -> str:
 def _charts(figures: Statistics) -> list[str]:
     labels, series, lag = _over_time(figures)
     bounds = [*(_duration(bound) for bound in DURATIONS_MS), "more"]
-    bumps = sorted(figures.epoch_bumps().items())
+    bumps = sorted(figures.epochs.bumps().items())
     by_rule = sorted(figures.findings.items(), key=lambda item: -item[1])
     return [
         _figure("Transactions over time, by outcome", stacked(labels, series)),

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from minibroker.audit.files import SPLIT_BYTES, Files, Part, list_directory
+from minibroker.audit.files import SPLIT_BYTES, Files, Part, bins, list_directory
 from minibroker.audit.reading import PlainRecord, read_part, read_records
 from minibroker.audit.rows import (
     CONSUMER_OFFSETS,
@@ -61,12 +61,12 @@ _KINDS: dict[str, tuple[type, ...]] = {
 _TIMES = {"batches": "max_timestamp", "markers": "timestamp"}
 
 
-class PartInput(InputPartition):
-    """The part that one task reads."""
+class PartsInput(InputPartition):
+    """The parts that one task reads."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__(None)
-        self.part = part
+        self.parts = parts
 
 
 class KafkaSegments(DataSource):
@@ -188,7 +188,7 @@ class SegmentReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         listed = list_directory(self._files, split_bytes=self._split_bytes)
-        return [PartInput(part) for part in listed.parts if self._wanted(part)]
+        return [PartsInput(parts) for parts in bins([part for part in listed.parts if self._wanted(part)])]
 
     def _wanted(self, part: Part) -> bool:
         log = part.facts.log
@@ -207,8 +207,11 @@ class SegmentReader(DataSourceReader):
         return part.path.endswith(_SUFFIX.get(self._table, ".log"))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, PartInput)
-        part = partition.part
+        assert isinstance(partition, PartsInput)
+        for part in partition.parts:
+            yield from self._read(part)
+
+    def _read(self, part: Part) -> Iterator[Any]:
         if self._table == "batches":
             made = self._batches(part)
         elif self._table == "records":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minibroker.audit.catalogue import ERROR
+from minibroker.audit.epochs import Epochs
 from minibroker.audit.rows import Finding, Run, Transaction
 
 OPEN = "OPEN"
@@ -29,7 +30,7 @@ class Statistics:
     transactions: Counter[tuple[int, str]] = field(default_factory=Counter)
     durations: Counter[int] = field(default_factory=Counter)
     lag: dict[int, int] = field(default_factory=dict)
-    epochs: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    epochs: Epochs = field(default_factory=Epochs)
     findings: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add_read(self, *, files: int, size: int, batches: int, records: int) -> None:
@@ -45,15 +46,11 @@ class Statistics:
     def add_run(self, run: Run) -> None:
         self.runs += 1
         if run.producer_id >= 0:
-            self._epoch(run.log.root, run.producer_id, run.producer_epoch, run.producer_epoch)
-
-    def _epoch(self, root: str, producer_id: int, low: int, high: int) -> None:
-        known = self.epochs.get((root, producer_id), (low, high))
-        self.epochs[root, producer_id] = min(low, known[0]), max(high, known[1])
+            self.epochs.add(run.log.root, run.producer_id, run.producer_epoch)
 
     def add_transaction(self, txn: Transaction) -> None:
         if txn.producer_id >= 0 and txn.marker_epoch >= 0:
-            self._epoch(txn.log.root, txn.producer_id, txn.marker_epoch, txn.marker_epoch)
+            self.epochs.add(txn.log.root, txn.producer_id, txn.marker_epoch)
         if txn.first_offset < 0:
             return  # a marker without data took no time
         at = max(txn.end_timestamp, 0) // self.bucket_ms
@@ -99,14 +96,9 @@ class Statistics:
         self.findings += other.findings
         for at, held in other.lag.items():
             self.lag[at] = max(self.lag.get(at, 0), held)
-        for (root, producer_id), (low, high) in other.epochs.items():
-            self._epoch(root, producer_id, low, high)
+        self.epochs.merge(other.epochs)
         self._widen()
         return self
-
-    def epoch_bumps(self) -> Counter[int]:
-        """Number of epoch bumps -> producers that had as many."""
-        return Counter(high - low for low, high in self.epochs.values())
 
     def outcomes(self) -> Counter[str]:
         totals: Counter[str] = Counter()
@@ -126,7 +118,7 @@ class Statistics:
             "runs": self.runs,
             "producers": len(self.epochs),
             "transactions": dict(sorted(self.outcomes().items())),
-            "epoch_bumps": {str(bumps): count for bumps, count in sorted(self.epoch_bumps().items())},
+            "epoch_bumps": {str(bumps): count for bumps, count in sorted(self.epochs.bumps().items())},
             "findings": errors,
             "notices": notices,
         }

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import random
+from collections import Counter
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from minibroker.audit import epochs
+from minibroker.audit.epochs import Epochs
 from minibroker.audit.report import MOST_STEPS, _over_time
 from minibroker.audit.rows import ABORT, COMMIT, Log, Run, Transaction
 from minibroker.audit.statistics import Statistics
@@ -30,7 +40,7 @@ def test_merging_is_adding() -> None:
         one, other = filled(*ROWS[:cut]), filled(*ROWS[cut:])
         assert one.merge(other).as_json() == whole.as_json()
     assert whole.outcomes() == {COMMIT: 2_334, ABORT: 4_666}
-    assert whole.epoch_bumps() == {8: 1}
+    assert whole.epochs.bumps() == {8: 1}
     assert max(whole.lag.values()) == 49
 
 
@@ -44,7 +54,7 @@ def test_runs_count_epochs_too() -> None:
     figures = Statistics()
     for epoch in (3, 5):
         figures.add_run(Run(LOG, "", 0, 0, 2, 9, epoch, 0, 2, False, 1, 3, 0, 0, 0, 100))
-    assert figures.epoch_bumps() == {2: 1}
+    assert figures.epochs.bumps() == {2: 1}
 
 
 def test_steps_of_time_are_even() -> None:
@@ -57,3 +67,20 @@ def test_steps_of_time_are_even() -> None:
     assert len(labels) == len(lag) <= MOST_STEPS
     assert sum(map(sum, series.values())) == 7_000
     assert _over_time(Statistics()) == ([], {}, [])
+
+
+def test_epochs_of_many_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put together in pieces, merged and sent about, they are what a dictionary of all would say."""
+    monkeypatch.setattr(epochs, "PENDING", 7)
+    chance = random.Random(5)
+    seen = [("ab"[chance.randrange(2)], chance.randrange(40), chance.randrange(32_767)) for _ in range(500)]
+    expected: dict[tuple[str, int], list[int]] = {}
+    parts = [Epochs() for _ in range(3)]
+    for number, (root, producer_id, epoch) in enumerate(seen):
+        parts[number % 3].add(root, producer_id, epoch)
+        expected.setdefault((root, producer_id), []).append(epoch)
+    whole = Epochs()
+    for part in parts:
+        whole.merge(pickle.loads(pickle.dumps(part)))
+    assert len(whole) == len(expected)
+    assert whole.bumps() == Counter(max(found) - min(found) for found in expected.values())
