@@ -27,6 +27,8 @@ log = get_logger(__name__)
 
 PREFIX = "/v1/"
 _MAX_BODY_BYTES = 1024 * 1024
+_MAX_CONNECTIONS = 128
+_MAX_LENGTH_DIGITS = 12
 _SOCKET_SECONDS = 30.0
 
 Run = Callable[[str, Mapping[str, Any]], Future[Any]]
@@ -57,6 +59,8 @@ class ControlServer:
         server_type = type("_Server", (_Server,), {"address_family": family})
         self._server: _Server = server_type(address, _Handler)
         self._server.control = self
+        if not ipaddress.ip_address(self._server.server_address[0].partition("%")[0]).is_loopback:
+            log.warning("the control API is open to other machines, on %s; whoever has the token rules", address[0])
         self.address: tuple[str, int] = self._server.server_address[:2]
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="minibroker-control", daemon=True
@@ -77,6 +81,21 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     allow_reuse_address = True
     control: ControlServer
+    # Each connection has a thread, and whoever opens one has not shown the token yet.
+    _places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            log.warning("closing a control connection of %s: %d are open", client_address, _MAX_CONNECTIONS)
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("control connection of %s broke off", client_address, exc_info=True)
@@ -115,6 +134,19 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception as error:
             log.exception("control request failed")
             status, body = 500, {"error": {"code": "INTERNAL", "message": f"{type(error).__name__}: {error}"}}
+        self._send(status, body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What the base class refuses before any of ours is called: broken requests, other methods."""
+        self.close_connection = True
+        self.request_version = self.protocol_version  # or what was no HTTP at all would be answered without a head
+        if self.command == "HEAD":
+            self.send_response(code)
+            self.end_headers()
+            return
+        self._send(code, {"error": {"code": "HTTP", "message": message or self.responses.get(code, ("",))[0]}})
+
+    def _send(self, status: int, body: Any) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
         if status == 401:
@@ -152,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdecimal():
             raise _Refused(411, "LENGTH", "Content-Length is missing")
-        if int(length) > _MAX_BODY_BYTES:
+        if len(length) > _MAX_LENGTH_DIGITS or int(length) > _MAX_BODY_BYTES:
             raise _Refused(413, "TOO_LARGE", f"the body may have {_MAX_BODY_BYTES} bytes")
         try:
             arguments = json.loads(self.rfile.read(int(length)) or b"{}")

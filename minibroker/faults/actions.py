@@ -351,6 +351,10 @@ _CLASSES: tuple[type[Action], ...] = (
 ACTIONS: dict[str, type[Action]] = {kind.name: kind for kind in _CLASSES}
 
 
+_MOST = (1 << 31) - 1
+_MOST_COPIES = 1000
+
+
 def action_from(given: Any) -> Action:
     """The action that ``{"name": …, …}``, or a name alone, describes. Raises FaultError."""
     if isinstance(given, Action):
@@ -384,6 +388,8 @@ def _check_value(kind: type[Action], name: str, annotation: str, value: Any) -> 
             raise FaultError(f"{kind.name}: {name} is a number, not {value!r}")
     elif annotation == "int" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise FaultError(f"{kind.name}: {name} is a number of 0 or more, not {value!r}")
+    elif annotation == "int" and value > (_MOST_COPIES if name == "copies" else _MOST):
+        raise FaultError(f"{kind.name}: {name} is at most {_MOST_COPIES if name == 'copies' else _MOST}, not {value}")
     elif annotation == "bool" and not isinstance(value, bool):
         raise FaultError(f"{kind.name}: {name} is true or false, not {value!r}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from minibroker.config_types import ConfigError
@@ -31,9 +31,9 @@ class Options:
     transaction_version: int | None
     as_version: str | None
     topics: Mapping[str, int]
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(repr=False)  # passwords are among them
     control: tuple[str, int] | None = None
-    control_token: str | None = None
+    control_token: str | None = field(default=None, repr=False)
 
 
 def make_options(

@@ -6,12 +6,15 @@ import uuid
 from typing import Any
 
 from minibroker.answered_errors import errors_in
+from minibroker.config_keys import BROKER_KEYS
+from minibroker.config_types import ConfigType
 from minibroker_protocol.dsl import NO_ID, Message, Struct
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
 
 HIDDEN = "[hidden]"
 _SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "token_id", "salted_passwords"})
+_VALUE_FIELDS = frozenset({"value", "config_value"})
 _SECRET_CONFIGS = ("password", "secret", "token", "jaas", "keystore.key", "credential")
 _BYTES_SHOWN = 64
 _ITEMS_SHOWN = 200
@@ -26,7 +29,7 @@ def plain(message: Struct, version: int) -> dict[str, Any]:
         if not low <= version <= high:
             continue
         value = getattr(message, field.name)
-        if field.name in _SECRET_FIELDS or (hidden and field.name in ("value", "config_value")):
+        if field.name in _SECRET_FIELDS or (hidden and field.name in _VALUE_FIELDS):
             values[field.name] = None if value is None else HIDDEN
         elif field.annotation.startswith("Record") and value is not None:
             values[field.name] = batches(value)
@@ -37,7 +40,28 @@ def plain(message: Struct, version: int) -> dict[str, Any]:
 
 def _names_secret(struct: Struct) -> bool:
     name = getattr(struct, "name", None) or getattr(struct, "config_name", None)
-    return isinstance(name, str) and any(word in name.lower() for word in _SECRET_CONFIGS)
+    if not isinstance(name, str):
+        return False
+    known = BROKER_KEYS.get(name)
+    return (known is not None and known.type is ConfigType.PASSWORD) or any(w in name.lower() for w in _SECRET_CONFIGS)
+
+
+def has_secret(message: Struct, version: int) -> bool:
+    """Whether anything in what `version` carries must not be told, also where `plain` shows no more of a long list."""
+    named = _names_secret(message)
+    for field in message.__fields__:
+        low, high = field.versions
+        if not low <= version <= high:
+            continue
+        value = getattr(message, field.name)
+        if value is None:
+            continue
+        if field.name in _SECRET_FIELDS or (named and field.name in _VALUE_FIELDS):
+            return True
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, Struct) and has_secret(item, version):
+                return True
+    return False
 
 
 def _plain(value: Any, version: int) -> Any:

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from minibroker.trace.plain import HIDDEN, plain, refusals
-from minibroker_protocol.dsl import Request, Response
+from minibroker.trace.plain import has_secret, plain, refusals
+from minibroker_protocol.dsl import Request, Response, Struct
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Answered, Exchange
@@ -29,9 +29,9 @@ class Recorded:
     """
 
     __slots__ = (
-        "_errors", "_request", "_response", "api", "broker", "client", "client_id", "correlation_id", "fault", "local",
-        "number", "outcome", "request_bytes", "request_size", "response_bytes", "response_size", "time_ms", "took_ms",
-        "version",
+        "_errors", "_request", "_response", "_secret", "api", "broker", "client", "client_id", "correlation_id",
+        "fault", "local", "number", "outcome", "request_bytes", "request_size", "response_bytes", "response_size",
+        "time_ms", "took_ms", "version",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, time_ms: int) -> None:
@@ -54,8 +54,10 @@ class Recorded:
         self.request_bytes: bytes | None = None
         self.response_bytes: bytes | None = None
         # A handler may write into the batches of a request, but not into what is told of them here.
+        self._secret = False
         self._request: Request | dict[str, Any] = exchange.request
         if exchange.size > _KEPT_BYTES:
+            self._secret = has_secret(exchange.request, exchange.version)
             self._request = plain(exchange.request, exchange.version)
         self._response: Response | dict[str, Any] | None = None
         self._errors: list[str] | None = None
@@ -64,6 +66,8 @@ class Recorded:
         """The answer that leaves, before faults changed its bytes."""
         self.outcome = "no answer" if response is None else "answered"
         self.response_size = size
+        if response is not None and size > _KEPT_BYTES:
+            self._secret = self._secret or has_secret(response, self.version)
         self._errors = refusals(response) if response is not None else []
         self._response = plain(response, self.version) if response is not None and size > _KEPT_BYTES else response
 
@@ -109,7 +113,8 @@ class Recorded:
     def frames(self) -> dict[str, str | None]:
         """The bytes of both frames, without their sizes, in base64; None for what was not kept or not sent, and for
         an exchange with something in it that must not be told."""
-        if HIDDEN in json.dumps([self.request, self.response]):
+        kept = (message for message in (self._request, self._response) if isinstance(message, Struct))
+        if self._secret or any(has_secret(message, self.version) for message in kept):
             return {"request_frame": None, "response_frame": None}
         response = self.response_bytes
         return {

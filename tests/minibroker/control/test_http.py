@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from minibroker.control.commands import all_commands
 from minibroker.control.http_client import ControlError, HttpCaller
 from minibroker.control.openapi import describe
-from minibroker.control.server import parse_control
+from minibroker.control.server import ControlServer, parse_control
 from minibroker.faults import FaultError
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner
@@ -187,6 +189,84 @@ def test_what_makes_no_sense(
     address: tuple[str, int], method: str, path: str, body: str | None, headers: dict[str, str], status: int
 ) -> None:
     assert ask(address, method, path, body, **headers)[0] == status
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+def test_other_methods_are_refused_in_json_too(address: tuple[str, int], method: str) -> None:
+    status, answer = ask(address, method, "/v1/clock/get")
+    assert status == 501
+    assert answer["error"]["code"] == "HTTP"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"POST /v1/clock/get HTTP/9.9\r\n\r\n", 505),
+        (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"POST /v1/clock/get HTTP/1.1\r\nHost: localhost\r\n\r\n", 401),
+        (b"POST /v1/clock/get HTTP/1.1\r\n\r\n", 403),
+    ],
+    ids=["no HTTP", "another version", "a long line", "no token", "no host"],
+)
+def test_broken_requests_are_refused_in_json(address: tuple[str, int], request_: bytes, status: int) -> None:
+    with socket.create_connection(address, 10) as connection:
+        connection.sendall(request_)
+        answer = b""
+        while data := connection.recv(65536):
+            answer += data
+    assert b" %d " % status in answer.splitlines()[0] + b" "
+    assert "error" in json.loads(answer.partition(b"\r\n\r\n")[2])
+
+
+@pytest.mark.parametrize("length", ["9" * 13, "9" * 6000, "1048577"])
+def test_a_body_that_is_too_long_is_not_read(address: tuple[str, int], length: str) -> None:
+    with socket.create_connection(address, 10) as connection:
+        head = f"POST /v1/clock/get HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        connection.sendall(f"{head}Content-Type: {JSON}\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
+
+
+def test_no_more_connections_than_there_are_places() -> None:
+    """Whoever opens many without a word takes the places, and nothing else; a place that is left is free again."""
+    done: Future[Any] = Future()
+    done.set_result("done")
+    server = ControlServer(("127.0.0.1", 0), TOKEN, lambda *_: done, dict)
+    server._server._places = threading.BoundedSemaphore(2)
+    server.start()
+    try:
+        silent = [socket.create_connection(server.address, 10) for _ in range(2)]
+        with socket.create_connection(server.address, 10) as third:
+            assert third.recv(1) == b""
+        silent.pop().close()
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                assert HttpCaller(f"127.0.0.1:{server.address[1]}", TOKEN).call("any.thing", {}) == "done"
+                break
+            except ControlError:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        silent.pop().close()
+    finally:
+        server.close()
+
+
+def test_numbers_that_would_hold_everything_up_are_refused(caller: HttpCaller) -> None:
+    for name, arguments in (
+        ("clock.advance", {"ms": 10**30}),
+        ("fault.add", {"api": "Produce", "action": {"name": "duplicate", "copies": 10**9}}),
+        ("fault.add", {"api": "Produce", "action": {"name": "delay", "ms": 10**30}}),
+    ):
+        with pytest.raises(FaultError, match="at most"):
+            caller.call(name, arguments)
+
+
+def test_it_says_so_when_others_can_reach_it(caplog: pytest.LogCaptureFixture) -> None:
+    for host, warned in (("127.0.0.1", False), ("0.0.0.0", True)):
+        caplog.clear()
+        ControlServer((host, 0), TOKEN, lambda *_: Future(), dict)._server.server_close()
+        assert ("open to other machines" in caplog.text) == warned
 
 
 def test_a_broker_that_does_not_answer() -> None:
