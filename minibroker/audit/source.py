@@ -206,9 +206,9 @@ class SegmentReader(DataSourceReader):
             return False
         return part.path.endswith(_SUFFIX.get(self._table, ".log"))
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, PartsInput)
-        for part in partition.parts:
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        # Where there is nothing to read, Spark reads nothing at all: None.
+        for part in partition.parts if isinstance(partition, PartsInput) else ():
             yield from self._read(part)
 
     def _read(self, part: Part) -> Iterator[Any]:

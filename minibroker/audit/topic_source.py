@@ -156,9 +156,9 @@ class TopicReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return self._ranges.between(self._ranges.offsets(EARLIEST), self._ranges.offsets(LATEST))
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Range)
-        return self._ranges.read(partition)
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        # Where there is nothing to read, Spark reads nothing at all: None.
+        return self._ranges.read(partition) if isinstance(partition, Range) else iter(())
 
 
 class TopicStreamReader(DataSourceStreamReader):

@@ -178,7 +178,7 @@ def cluster() -> Iterator[str]:
     confluent_kafka = pytest.importorskip("confluent_kafka")
     from minibroker.testing.embedded import Minibroker
 
-    with Minibroker(ephemeral=True, topics={"t": 2, "copy": 2}) as broker:
+    with Minibroker(ephemeral=True, topics={"t": 2, "copy": 2, "empty": 1}) as broker:
         # The open transaction outlasts even a slow machine's run of the tests.
         patient = {"transactional.id": "x", "linger.ms": 0, "transaction.timeout.ms": 900_000}
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, **patient})
@@ -206,6 +206,7 @@ def test_topics_as_a_table(spark: Any, cluster: str) -> None:
     committed = keys(source.load())
     assert committed == {f"{number}-{key}" for number in (0, 2) for key in range(10)}
     assert len(keys(source.option("isolation", "read_uncommitted").load())) == 40
+    assert source.option("topics", "empty").load().count() == 0
 
 
 def test_a_source_behind_tls_and_a_login() -> None:
