@@ -97,6 +97,8 @@ class Client:
         self.done = False
         self.doing = "nothing yet"
         self._leaders: dict[tuple[str, int], int] = {}
+        # Metadata of an older leader epoch are not believed (Kafka's Metadata.updateLatestMetadata).
+        self._leader_epochs: dict[tuple[str, int], int] = {}
         self._coordinators: dict[tuple[Kind, str], int] = {}
 
     def tell(self, event: str, text: str) -> None:
@@ -141,8 +143,13 @@ class Client:
                 continue
             for found in answer.topics:
                 for partition in found.partitions:
+                    place = topic, partition.partition_index
+                    if partition.leader_epoch < self._leader_epochs.get(place, -1):
+                        self.history.counts["metadata of an older leader epoch"] += 1
+                        continue
+                    self._leader_epochs[place] = partition.leader_epoch
                     if partition.leader_id >= 0:
-                        self._leaders[topic, partition.partition_index] = partition.leader_id
+                        self._leaders[place] = partition.leader_id
             if (topic, index) not in self._leaders:
                 await self.pause(100)
         return self._leaders[topic, index]
