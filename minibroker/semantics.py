@@ -137,6 +137,15 @@ class Semantics:
         "producer.id.expiration.ms",
         "transactional.id.expiration.ms",
     )
+    marker_without_leader: Literal["dropped", "retried"] = _f(
+        "dropped",
+        "",
+        "The marker of a partition that nobody leads: given up as if the topic were deleted, so that its transaction"
+        " stays open there for ever while the coordinator calls it complete (seen on Kafka 4.3.1;"
+        " TransactionMarkerChannelManager, KRaftMetadataCache.getPartitionLeaderEndpoint), or sent once somebody does.",
+        "dropped",
+        "retried",
+    )
     transaction_state_layout: TransactionStateLayout = _f(  # noqa: RUF009
         "kafka",
         "360-7",
@@ -204,6 +213,7 @@ KIP: Final = Semantics(
     log_start_with_unknown_producer=True,
     advertise_describe_transaction_state=True,
     producer_state_expiration="transactional.id.expiration.ms",
+    marker_without_leader="retried",
 )
 
 PRESETS: Final[Mapping[str, Semantics]] = MappingProxyType({"kafka": KAFKA, "kip": KIP})

@@ -79,7 +79,11 @@ class EndedTransaction:
 
 class MarkerSender:
     """leader_of(topic, partition): node id, or None when nobody leads it; exists(topic, partition): in the image;
-    append(transaction, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError."""
+    append(transaction, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError.
+
+    drop_without_leader: Kafka 4.3.1 takes a partition that has no leader for one that was deleted
+    (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: told of such a transaction and partition.
+    """
 
     def __init__(
         self,
@@ -89,6 +93,8 @@ class MarkerSender:
         exists: Callable[[str, int], bool],
         node_id: int,
         append: Callable[[EndedTransaction, TopicPartition], Deferred[None]],
+        *,
+        drop_without_leader: bool = False,
     ) -> None:
         self._transport = transport
         self._timers = timers
@@ -96,6 +102,8 @@ class MarkerSender:
         self._exists = exists
         self._node_id = node_id
         self._append = append
+        self._drop_without_leader = drop_without_leader
+        self.on_dropped: Callable[[EndedTransaction, TopicPartition], None] = lambda job, partition: None
         self._active: dict[str, EndedTransaction] = {}
         self._held: dict[str, EndedTransaction] = {}
         self._holding: Callable[[str], bool] | None = None
@@ -165,8 +173,16 @@ class MarkerSender:
             leader = self._leader_of(*partition)
             if leader is not None:
                 by_leader.setdefault(leader, []).append(partition)
-            elif self._exists(*partition):
+            elif self._exists(*partition) and not self._drop_without_leader:
                 retry.add(partition)
+            elif self._exists(*partition):
+                log.warning(
+                    "no marker for %s-%d of %s: it has no leader, and its transaction stays open there",
+                    *partition,
+                    job.transactional_id,
+                )
+                self.on_dropped(job, partition)
+                self._written(job, partition)
             else:
                 # The topic was deleted: nobody is left to tell (addTxnMarkersToSend).
                 log.info("no marker for %s-%d of %s: it no longer exists", *partition, job.transactional_id)

@@ -52,6 +52,7 @@ class TransactionService:
             self._partition_exists,
             broker.node_id,
             self._append_marker,
+            drop_without_leader=broker.semantics.marker_without_leader == "dropped",
         )
         self.host: CoordinatorHost[TransactionShard] = CoordinatorHost(
             TRANSACTION_STATE_TOPIC,

@@ -49,6 +49,7 @@ def test_every_field_has_a_setting_and_unset_it_is_the_presets() -> None:
         ("log_start_with_unknown_producer", "true", True),
         ("advertise_describe_transaction_state", "true", True),
         ("producer_state_expiration", "transactional.id.expiration.ms", "transactional.id.expiration.ms"),
+        ("marker_without_leader", "retried", "retried"),
         ("unknown_producer_sequence", "unknown_producer_id", "unknown_producer_id"),
         ("stale_sequence_error", "DUPLICATE_SEQUENCE_NUMBER", ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
         ("waiting_sequence_check", "unless_in_sequence", "unless_in_sequence"),

@@ -294,3 +294,26 @@ def test_replicas_that_disagree(semantics: Any) -> None:
     if semantics is KIP:
         assert stale.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     brokers.stop()
+
+
+@pytest.mark.parametrize(("semantics", "marked"), [(KAFKA, False), (KIP, True)], ids=["kafka", "kip"])
+def test_a_marker_for_a_partition_that_nobody_leads(semantics: Any, marked: bool) -> None:
+    """Kafka 4.3.1 takes it for deleted: complete for the coordinator, open in the partition for ever."""
+    brokers = ManyBrokers(3, semantics=semantics)
+    brokers.create("t", [[1]])
+    producer = Producer(brokers)
+    producer.init()
+    coordinator = brokers.cluster.coordinator("transaction", TX)
+    assert coordinator is not None
+    if coordinator == 1:
+        brokers.cluster.move_coordinator("transaction", TX, 2)
+        brokers.settle(1000)
+    producer.add("t")
+    producer.produce("t", b"one")
+    brokers.cluster.kill_broker(1)
+    producer.end(commit=True)
+    brokers.settle(1000)
+    brokers.cluster.start_broker(1)
+    brokers.settle(3000)
+    assert brokers.committed("t") == ([b"one"] if marked else [])
+    brokers.stop()
