@@ -297,7 +297,7 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("imports", 30, check("lint-imports")),
     ("wheel", 180, wheel),
     *((f"python{version}", 180, other_python(version)) for version in OTHER_PYTHONS),
-    ("simulation", 150, check("minibroker", "simulate", "--seeds", "700", "--jobs", "2")),
+    ("simulation", 150, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),
     ("clients", 600, tier("clients")),
     ("jvm", 450, tier("jvm")),
     ("go", 120, tier("go")),

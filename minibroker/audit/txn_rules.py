@@ -153,7 +153,7 @@ class _TxnJudge:
         )
 
     def run(self, by_place: Mapping[tuple[Log, int], list[Transaction]]) -> None:
-        for place in {*by_place, *self._decided}:
+        for place in dict.fromkeys((*by_place, *self._decided)):
             found = sorted(by_place.get(place, ()), key=_end)
             torn = self._compare(place, found)
             for txn in found:

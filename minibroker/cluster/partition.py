@@ -9,6 +9,7 @@ from typing import Protocol
 from minibroker.cluster.in_sync import InSync
 from minibroker.cluster.log_flush import LogFlush
 from minibroker.cluster.metadata import NO_LEADER, PartitionImage
+from minibroker.logs import get_logger
 from minibroker.runtime.clock import Clock
 from minibroker.runtime.deferred import Deferred, resolved
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -17,6 +18,8 @@ from minibroker_storage.config import LogConfig
 from minibroker_storage.log import AppendInfo, PartitionLog
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
+
+log = get_logger(__name__)
 
 OpenLog = Callable[[], PartitionLog]
 MakeFlush = Callable[[PartitionLog, Callable[[], None], Callable[[ApiError], None]], LogFlush]
@@ -307,7 +310,7 @@ class Partition:
         if elected:
             self._lead()
             if self._log is not None:
-                self._log.assign_leader_epoch(self.leader_epoch)
+                self._begin_epoch(self._log)
         elif self.is_leader:
             self._follow_in_sync(image.isr)
         if was_leader and not self.is_leader:
@@ -320,6 +323,13 @@ class Partition:
         if changed:
             self.notify()
         return changed
+
+    def _begin_epoch(self, opened: PartitionLog) -> None:
+        try:
+            opened.assign_leader_epoch(self.leader_epoch)
+        except ApiError as error:  # its disk fails; what else the controller said must be heard all the same
+            log.error("%s: the leader epoch cannot be written: %s", self, error)
+            opened.offline = error
 
     def _lead(self) -> None:
         self.in_sync = None
@@ -504,6 +514,7 @@ class Partition:
 
     def close(self) -> PartitionLog | None:
         """The log, if it was open, for the caller to close; this partition is done with it."""
+        self.in_sync = None  # what waits to review it finds nothing
         self._open_log = self._gone
         return self._let_go()
 

@@ -82,7 +82,8 @@ class MarkerSender:
     append(transaction, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError.
 
     drop_without_leader: Kafka 4.3.1 takes a partition that has no leader for one that was deleted
-    (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: told of such a transaction and partition.
+    (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: told of such a transaction and partition; on_started:
+    of every transaction whose markers are to be sent.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class MarkerSender:
         self._node_id = node_id
         self._append = append
         self._drop_without_leader = drop_without_leader
+        self.on_started: Callable[[EndedTransaction], None] = lambda job: None
         self.on_dropped: Callable[[EndedTransaction, TopicPartition], None] = lambda job, partition: None
         self._active: dict[str, EndedTransaction] = {}
         self._held: dict[str, EndedTransaction] = {}
@@ -132,6 +134,7 @@ class MarkerSender:
                 self._send(job, job.partitions)
 
     def start(self, job: EndedTransaction) -> None:
+        self.on_started(job)
         self.cancel(job.transactional_id)
         self._active[job.transactional_id] = job
         if self._holding is not None and self._holding(job.transactional_id):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from random import Random
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -66,11 +66,19 @@ class Surroundings(Protocol):
         ...
 
     def owner(self, transactional_id: str) -> int:
-        """The instance that did so last."""
+        """The instance that did so last, or another that does so now."""
+        ...
+
+    def watch(self, node_id: int, request: Request) -> None:
+        """A broker takes up a client's request."""
         ...
 
     def reason(self, client: str, code: int) -> str:
         """Why a broker refused a client's request with `code` most recently."""
+        ...
+
+    def coordinator_changed(self, transactional_id: str, since_ms: float) -> bool:
+        """Whether the id got another coordinator, or a new life of it, since then."""
         ...
 
     @property
@@ -93,9 +101,13 @@ class Client:
         self.random = random
         self.history = world.history
         self.links = Links(name, world.schedule, world.weather, world.dispatcher, world.history.tell)
+        self.links.watch = world.watch
+        self.links.late = self.served_late
         self.dead = False
         self.done = False
         self.doing = "nothing yet"
+        #: The node that answered last.
+        self.answered_by = -1
         self._leaders: dict[tuple[str, int], int] = {}
         # Metadata of an older leader epoch are not believed (Kafka's Metadata.updateLatestMetadata).
         self._leader_epochs: dict[tuple[str, int], int] = {}
@@ -109,6 +121,12 @@ class Client:
         self.dead = True
         self.links.forget()
         self.tell("client died", "dies")
+
+    def served_late(self, request: Request, moment: Hashable) -> None:
+        """A broker takes up what this client gave up; `moment` is what the client was at when it sent it."""
+        name = type(request).__name__.removesuffix("Request")
+        self.history.evidence.late[self.name, name].append(self.history.elapsed_ms())
+        self.tell(f"late {name}", f"its {name}, given up meanwhile, arrives only now")
 
     def broker_gone(self, node_id: int) -> None:
         """Connections to it break."""
@@ -128,6 +146,7 @@ class Client:
         if self.dead:
             await Deferred[None]()
         assert isinstance(answer, response)
+        self.answered_by = node_id
         return answer
 
     async def leader(self, topic: str, index: int) -> int:
@@ -199,7 +218,7 @@ class Client:
                 await self.pause(20 + self.random.random() * 80)
                 continue
             found = ErrorCode(code(answer))
-            self.history.counts[f"{name}: {found.name}"] += 1
+            self.history.tell(f"{name}: {found.name}", f"{self.name}: {name} of {key} at {node}: {found.name}")
             if found not in RETRIABLE or found in final:
                 return answer, twice
             if found in _LOST:

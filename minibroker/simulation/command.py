@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from minibroker.simulation.coverage import report
 from minibroker.simulation.run import Outcome, simulate
 
 _SHOWN = 20
@@ -18,6 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="replay this seed and tell what happens")
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many to run (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (default: %(default)s)")
+    parser.add_argument(
+        "--find", metavar="EVENT", help="name the seeds in which an event with this text in its name happens"
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share the work")
 
 
@@ -29,17 +33,30 @@ def run(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     counts: Counter[str] = Counter()
     broken = []
+    cpu_s = 0.0
     for outcome in _outcomes(range(options.first, options.first + options.seeds), options.jobs):
         counts.update(outcome.counts)
+        cpu_s += outcome.cpu_s
+        if options.find is not None:
+            _show(outcome, options.find)
         if outcome.broken:
             broken.append(outcome)
             if len(broken) <= _SHOWN:
                 print(f"seed {outcome.plan.seed}: {outcome.why()}", flush=True)
-    for line in coverage(counts):
+    for line in report(counts):
         print(line)
     seconds = time.perf_counter() - began
-    print(f"{options.seeds} seeds in {seconds:.1f} s, {len(broken)} of them with broken promises")
+    each = cpu_s / max(1, options.seeds)
+    print(f"{options.seeds} seeds in {seconds:.1f} s, {each:.3f} s of CPU each")
+    print(f"{len(broken)} of them with broken promises")
     return 1 if broken else 0
+
+
+def _show(outcome: Outcome, wanted: str) -> None:
+    """One line for each event whose name has `wanted` in it."""
+    for event, count in sorted(outcome.counts.items()):
+        if wanted.lower() in event.lower():
+            print(f"seed {outcome.plan.seed}: {event}: {count}", flush=True)
 
 
 def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
@@ -63,9 +80,3 @@ def _tell(outcome: Outcome) -> int:
     if not outcome.broken:
         print("no promise was broken")
     return 1 if outcome.broken else 0
-
-
-def coverage(counts: Counter[str]) -> list[str]:
-    """What the runs came through, most frequent first: a lazy simulation shows here."""
-    width = max(map(len, counts), default=0)
-    return [f"{event:<{width}}  {count}" for event, count in sorted(counts.items(), key=lambda e: (-e[1], e[0]))]

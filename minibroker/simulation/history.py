@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from minibroker.audit.rows import ABORT, COMMIT, Finding, Log, Marks, Seen, Sent
 from minibroker.audit.rules import UNKNOWN, finding
+from minibroker.simulation.evidence import Evidence
 
 __all__ = ["ABORT", "COMMIT", "UNKNOWN", "History", "Record"]
 
@@ -27,8 +28,7 @@ class Record:
 
 @dataclass
 class History:
-    """Filled while the world runs. `elapsed_ms`: where the world's time stands. `stale_ends`, `stale_markers`:
-    transactions, with their producer ids, that an EndTxn or a marker of an earlier one reached; `stale_inits`: ids."""
+    """Filled while the world runs. elapsed_ms: where the world's time stands. evidence: what known holes rest on."""
 
     elapsed_ms: Callable[[], float]
     telling: bool = False
@@ -37,9 +37,7 @@ class History:
     reads: list[Seen] = field(default_factory=list)
     marks: list[Marks] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    stale_ends: dict[Hashable, int] = field(default_factory=dict)
-    stale_markers: dict[Hashable, int] = field(default_factory=dict)
-    stale_inits: set[str] = field(default_factory=set)
+    evidence: Evidence = field(default_factory=Evidence)
     counts: Counter[str] = field(default_factory=Counter)
     story: list[str] = field(default_factory=list)
 
@@ -55,9 +53,10 @@ class History:
         made = self.records[key] = Record(client, topic, partition, key, transaction)
         return made
 
-    def report(self, rule: str, topic: str, partition: int, message: str) -> None:
-        """A finding that the rows do not show."""
+    def report(self, rule: str, topic: str, partition: int, message: str, facts: frozenset[str] = frozenset()) -> None:
+        """A finding that the rows do not show; `facts` is what was true when it came (`evidence.Fact`)."""
         self.findings.append(finding(rule, Log("", topic, partition), message))
+        self.evidence.facts[message] = self.evidence.facts.get(message, facts) & facts
         self.tell(f"found: {rule}", f"FOUND {rule}: {message}")
 
     def sent(self) -> list[Sent]:

@@ -6,11 +6,14 @@ Each row says which findings it explains, and when. What no row explains is a br
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minibroker.audit.rows import Finding
+from minibroker.simulation.evidence import Fact, Identity, Place
+from minibroker.simulation.history import Record
+from minibroker.simulation.odd_clients import CARELESS
 
 if TYPE_CHECKING:
     from minibroker.simulation.world import World
@@ -28,72 +31,170 @@ class Hole:
 
 _WAITS = re.compile(r"got sequence \d+ while sequence \d+ still waits for the verification")
 _OLDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch -?\d+; known: .*remembered batches (\S+)$")
+_OUT_OF_ORDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch")
+_QUOTED = re.compile(r"'([^']+)'")
+_READ = frozenset({"lost-record", "aborted-read", "torn-transaction", "duplicate-record", "order"})
+"""Rules over what clients sent and readers were given; their messages quote a record or a transaction."""
+_OF_MARKERS = frozenset(
+    {
+        *("torn-transaction", "marker-without-transaction", "hanging-transaction", "outside-transaction"),
+        *("offset-outcome", "marker-epoch"),
+    }
+)
+
+
+def _facts(found: Finding, world: World) -> frozenset[str]:
+    """What was true when a client was refused; nothing for other rules."""
+    return world.history.evidence.facts.get(found.message, frozenset()) if found.rule == "refusal" else frozenset()
+
+
+def _record_of(found: Finding, world: World) -> Record | None:
+    """The record that a finding over records quotes."""
+    records = world.history.records
+    return next((records[key] for key in _QUOTED.findall(found.message) if key in records), None)
+
+
+def _copies_of(found: Finding, world: World) -> list[Record]:
+    """The records that were made of the input that a finding on lineage quotes, and the input."""
+    keys = _QUOTED.findall(found.message) if found.rule.startswith("lineage") else []
+    return [r for r in world.history.records.values() if r.key in keys or r.key.partition("<")[2] in keys]
+
+
+# -- transactions that something late ended ----------------------------------------------------------------------------
+
+
+def _late_end(found: Finding, world: World) -> bool:
+    return Fact.LATE_END in _facts(found, world) or _of_transaction(found, world, world.history.evidence.ended)
+
+
+def _late_marker(found: Finding, world: World) -> bool:
+    evidence = world.history.evidence
+    idle = (found.log.topic, found.log.partition), (found.producer_id, found.producer_epoch)
+    if found.rule in _OF_MARKERS and idle in evidence.idle_markers:
+        return True  # one marker too many, and the decisions no longer fit those that follow
+    return Fact.LATE_MARKER in _facts(found, world) or _of_transaction(found, world, evidence.marked)
+
+
+def _of_transaction(found: Finding, world: World, hit: Mapping[Hashable, Identity]) -> bool:
+    """The finding quotes a transaction that was hit, or a record or copy in it, or its producer's markers are wrong."""
+    if not hit:
+        return False
+    if found.rule in _OF_MARKERS and (found.producer_id, found.producer_epoch) in hit.values():
+        return True
+    if found.rule.startswith("lineage"):
+        return any(record.transaction in hit for record in _copies_of(found, world))
+    record = _record_of(found, world)
+    return any(name in hit for name in _QUOTED.findall(found.message)) or (
+        record is not None and record.transaction in hit
+    )
+
+
+def _late_init(found: Finding, world: World) -> bool:
+    return Fact.LATE_INIT in _facts(found, world)
+
+
+def _late_join(found: Finding, world: World) -> bool:
+    return Fact.LATE_JOIN in _facts(found, world)
+
+
+def _forgotten_epoch(found: Finding, world: World) -> bool:
+    return world.plan.client_version == 0 and Fact.FORGOTTEN in _facts(found, world)
+
+
+# -- sequences ---------------------------------------------------------------------------------------------------------
 
 
 def _verification_of_late_copy(found: Finding, world: World) -> bool:
-    return found.rule == "refusal" and bool(_WAITS.search(found.message))
+    return Fact.LATE_WRITE in _facts(found, world) and bool(_WAITS.search(found.message))
 
 
 def _forgotten_window(found: Finding, world: World) -> bool:
     match = _OLDER.search(found.message)
-    changed = sum(world.history.counts[event] for event in ("broker started", "leader moved", "broker fenced"))
-    if found.rule != "refusal" or match is None or not changed:
+    if world.plan.rules.producer.snapshot_all_batches or match is None or int(match[2]) >= int(match[1]):
         return False
-    return int(match[2]) < int(match[1])
+    return {Fact.RETRY, Fact.NEW_LEADER} <= _facts(found, world)
+
+
+def _overrun_window(found: Finding, world: World) -> bool:
+    match = _OUT_OF_ORDER.search(found.message)
+    if match is None or int(match[2]) >= int(match[1]):
+        return False
+    return {Fact.RETRY, Fact.OVERRUN} <= _facts(found, world)
 
 
 def _began_anywhere(found: Finding, world: World) -> bool:
     match = _OLDER.search(found.message)
+    if found.rule != "refusal" or world.plan.rules.producer.unknown_producer_sequence != "accept" or match is None:
+        return False
     # Which of the window was taken may never have been told to the client.
-    return found.rule == "refusal" and match is not None and int(match[2]) == 0 and not match[3].startswith("0-")
+    return int(match[2]) == 0 and not match[3].startswith("0-")
 
 
-def _late_end(found: Finding, world: World) -> bool:
-    return _of_transaction(found, world, world.history.stale_ends)
-
-
-def _late_marker(found: Finding, world: World) -> bool:
-    return _of_transaction(found, world, world.history.stale_markers)
+# -- brokers ahead of, and behind, each other --------------------------------------------------------------------------
 
 
 def _left_behind(found: Finding, world: World) -> bool:
-    return found.rule == "refusal" and "behind the controller" in found.message and bool(_BEHIND.search(found.message))
-
-
-_OF_MARKERS = frozenset({"torn-transaction", "marker-without-transaction", "hanging-transaction", "offset-outcome"})
-
-
-_BEHIND = re.compile(r"EPOCH|FENCED|INVALID_TXN_STATE|TRANSACTION_ABORTABLE")
-_QUOTED = re.compile(r"'([^']+)'")
-
-
-def _of_transaction(found: Finding, world: World, stale: dict[Hashable, int]) -> bool:
-    """The message names the transaction, a record of it, or the client that ran it; or its producer's markers are
-    what is wrong; or it copied input."""
-    if found.rule in _OF_MARKERS and found.producer_id in stale.values():
-        return True
-    if found.rule.startswith("lineage") and any(str(name).startswith("c") for name in stale):
-        return True
-    named = [world.history.records.get(key) for key in _QUOTED.findall(found.message)]
-    if any(record is not None and record.transaction in stale for record in named):
-        return True
-    return any(str(name) in found.message or str(name).partition("/")[0] + "," in found.message for name in stale)
-
-
-def _late_init(found: Finding, world: World) -> bool:
-    ids = world.history.stale_inits
-    return found.rule == "refusal" and any(name.partition("#")[0] in ids for name in found.message.split(",")[:1])
+    return Fact.BEHIND in _facts(found, world)
 
 
 def _torn_snapshot(found: Finding, world: World) -> bool:
     torn = "expected a snapshot" in found.message or "expected CRC-32C" in found.message
-    return found.rule == "producer-snapshot" and torn and world.history.counts["power lost"] > 0
+    lost = {str(node) for node in world.history.evidence.powerless}
+    return found.rule == "producer-snapshot" and torn and found.log.root in lost
+
+
+# -- what is lost on purpose -------------------------------------------------------------------------------------------
+
+
+def _dropped_marker(found: Finding, world: World) -> bool:
+    """Whatever comes later in such a partition is not stable, and the next end of that producer decides both."""
+    places = world.history.evidence.dropped_places()
+    return Fact.DROPPED in _facts(found, world) or _in_places(found, world, places)
+
+
+def _early(found: Finding, world: World) -> bool:
+    """Its coordinator forgot partitions that it had agreed to: their transaction stays open there."""
+    evidence = world.history.evidence
+    if Fact.EARLY in _facts(found, world):
+        return True
+    if found.rule in _OF_MARKERS or found.rule == "coordinator-epoch":
+        return found.transactional_id in evidence.early or found.producer_id in evidence.early_producers
+    if found.rule in ("aborted-read", "torn-transaction") and evidence.early:
+        record = _record_of(found, world)
+        name = str(record.transaction) if record is not None else "".join(_QUOTED.findall(found.message)[:1])
+        if name.partition("#")[0] in evidence.early:
+            return True
+    hung = {place for place, producers in evidence.hung.items() if producers & evidence.early_producers}
+    return _in_places(found, world, hung)
+
+
+def _unclean(found: Finding, world: World) -> bool:
+    if Fact.UNCLEAN in _facts(found, world):
+        return True
+    return _in_places(found, world, world.history.evidence.unclean)
+
+
+def _in_places(found: Finding, world: World, places: Set[Place]) -> bool:
+    if not places:
+        return False
+    if found.rule.startswith("lineage"):
+        return any((record.topic, record.partition) in places for record in _copies_of(found, world))
+    if found.rule in _OF_MARKERS or found.rule in _READ or found.rule in ("offset-back", "refusal", "no-progress"):
+        return (found.log.topic, found.log.partition) in places
+    return False
+
+
+def _no_producer_id(found: Finding, world: World) -> bool:
+    if found.rule == "no-producer-id":
+        return bool(world.plan.careless)
+    record = _record_of(found, world) if found.rule in _READ else None
+    return record is not None and record.client.startswith(CARELESS)
 
 
 HOLES = (
     Hole(
         "late EndTxn",
-        "KIP-890",
+        "KAFKA-17754, KIP-890",
         "Below transaction.version 2 transactions share an epoch, so a commit or abort that arrives late, after its"
         " retry was answered, ends the transaction that runs then.",
         _late_end,
@@ -102,15 +203,8 @@ HOLES = (
         "late WriteTxnMarkers",
         "KIP-890",
         "Below transaction.version 2 a marker has its transaction's epoch, so a copy that arrives after its retry was"
-        " written ends the next transaction on that partition.",
+        " written ends the next transaction on that partition, unless it is of an earlier coordinator.",
         _late_marker,
-    ),
-    Hole(
-        "fenced by a coordinator left behind",
-        "KafkaApis, AddPartitionsToTxnManager",
-        "A leader that is cut off from the controller verifies with a coordinator that is cut off too, which knows the"
-        " producer's epoch no more; the producer aborts and goes on elsewhere.",
-        _left_behind,
     ),
     Hole(
         "late InitProducerId",
@@ -118,6 +212,54 @@ HOLES = (
         "An InitProducerId without an epoch that arrives late bumps the epoch once more and fences its own client, or"
         " the instance that came after it.",
         _late_init,
+    ),
+    Hole(
+        "late AddPartitionsToTxn",
+        "KIP-890",
+        "Below transaction.version 2 an AddPartitionsToTxn or AddOffsetsToTxn that arrives after its transaction's end"
+        " begins another, which nobody runs; the client's next bump fences itself with it.",
+        _late_join,
+    ),
+    Hole(
+        "last epoch forgotten by failover",
+        "KIP-360, KAFKA-20357",
+        "Version 0 of the transaction state message has no last epoch, so a bump that is asked for again after a"
+        " failover of the coordinator is fenced.",
+        _forgotten_epoch,
+    ),
+    Hole(
+        "marker dropped without a leader",
+        "TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue, KRaftMetadataCache",
+        "A transaction that ends, or times out, while nobody leads one of its partitions is complete for its"
+        " coordinator and has no marker there: the partition hangs, and the producer's next end decides both.",
+        _dropped_marker,
+    ),
+    Hole(
+        "coordinator loads what is not committed",
+        "TransactionStateManager.loadTransactionMetadata, TransactionCoordinator.handleAddPartitionsToTransaction",
+        "A new coordinator reads its log to the end, and answers and sends markers for what it finds there; when"
+        " another takes over that has not got it, partitions and decisions are forgotten: a transaction stays open, or"
+        " is ended in two ways.",
+        _early,
+    ),
+    Hole(
+        "transactional batch without a producer id",
+        "ProducerAppendInfo, ProducerStateManager",
+        "A transactional batch without a producer id is taken, belongs to no transaction, and is read at once.",
+        _no_producer_id,
+    ),
+    Hole(
+        "unclean election",
+        "unclean.leader.election.enable, KIP-966",
+        "A replica that is out of sync and has to lead has not got what was acknowledged since.",
+        _unclean,
+    ),
+    Hole(
+        "fenced by a coordinator left behind",
+        "KafkaApis, AddPartitionsToTxnManager",
+        "A broker that is cut off from the controller verifies with a coordinator that is cut off too, or is one, and"
+        " knows the producer's epoch no more; the producer aborts and goes on elsewhere.",
+        _left_behind,
     ),
     Hole(
         "late copy awaits verification",
@@ -132,6 +274,14 @@ HOLES = (
         "A partition that does not know a producer takes any first sequence; when the first of a window is refused for"
         " a moment and the second is not, the first is out of order for ever.",
         _began_anywhere,
+    ),
+    Hole(
+        "window overrun",
+        "Sender, ProducerStateEntry.NUM_BATCHES_TO_RETAIN",
+        "A batch that timed out but was written is sent again together with new ones, after later ones were"
+        " acknowledged; when those push it out of the five batches remembered and its answer is lost, the next retry is"
+        " out of order.",
+        _overrun_window,
     ),
     Hole(
         "window forgotten by restart",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minibroker.audit.rows import Finding, Log, Seen
+from minibroker.audit.rows import Finding, Log, Seen, TxnState
 from minibroker.audit.rules import ERROR, Place, judge_history, judge_lineage, judge_logs, judge_marks, judge_reload
 from minibroker.audit.scan import scan_directory
 from minibroker.simulation.client import Client
@@ -34,13 +34,21 @@ def judge_all(world: World) -> list[Finding]:
     found = list(history.findings)
     found += judge_history(
         history.sent(),
-        world.final.seen,
+        _stored(world),
         outcomes=history.outcomes,
         reads=[seen for client in world.clients for seen in _seen(client)],
     )
     found += _lineage(world)
     found += judge_marks(history.marks)
+    for broker in world.brokers().values():
+        # As every minute: whoever reads the files has to know where logs begin.
+        broker.directory.note(p.log for p in broker.partitions() if p.is_open)
+        broker.directory.write_checkpoints(sync=False)
     scans = [scan_directory(disk, root=str(node)) for node, disk in world.disks.items()]
+    states: dict[tuple[int, int], TxnState] = {}
+    for state in (state for scan in scans for state in scan.states):
+        states[state.log.partition, state.offset] = state
+    world.coverage.transactions(states[place] for place in sorted(states))
     found += judge_logs(
         [log for scan in scans for log in scan.logs],
         [state for scan in scans for state in scan.states],
@@ -59,13 +67,19 @@ def _seen(client: Client) -> list[Seen]:
     return client.seen if isinstance(client, Reader) and not isinstance(client, Member) else []
 
 
+def _stored(world: World) -> list[Seen]:
+    """All that was committed: what is read in the end, and what had been read before it was deleted."""
+    deleted = world.janitor.deleted(world.final.starts) if world.janitor is not None else []
+    return deleted + world.final.seen
+
+
 def _lineage(world: World) -> list[Finding]:
     """Each input record is in the committed output once."""
     if not world.plan.copiers:
         return []
     inputs: dict[str, list[Place]] = {}
     outputs: dict[str, list[Place]] = {}
-    for seen in world.final.seen:
+    for seen in _stored(world):
         key, place = str(seen.key), Place(Log("", seen.topic, seen.partition), seen.offset)
         if seen.topic == INPUT:
             inputs.setdefault(key, []).append(place)

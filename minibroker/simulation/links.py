@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection, Dispatcher
@@ -13,7 +13,6 @@ from minibroker.simulation.schedule import Schedule
 from minibroker.simulation.weather import Fate, Weather
 from minibroker_protocol.dsl import Request, Response, registry
 from minibroker_protocol.headers import API_VERSIONS, RequestHeader, first_flexible_version
-from minibroker_protocol.messages.transactions import InitProducerIdRequest
 
 
 class Disconnected(Exception):
@@ -59,10 +58,12 @@ class Links:
         self._weather = weather
         self._dispatcher = dispatcher
         self._tell = tell
+        #: Told of each request that a broker takes up.
+        self.watch: Callable[[int, Request], None] = lambda node_id, request: None
         self._connections: dict[int, _Connection] = {}
-        #: What the client is at, and who is told when a request of an earlier moment is served after all.
+        #: What the client is at, and who is told when a request that it gave up at some moment is served after all.
         self.moment: Callable[[], Hashable] = lambda: None
-        self.stale: Callable[[str, Hashable], None] = lambda name, moment: None
+        self.late: Callable[[Request, Hashable], None] = lambda request, moment: None
 
     def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
         """Fails with Disconnected."""
@@ -89,6 +90,16 @@ class Links:
         self._connections.clear()
 
 
+class _Message(NamedTuple):
+    """A request on its way; nobody waits when there is no `answer`."""
+
+    frame: bytearray
+    request: Request
+    version: int
+    moment: Hashable
+    answer: Deferred[Response] | None
+
+
 class _Connection:
     def __init__(self, links: Links, node_id: int, life: int, dispatcher: Dispatcher) -> None:
         self._links = links
@@ -101,7 +112,7 @@ class _Connection:
         # Nothing passes any more, and the client has not noticed yet.
         self._failing = False
         self._waiting: deque[Deferred[Response]] = deque()
-        self._queue: deque[tuple[bytearray, type[Request], int, Deferred[Response] | None]] = deque()
+        self._queue: deque[_Message] = deque()
         self._busy = False
         self._arrival = 0.0
         self._return = 0.0
@@ -111,7 +122,7 @@ class _Connection:
     def send(self, request: Request, version: int, answer: Deferred[Response]) -> None:
         self._correlation_id += 1
         frame = encode_frame(request, version, self._links.name, self._correlation_id)
-        kind = type(request)
+        message = _Message(frame, request, version, self._links.moment(), answer)
         self._waiting.append(answer)
         if self._failing:
             return
@@ -119,29 +130,23 @@ class _Connection:
         fate = weather.fate() if weather.reaches(self._links.name, self._node_id) else Fate.LOST
         if fate is not Fate.DELIVERED:
             # A message is lost with its connection; all that follows on it is lost too.
-            text = f"{self._links.name} to {self._node_id}: {kind.__name__} is {fate.value}"
+            text = f"{self._links.name} to {self._node_id}: {type(request).__name__} is {fate.value}"
             self._links._tell(f"client: {fate.value}", text)
             self._failing = True
             patience = weather.patience_ms()
             schedule.call_later(patience, self.break_off)
+            unheard = message._replace(answer=None)
             if fate is Fate.LATE:
-                moment = self._links.moment()
-
-                def strayed() -> None:
-                    if self._links.moment() != moment or kind is InitProducerIdRequest:
-                        self._links.stale(kind.__name__.removesuffix("Request"), moment)
-                    self._arrive(frame, kind, version, None)
-
-                schedule.call_later(patience + weather.stray_ms(), strayed)
+                schedule.call_later(patience + weather.stray_ms(), lambda: self._arrive(unheard))
             elif fate is Fate.MUTE:
-                schedule.call_later(weather.delay_ms(), lambda: self._arrive(frame, kind, version, None))
+                schedule.call_later(weather.delay_ms(), lambda: self._arrive(unheard))
             return
         now = schedule.time_ms
         self._arrival = max(self._arrival, now + weather.delay_ms())
-        schedule.call_later(self._arrival - now, lambda: self._arrive(frame, kind, version, answer))
+        schedule.call_later(self._arrival - now, lambda: self._arrive(message))
 
-    def _arrive(self, frame: bytearray, kind: type[Request], version: int, answer: Deferred[Response] | None) -> None:
-        self._queue.append((frame, kind, version, answer))
+    def _arrive(self, message: _Message) -> None:
+        self._queue.append(message)
         if not self._busy:
             self._serve()
 
@@ -150,27 +155,29 @@ class _Connection:
         found = self._links._dispatcher(self._node_id)
         if not self._queue or found is None or found[0] != self.life:
             return
-        frame, kind, version, answer = self._queue.popleft()
+        message = self._queue.popleft()
         self._busy = True
+        if self.broken:
+            self._links.late(message.request, message.moment)
+        self._links.watch(self._node_id, message.request)
         try:
-            served = self._dispatcher.dispatch(frame, self._info)
+            served = self._dispatcher.dispatch(message.frame, self._info)
         except CloseConnection:
             self.break_off()
             return
         if isinstance(served, Deferred):
-            served.then(lambda done: self._done(done, kind, version, answer))
+            served.then(lambda done: self._done(done, message))
         else:
-            self._served(served, kind, version, answer)
+            self._served(served, message)
 
-    def _done(self, done: Deferred[Any], kind: type[Request], version: int, answer: Deferred[Response] | None) -> None:
+    def _done(self, done: Deferred[Any], message: _Message) -> None:
         found = self._links._dispatcher(self._node_id)
         if found is not None and found[0] == self.life:  # else nobody is there to answer
-            self._served(done.result(), kind, version, answer)
+            self._served(done.result(), message)
 
-    def _served(
-        self, buffers: list[Any] | None, kind: type[Request], version: int, answer: Deferred[Response] | None
-    ) -> None:
+    def _served(self, buffers: list[Any] | None, message: _Message) -> None:
         self._busy = False
+        answer, kind, version = message.answer, type(message.request), message.version
         weather, schedule = self._weather, self._schedule
         if answer is not None and buffers is not None and not answer.done and not self._failing:
             if weather.reaches(self._links.name, self._node_id):

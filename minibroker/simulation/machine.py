@@ -16,6 +16,17 @@ class MachineDisk:
     def __init__(self) -> None:
         self.inner = FaultyDisk()
 
+    def fail_soon(self, random: Random) -> None:
+        """One of the next changing calls gets half its work done and an EIO."""
+        self.inner.fail_at = self.inner.calls + 1 + random.randrange(12)
+
+    def fill(self) -> None:
+        """From now on nothing more fits on it."""
+        self.inner.full = True
+
+    def heal(self) -> None:
+        self.inner.full, self.inner.fail_at = False, 0
+
     def lose_power(self, random: Random) -> None:
         """Keep what was synced, and of the rest what chance leaves: torn, and not always in order."""
         self.inner = self.inner.after_power_loss(random)

@@ -1,4 +1,4 @@
-"""A member of a classic group that reads its share of the input, and the application that copies it exactly once."""
+"""A member of a classic group that reads its share of the input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from minibroker.audit.rows import Seen
 from minibroker.runtime.deferred import spawn
 from minibroker.simulation.client import Surroundings
-from minibroker.simulation.producers import Abortable, Fatal, Place, Producer
+from minibroker.simulation.evidence import Place
 from minibroker.simulation.readers import Reader
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.groups import (
@@ -23,17 +23,10 @@ from minibroker_protocol.messages.groups import (
     SyncGroupResponse,
 )
 from minibroker_protocol.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
-from minibroker_protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
 
 GROUP = "copiers"
 INPUT = "in"
 _SESSION_MS = 1500
-_EVICTED = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS})
 
 
 class Rejoin(Exception):
@@ -144,6 +137,10 @@ class Member(Reader):
         )
         await self.coordinate("group", GROUP, request, 3, LeaveGroupResponse, lambda a: a.error_code)
 
+    def committing(self, generation: int) -> int:
+        """The generation to commit with what was read in `generation`."""
+        return generation
+
     async def next(self) -> list[Seen]:
         """Some records of the assignment. Raises Rejoin."""
         fresh: list[Seen] = []
@@ -156,130 +153,3 @@ class Member(Reader):
     @property
     def drained(self) -> bool:
         return all(offset >= self.stable.get(place, 1 << 62) for place, offset in self.positions.items())
-
-
-class Copier(Producer):
-    """Consume, transform, produce (KIP-447): each input record becomes one output record, in the transaction that
-    commits the input's offset."""
-
-    def __init__(
-        self, world: Surroundings, name: str, random: Random, places: Sequence[Place], *, transactional_id: str
-    ) -> None:
-        super().__init__(world, name, random, places, transactional_id=transactional_id)
-        inputs = [(INPUT, index) for index in range(world.plan.partitions)]
-        self.member = Member(world, f"{name}.member", random, inputs)
-
-    def die(self) -> None:
-        super().die()
-        self.member.die()
-
-    def broker_gone(self, node_id: int) -> None:
-        super().broker_gone(node_id)
-        self.member.broker_gone(node_id)
-
-    async def run_transactions(self) -> None:
-        """Until the world closes and nothing is left to copy, or the producer is fenced."""
-        try:
-            await self.init()
-            while True:
-                try:
-                    if await self._round() and self.world.closing:
-                        break
-                except Rejoin:
-                    continue
-        except Fatal as error:
-            self.tell("producer ended", f"ends: {error.code.name}")
-        await self.member.leave()
-
-    async def _round(self) -> bool:
-        """One transaction; returns whether there was nothing to copy. Raises Rejoin, Fatal."""
-        member = self.member
-        if member.evicted:
-            await member.join()
-        fresh = await member.next()
-        offsets = dict(member.positions)
-        moved = {place: offset for place, offset in offsets.items() if offset > member.taken.get(place, 0)}
-        if not moved:
-            await self.pause(self.random.random() * self.world.plan.think_ms)
-            return member.drained and not member.evicted
-        generation = member.generation
-        self.begin()
-        transaction = self.transaction_name
-        try:
-            await self._copy(fresh)
-            await self._send_offsets(moved, generation)
-            if not self.world.closing and self.random.random() < self.world.plan.dawdle:
-                self.tell("dawdles", "dawdles past its transaction timeout")
-                await self.pause(self.world.plan.transaction_timeout_ms * (0.5 + self.random.random()))
-            abort = not self.world.closing and self.random.random() < self.world.plan.abort
-            await self.end(commit=not abort)
-        except Abortable as error:
-            self.tell("abortable", f"must abort {transaction}: {error.code.name}")
-            await self._abort(error)
-            abort = True
-        if abort:
-            # Back to what the group has committed, as after a rebalance.
-            member.evict(ErrorCode.REBALANCE_IN_PROGRESS)
-            raise Rejoin
-        member.taken.update(moved)
-        return False
-
-    async def _copy(self, fresh: list[Seen]) -> None:
-        if not fresh:
-            return
-        chosen = [(self.random.choice(self.places), seen) for seen in fresh]
-        await self.join({place for place, _ in chosen})
-        await self.write([self.batch(place, 1, origin=str(seen.key)) for place, seen in chosen])
-
-    async def _send_offsets(self, offsets: dict[Place, int], generation: int) -> None:
-        """AddOffsetsToTxn, where clients send it, and TxnOffsetCommit. Raises Abortable, Fatal."""
-        assert self.transactional_id is not None
-        if self.world.plan.client_version < 2:
-            add = AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self.producer_id,
-                producer_epoch=self.epoch,
-                group_id=GROUP,
-            )
-            added, _ = await self.coordinate(
-                "transaction",
-                self.transactional_id,
-                add,
-                self.versions.add_offsets,
-                AddOffsetsToTxnResponse,
-                lambda a: a.error_code,
-            )
-            self._check("AddOffsetsToTxn", ErrorCode(added.error_code))
-            self._joined.add(("__consumer_offsets", 0))
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=GROUP,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            generation_id=generation,
-            member_id=self.member.member_id,
-            topics=[
-                TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
-                    name=INPUT,
-                    partitions=[
-                        TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
-                            partition_index=index, committed_offset=offset, committed_metadata=""
-                        )
-                        for (_, index), offset in offsets.items()
-                    ],
-                )
-            ],
-        )
-        answer, _ = await self.coordinate(
-            "group",
-            GROUP,
-            request,
-            self.versions.txn_offset_commit,
-            TxnOffsetCommitResponse,
-            lambda a: max(p.error_code for t in a.topics for p in t.partitions),
-        )
-        code = ErrorCode(max(p.error_code for t in answer.topics for p in t.partitions))
-        if code in _EVICTED:
-            self.member.evict(code)
-            raise Abortable(code, bump=False)
-        self._check("TxnOffsetCommit", code)

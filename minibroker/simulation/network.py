@@ -11,9 +11,14 @@ from minibroker.simulation.schedule import Schedule
 from minibroker.simulation.weather import Fate, Weather
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 
 Told = Callable[[str, str], None]
 Strayed = Callable[[Request], None]
+
+
+_MARKERS_BAD_LUCK = 3.0
+"""Markers are few, and what befalls them matters."""
 
 
 class SimulatedNetwork:
@@ -28,6 +33,10 @@ class SimulatedNetwork:
         self._weather = weather
         self._tell = tell
         self._strayed = strayed
+        #: Told of each request that will arrive after its sender gave it up.
+        self.delayed: Callable[[Request], None] = lambda request: None
+        #: Told of each request that a node takes up.
+        self.watch: Callable[[int, Request], None] = lambda node_id, request: None
         self._nodes: dict[int, Node] = {}
         self._lives: dict[int, int] = {}
         self._arrivals: dict[tuple[int, int], float] = {}
@@ -82,6 +91,7 @@ class SimulatedNetwork:
     def send(self, source: int, target: int, request: Request, api_version: int) -> Deferred[Response]:
         node = self._nodes.get(target)
         if source == target and node is not None:
+            self.watch(target, request)
             return node(request, api_version)
         self._count += 1
         number = self._count
@@ -89,13 +99,15 @@ class SimulatedNetwork:
         if node is None:
             self._schedule.call_later(self._weather.delay_ms(), lambda: self._fail(number))
             return call.answer
-        fate = self._weather.fate() if self._weather.reaches(source, target) else Fate.LOST
+        bad_luck = _MARKERS_BAD_LUCK if isinstance(request, WriteTxnMarkersRequest) else 1.0
+        fate = self._weather.fate(bad_luck=bad_luck) if self._weather.reaches(source, target) else Fate.LOST
         kind, data, life = type(request), request.encode(api_version), self._lives[target]
         if fate is not Fate.DELIVERED:
             self._tell(f"between brokers: {fate.value}", f"{source} to {target}: {kind.__name__} is {fate.value}")
             patience = self._weather.patience_ms()
             self._schedule.call_later(patience, lambda: self._fail(number))
             if fate is Fate.LATE:
+                self.delayed(request)
 
                 def arrive_late() -> None:
                     self._strayed(request)
@@ -121,7 +133,9 @@ class SimulatedNetwork:
         if node is None or self._lives[target] != life:
             return
         try:
-            served = node(kind.decode(data, version), version)
+            request = kind.decode(data, version)
+            self.watch(target, request)
+            served = node(request, version)
         except ApiError:
             self._fail(number)
             return

@@ -18,6 +18,10 @@ class Plan:
 
     client_version: the transaction.version that clients speak for. synced: brokers acknowledge what was synced, so a
     lone broker may lose its machine. producers, transactional, copiers, readers: how many there are of each client.
+    replicas: of the topics written to. hasty: that a batch is given up when it fails. Per second: disk, a disk that
+    fails; unclean, elections of replicas that are out of sync; reassign, replicas that move; absent, a controller that
+    nobody reaches; shorten, DeleteRecords. churn: that a member of the group leaves for a moment. careless: clients
+    that write transactional batches without a producer id. consumer_groups: KIP-848 instead of the classic protocol.
     """
 
     seed: int
@@ -49,6 +53,16 @@ class Plan:
     move: float
     reborn: float
     zombies: float
+    replicas: int
+    hasty: float
+    disk: float
+    unclean: float
+    reassign: float
+    absent: float
+    shorten: float
+    churn: float
+    careless: int
+    consumer_groups: bool
 
     @property
     def rules(self) -> Semantics:
@@ -68,8 +82,8 @@ class Plan:
         config = {
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.num.partitions": str(self.transaction_partitions),
-            "default.replication.factor": str(min(3, self.brokers)),
-            "min.insync.replicas": "2" if self.brokers > 1 else "1",
+            "default.replication.factor": str(self.replicas),
+            "min.insync.replicas": str(min(2, self.replicas)),
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "400",
             "replica.fetch.wait.max.ms": "2500",
             "replica.fetch.backoff.ms": "100",
@@ -80,19 +94,24 @@ class Plan:
             "broker.session.timeout.ms": "2000000000",
             "group.min.session.timeout.ms": "500",
             "group.initial.rebalance.delay.ms": "100",
+            "group.consumer.min.session.timeout.ms": "500",
+            "group.consumer.session.timeout.ms": "1500",
+            "group.consumer.min.heartbeat.interval.ms": "100",
+            "group.consumer.heartbeat.interval.ms": "300",
         }
         if self.synced:
             config["minibroker.acknowledge.after.sync"] = "true"
         return config
 
     def __str__(self) -> str:
-        shape = f"{self.brokers} broker{'s' if self.brokers > 1 else ''}, {self.semantics}"
+        shape = f"{self.brokers} broker{'s' if self.brokers > 1 else ''}, {self.replicas} replicas, {self.semantics}"
         clients = f"{self.producers} idempotent, {self.transactional} transactional, {self.copiers} copying"
         network = f"lost {self.lost:.3f}, answers lost {self.mute:.3f}, late {self.late:.3f}"
         ends = f"crash {self.crash:.2f}, power {self.machine:.2f}, stop {self.stop:.2f}, isolate {self.isolate:.2f}"
         return (
             f"seed {self.seed}: {shape}, transaction.version {self.client_version}; {clients}; {network}; {ends},"
-            f" move {self.move:.2f}"
+            f" move {self.move:.2f}, reassign {self.reassign:.2f}, unclean {self.unclean:.2f}, disk {self.disk:.2f},"
+            f" controller absent {self.absent:.2f}"
         )
 
 
@@ -106,6 +125,7 @@ def draw(seed: int) -> Plan:
         return random.random() * most if random.random() < share else 0.0
 
     synced = brokers == 1 and random.random() < 0.6
+    replicas = random.choice((3, 3, 2, 1)) if brokers > 1 else 1
     return Plan(
         seed=seed,
         brokers=brokers,
@@ -130,10 +150,20 @@ def draw(seed: int) -> Plan:
         late=some(0.03),
         delay_ms=random.choice((1.0, 3.0, 15.0)),
         crash=some(0.5),
-        machine=some(0.5) if brokers > 1 or synced else 0.0,
+        machine=some(0.5) if replicas > 1 or synced else 0.0,
         stop=some(0.4),
-        isolate=some(0.4) if brokers > 1 else 0.0,
+        isolate=some(0.6) if brokers > 1 else 0.0,
         move=some(0.5) if brokers > 1 else 0.0,
         reborn=some(0.3),
         zombies=some(0.5),
+        replicas=replicas,
+        hasty=some(0.6),
+        disk=some(0.4, 0.3),
+        unclean=some(0.6, 0.25) if replicas > 1 else 0.0,
+        reassign=some(0.6, 0.4) if brokers > 1 else 0.0,
+        absent=some(0.5, 0.3) if brokers > 1 else 0.0,
+        shorten=some(1.0, 0.3),
+        churn=some(0.2, 0.3),
+        careless=int(random.random() < 0.04),
+        consumer_groups=random.random() < 0.5,
     )

@@ -14,9 +14,11 @@ from random import Random
 
 from minibroker.runtime.deferred import Deferred, gather, spawn
 from minibroker.simulation.client import RETRIABLE, Client, Surroundings
+from minibroker.simulation.evidence import Fact, Place
 from minibroker.simulation.history import ABORT, COMMIT, UNKNOWN, Record
 from minibroker.simulation.links import Disconnected
 from minibroker_protocol import records
+from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.transactions import (
@@ -28,7 +30,6 @@ from minibroker_protocol.messages.transactions import (
     InitProducerIdResponse,
 )
 
-Place = tuple[str, int]
 _WINDOW = 5
 _PATIENCE = 25
 
@@ -92,22 +93,29 @@ class Producer(Client):
         self.producer_id = -1
         self.epoch = -1
         self.number = world.instance(transactional_id) if transactional_id else 0
+        #: Whether it waits for InitProducerId, which fences all other instances.
+        self.initialising = False
         self._sequences: dict[Place, int] = {}
         self._transaction: Hashable | None = None
         self._joined: set[Place] = set()
         self._began_ms = 0.0
         # A transaction timed out, and the epoch that the coordinator gave it then was not asked for yet.
         self._stained = False
-        self.links.moment = lambda: (self._transaction, self.producer_id, self.epoch)
-        self.links.stale = self._served_late
+        # Since when the epoch, and the coordinator's view of this producer, are what they are.
+        self._epoch_ms = 0.0
+        self._written_ms: dict[Place, float] = {}
+        self._sent: dict[Place, set[int]] = {}
+        self.links.moment = lambda: self._transaction
 
-    def _served_late(self, name: str, moment: Hashable) -> None:
-        """A request that this producer gave up, of another transaction or epoch, reaches its broker."""
-        self.tell(f"stale {name}", f"its {name} of {moment} arrives only now")
-        if name == "EndTxn" and self._transaction is not None:
-            self.history.stale_ends[self._transaction] = self.producer_id
-        if name == "InitProducerId" and self.transactional_id is not None:
-            self.history.stale_inits.add(self.transactional_id)
+    def served_late(self, request: Request, moment: Hashable) -> None:
+        super().served_late(request, moment)
+        running = self._transaction
+        if isinstance(request, EndTxnRequest) and running is not None and running != moment:
+            self.tell("EndTxn of an earlier transaction", f"the late EndTxn of {moment} meets {running}")
+            self.history.evidence.ended[running] = self.producer_id, self.epoch
+        if isinstance(request, InitProducerIdRequest) and self.transactional_id is not None:
+            late = self.history.evidence.late[self.transactional_id, "InitProducerId"]
+            late.append(self.history.elapsed_ms())
 
     # -- epochs --------------------------------------------------------------------------------------------------------
 
@@ -120,11 +128,14 @@ class Producer(Client):
             producer_id=self.producer_id if bump else -1,
             producer_epoch=self.epoch if bump else -1,
         )
+        self._epoch_ms = self.world.schedule.elapsed_ms
+        twice = False
         if self.transactional_id is None:
             answer = await self._init_anywhere(request)
         else:
             self.world.initialising(self.transactional_id, self.number)
-            answer, _ = await self.coordinate(
+            self.initialising = True
+            answer, twice = await self.coordinate(
                 "transaction",
                 self.transactional_id,
                 request,
@@ -133,8 +144,9 @@ class Producer(Client):
                 lambda a: a.error_code,
             )
             self.world.initialising(self.transactional_id, self.number)
+            self.initialising = False
         if answer.error_code != ErrorCode.NONE:
-            self._refused("InitProducerId", ErrorCode(answer.error_code), late=late)
+            self._refused("InitProducerId", ErrorCode(answer.error_code), late=late, again=bump and twice)
             raise Fatal(ErrorCode(answer.error_code))
         if bump and answer.producer_id == self.producer_id and answer.producer_epoch <= self.epoch:
             text = f"{self.name}: a bump from epoch {self.epoch} gave {answer.producer_epoch}"
@@ -142,6 +154,8 @@ class Producer(Client):
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         self._stained = False
         self._sequences.clear()
+        self._written_ms.clear()
+        self._sent.clear()
         self.tell("producer initialised", f"has producer id {self.producer_id} epoch {self.epoch}")
 
     async def _init_anywhere(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -157,8 +171,11 @@ class Producer(Client):
             await self.pause(50)
 
     def _bump_locally(self) -> None:
+        self._epoch_ms = self.world.schedule.elapsed_ms
         self.epoch += 1
         self._sequences.clear()
+        self._written_ms.clear()
+        self._sent.clear()
         self.tell("idempotent bump", f"goes on with epoch {self.epoch}")
 
     # -- what may be held against it -----------------------------------------------------------------------------------
@@ -187,15 +204,52 @@ class Producer(Client):
     def transaction_name(self) -> Hashable:
         return self._transaction
 
-    def _refused(self, api: str, code: ErrorCode, *, late: bool = False) -> None:
+    def _refused(
+        self,
+        api: str,
+        code: ErrorCode,
+        *,
+        late: bool = False,
+        again: bool = False,
+        batch: Batch | None = None,
+        node: int | None = None,
+    ) -> None:
+        """`late`: its transaction may have timed out. `again`: an earlier attempt may have been served. node: who
+        answered, when it was not the last one that did."""
         reason = self.world.reason(self.name, code)
         self.tell(f"{api} refused: {code.name}", f"{api} is refused with {code.name}: {reason}")
         if not (self.superseded or self.late or late):
             text = f"{self.name}, alone and in time, is told {code.name} by {api}: {reason}"
-            if self.world.behind:
-                text += f" (behind the controller: {self.world.behind})"
-            topic = self.transactional_id or self.places[0][0]
-            self.history.report("refusal", topic, -1, text)
+            place = (self.transactional_id or self.places[0][0], -1) if batch is None else batch.place
+            facts = self._facts(code, batch, self.answered_by if node is None else node)
+            if again and self.world.coordinator_changed(self.transactional_id or "", self._epoch_ms):
+                facts |= {Fact.FORGOTTEN}
+            self.history.report("refusal", *place, text, facts)
+
+    def _facts(self, code: ErrorCode, batch: Batch | None, node: int) -> frozenset[str]:
+        """What may have brought a refusal about, so far as it can be seen from here."""
+        evidence, since = self.history.evidence, self._epoch_ms
+        ended = code in _FENCING or code in _VERIFYING
+        name = self.transactional_id or ""
+        facts = {
+            Fact.LATE_END: self._transaction in evidence.ended,
+            Fact.LATE_MARKER: self._transaction in evidence.marked,
+            Fact.LATE_INIT: ended and evidence.late_since(name, "InitProducerId", since),
+            Fact.LATE_JOIN: ended
+            and self.versions.end_txn < 5
+            and any(evidence.late_since(self.name, api, self._began_ms) for api in _JOINING),
+            Fact.LATE_WRITE: evidence.late_since(self.name, "Produce", since),
+            Fact.BEHIND: ended and node in self.world.behind,
+            Fact.EARLY: ended and evidence.early_since(name, self._began_ms),
+            Fact.DROPPED: any(marker.producer_id == self.producer_id for marker in evidence.dropped),
+        }
+        if batch is not None:
+            written = self._written_ms.get(batch.place, since)
+            facts[Fact.RETRY] = batch.attempts > 1
+            facts[Fact.OVERRUN] = sum(s > batch.sequence for s in self._sent.get(batch.place, ())) >= _WINDOW
+            facts[Fact.NEW_LEADER] = evidence.led_since(batch.place, written)
+            facts[Fact.UNCLEAN] = batch.place in evidence.unclean
+        return frozenset(name for name, true in facts.items() if true)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -212,7 +266,7 @@ class Producer(Client):
             [records.Record(i, now, None, record.key.encode(), ()) for i, record in enumerate(batch.records)],
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            base_sequence=batch.sequence,
+            base_sequence=batch.sequence if self.producer_id >= 0 else -1,
             transactional=self.transactional_id is not None,
         )
         return ProduceRequest(
@@ -243,6 +297,8 @@ class Producer(Client):
             answers: list[Deferred[ErrorCode | None]] = []
             for batch in window:
                 batch.attempts += 1
+                self._sent.setdefault(place, set()).add(batch.sequence)
+                self._written_ms.setdefault(batch.place, self.world.schedule.elapsed_ms)
                 for record in batch.records:
                     record.sent = True
                 answers.append(spawn(self._produce(leader, batch)))
@@ -257,13 +313,17 @@ class Producer(Client):
                     batches.remove(batch)
                 elif code is None or code in RETRIABLE or (retrying and code in _AFTER_FAILURE):
                     retrying = True
-                    if batch.attempts > _PATIENCE:
+                    hasty = not self.world.closing and self.random.random() < self.world.plan.hasty
+                    if batch.attempts > _PATIENCE or hasty:
+                        # Its delivery.timeout.ms is over: whether it was written will never be known.
+                        self.tell("batch given up", f"gives up sequence {batch.sequence} for {place}")
+                        self.lost_leader(*place)
                         raise Abortable(ErrorCode.REQUEST_TIMED_OUT, bump=True)
                 elif code in (ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
-                    self._refused("Produce", code)
+                    self._refused("Produce", code, batch=batch, node=leader)
                     raise Fatal(code)
                 else:
-                    self._refused("Produce", code)
+                    self._refused("Produce", code, batch=batch, node=leader)
                     raise Abortable(code, bump=True)
             if retrying:
                 self.lost_leader(*place)
@@ -379,6 +439,9 @@ class Producer(Client):
                 self.history.report("epoch-back", self.transactional_id, -1, text)
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
             self._sequences.clear()
+            self._written_ms.clear()
+            self._sent.clear()
+            self._epoch_ms = self.world.schedule.elapsed_ms
         self._transaction = None
 
     async def work(self) -> None:
@@ -431,7 +494,12 @@ class Producer(Client):
         self._transaction = None
 
 
-_AFTER_FAILURE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
+_FENCING = frozenset(
+    {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+_JOINING = ("AddPartitionsToTxn", "AddOffsetsToTxn")
+_VERIFYING = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE})
+_AFTER_FAILURE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
 def _worst(answer: AddPartitionsToTxnResponse) -> int:

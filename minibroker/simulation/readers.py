@@ -8,13 +8,15 @@ from typing import Any
 
 from minibroker.audit.rows import Marks, Seen
 from minibroker.simulation.client import RETRIABLE, Client, Surroundings
+from minibroker.simulation.evidence import Place
 from minibroker.simulation.links import Disconnected
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from minibroker_protocol.records import ControlType, decode_records, iter_batches, parse_control
 
 READ_COMMITTED = 1
-Place = tuple[str, int]
+_EARLIEST = -2
 
 
 class Reader(Client):
@@ -23,6 +25,8 @@ class Reader(Client):
     def __init__(self, world: Surroundings, name: str, random: Random, places: Sequence[Place]) -> None:
         super().__init__(world, name, random)
         self.positions = dict.fromkeys(places, 0)
+        #: Where a log began when this reader had to begin there.
+        self.starts: dict[Place, int] = {}
         self.stable: dict[Place, int] = {}
         self.seen: list[Seen] = []
 
@@ -69,6 +73,9 @@ class Reader(Client):
         data = answer.responses[0].partitions[0]
         code = ErrorCode(data.error_code)
         self.history.counts[f"Fetch: {code.name}"] += 1
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._begin_anew(place)
+            return []
         if code != ErrorCode.NONE:
             if code not in RETRIABLE:
                 text = f"{self.name} at offset {self.positions[place]} is told {code.name}"
@@ -78,6 +85,30 @@ class Reader(Client):
             await self.pause(50)
             return []
         return self._take(place, node, data)
+
+    async def _begin_anew(self, place: Place) -> None:
+        """As with auto.offset.reset=earliest; lawful only where records were deleted, or lost."""
+        topic, index = place
+        wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=_EARLIEST)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])]
+        )
+        try:
+            answer = await self.ask(await self.leader(topic, index), request, 7, ListOffsetsResponse)
+        except Disconnected:
+            self.lost_leader(topic, index)
+            return
+        found = answer.topics[0].partitions[0]
+        if found.error_code != ErrorCode.NONE:
+            self.lost_leader(topic, index)
+            await self.pause(50)
+            return
+        position = self.positions[place]
+        self.tell("begins anew", f"{topic}-{index} has no offset {position} any more, it begins at {found.offset}")
+        if found.offset <= position and place not in self.history.evidence.unclean:
+            text = f"{self.name} at offset {position} is out of range, though the log begins at {found.offset}"
+            self.history.report("refusal", topic, index, text)
+        self.positions[place] = self.starts[place] = found.offset
 
     def _take(self, place: Place, node: int, data: Any) -> list[Seen]:
         # Another broker may know less of what is committed for a moment, so marks are of one life of one broker.

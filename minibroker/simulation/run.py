@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,13 +16,15 @@ from minibroker.simulation.world import World
 
 @dataclass
 class Outcome:
-    """What became of a seed. crash: the traceback of an exception that came out of the brokers' code."""
+    """What became of a seed. crash: the traceback of an exception that came out of the brokers' code. cpu_s: what it
+    took, in seconds of processor time."""
 
     plan: Plan
     findings: list[Finding]
     counts: Counter[str]
     crash: str = ""
     story: list[str] = field(default_factory=list)
+    cpu_s: float = 0.0
 
     @property
     def broken(self) -> bool:
@@ -34,6 +37,7 @@ class Outcome:
 
 def simulate(seed: int, *, telling: bool = False) -> Outcome:
     """Run a seed and judge it."""
+    began = time.process_time()
     world = World(draw(seed), telling=telling)
     findings: list[Finding] = []
     crash = ""
@@ -42,7 +46,8 @@ def simulate(seed: int, *, telling: bool = False) -> Outcome:
         findings = judge(world)
     except Exception:
         crash = traceback.format_exc()
-    return Outcome(world.plan, findings, world.history.counts, crash, world.history.story)
+    spent = time.process_time() - began
+    return Outcome(world.plan, findings, world.history.counts, crash, world.history.story, spent)
 
 
 def simulate_all(seeds: Iterable[int]) -> Iterator[Outcome]:

@@ -51,9 +51,10 @@ class Weather:
     def reaches(self, one: int | str, other: int | str) -> bool:
         return not self._cut or frozenset((one, other)) not in self._cut
 
-    def fate(self) -> Fate:
+    def fate(self, *, bad_luck: float = 1.0) -> Fate:
+        """`bad_luck` times the chances."""
         chances = self.chances
-        roll = self._random.random()
+        roll = self._random.random() / bad_luck
         if roll >= chances.lost + chances.mute + chances.late:
             return Fate.DELIVERED
         if roll < chances.lost:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from minibroker.cluster.cluster import Cluster
+from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
 from minibroker.cluster.node import Node
+from minibroker.coordinators.hashing import partition_for
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.runtime.clock import BrokerClock
 from minibroker.runtime.deferred import Deferred, spawn
 from minibroker.settings import Settings
 from minibroker.simulation.client import Client
+from minibroker.simulation.copier import LAST, Copier
+from minibroker.simulation.coverage import Coverage, transactions_of
+from minibroker.simulation.evidence import Dropped, PartitionWatch
 from minibroker.simulation.history import History
 from minibroker.simulation.machine import MachineDisk
-from minibroker.simulation.members import Copier
 from minibroker.simulation.network import SimulatedNetwork
+from minibroker.simulation.odd_clients import CARELESS, Careless, Janitor
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.readers import Reader
@@ -25,11 +31,14 @@ from minibroker.simulation.schedule import Schedule, ScheduledExecutor
 from minibroker.simulation.troubles import Troubles
 from minibroker.simulation.weather import Chances, Weather
 from minibroker_protocol.dsl import Request
+from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 from minibroker_storage.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
+    from minibroker.cluster.metadata import MetadataImage
+    from minibroker.runtime.transaction_markers import EndedTransaction
 
 QUIET_MS = 60_000.0
 """How long the clients have, once all is whole, to come to an end."""
@@ -47,7 +56,12 @@ class World:
         self.clock = BrokerClock(self.schedule, self.schedule.now_ms)
         self.disks = {i: MachineDisk() for i in range(1, plan.brokers + 1)}
         self.journal = MemoryDisk()
+        self.coverage = Coverage(self.history.counts, lambda node_id: self.cluster.brokers.get(node_id))
+        self.janitor: Janitor | None = None
+        self._partitions = PartitionWatch()
         self.network = SimulatedNetwork(self.schedule, self.weather, self.history.tell, self._strayed)
+        self.network.watch = self._note_early
+        self.network.delayed = self._delayed
         self.clients: list[Client] = []
         self._closing = False
         self.lives: dict[int, int] = dict.fromkeys(self.disks, 1)
@@ -92,13 +106,19 @@ class World:
         self._instances[transactional_id] = max(number, self._instances[transactional_id])
 
     def owner(self, transactional_id: str) -> int:
-        return self._last_init.get(transactional_id, 0)
+        last = self._last_init.get(transactional_id, 0)
+        others = (c for c in self.clients if isinstance(c, Producer) and c.transactional_id == transactional_id)
+        return next((c.number for c in others if c.initialising and not c.dead and c.number != last), last)
 
     def reason(self, client: str, code: int) -> str:
         refusals = [r for broker in self.cluster.brokers.values() for r in broker.refusals]
         kept = [r for r in refusals if r.client_id == client and r.code == code]
         newest = max(kept, key=lambda refusal: refusal.time_ms, default=None)
         return "no reason is known" if newest is None else newest.reason
+
+    def coordinator_changed(self, transactional_id: str, since_ms: float) -> bool:
+        index = partition_for(transactional_id, self.plan.transaction_partitions)
+        return self.history.evidence.led_since((TRANSACTION_STATE_TOPIC, index), since_ms)
 
     @property
     def behind(self) -> list[int]:
@@ -110,19 +130,95 @@ class World:
 
     def _strayed(self, request: Request) -> None:
         """A request between brokers that its sender gave up arrives: a marker may meet a later transaction."""
-        if isinstance(request, WriteTxnMarkersRequest) and self.plan.client_version < 2:
-            held = {(marker.producer_id, marker.producer_epoch) for marker in request.markers}
-            for producer_id, epoch in held:
-                self.history.stale_markers[producer_id, epoch] = producer_id
+        if not isinstance(request, WriteTxnMarkersRequest) or self.plan.client_version >= 2:
+            return
+        for marker in request.markers:
+            identity = marker.producer_id, marker.producer_epoch
+            places = [(topic.name, i) for topic in marker.topics for i in topic.partition_indexes]
+            taken = {place: self._takes(marker, *place) for place in places}
+            self.history.evidence.idle_markers |= {(p, identity) for p in places if taken[p] == "without data"}
+            if "ends a transaction" not in taken.values():
+                continue
             for client in self.clients:
-                if isinstance(client, Producer) and (client.producer_id, client.epoch) in held and client.joined:
-                    self.tell("stale WriteTxnMarkers", f"a late marker meets {client.transaction_name}")
-                    self.history.stale_markers[client.transaction_name] = client.producer_id
+                if isinstance(client, Producer) and (client.producer_id, client.epoch) == identity and client.joined:
+                    self.tell("late WriteTxnMarkers", f"a late marker meets {client.transaction_name}")
+                    self.history.evidence.marked[client.transaction_name] = identity
+
+    def _delayed(self, request: Request) -> None:
+        """A marker under way outlives its coordinator more often than chance would have it."""
+        if isinstance(request, WriteTxnMarkersRequest) and self.plan.move:
+            self.schedule.call_later(self.random.random() * 600, self.troubles.move_coordinator)
+
+    def _takes(self, marker: WriteTxnMarkersRequest.WritableTxnMarker, topic: str, index: int) -> str:
+        """What a partition will do with it, which refuses it after one of a later coordinator."""
+        broker = self.cluster.brokers.get(self.cluster.image.leader_of(topic, index) or -1)
+        if broker is None:
+            return "out of reach"
+        try:
+            entry = broker.partition(topic, index).log.producers.entry(marker.producer_id)
+        except ApiError:
+            return "out of reach"
+        if entry is not None and entry.coordinator_epoch > marker.coordinator_epoch:
+            return "refused"
+        return "without data" if entry is None or entry.current_txn_first_offset < 0 else "ends a transaction"
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
     def brokers(self) -> dict[int, Broker]:
         return self.cluster.brokers
+
+    def watch(self, node_id: int, request: Request) -> None:
+        self.coverage.served(node_id, request)
+        self._note_early(node_id, request)
+
+    def _note_early(self, node_id: int, request: Request) -> None:
+        """A coordinator loads its log to the end, also what its replicas may not have, and answers from it."""
+        asked = transactions_of(request)
+        broker = self.cluster.brokers.get(node_id) if asked else None
+        for name, producer_id in asked if broker is not None else ():
+            assert broker is not None
+            index = partition_for(name, self.plan.transaction_partitions)
+            try:
+                partition = broker.partition(TRANSACTION_STATE_TOPIC, index)
+            except ApiError:
+                continue
+            if partition.lags_behind_epoch:
+                self.history.evidence.early_producers.add(producer_id)
+                self.history.evidence.early[name].append(self.schedule.elapsed_ms)
+
+    def _ending(self, broker: Broker, job: EndedTransaction) -> None:
+        """A coordinator sends markers for what it has loaded, also for what its replicas may not have."""
+        try:
+            partition = broker.partition(TRANSACTION_STATE_TOPIC, job.shard_index)
+        except ApiError:
+            return
+        if partition.lags_behind_epoch:
+            self.history.evidence.early_producers.add(job.producer_id)
+            self.history.evidence.early[job.transactional_id].append(self.schedule.elapsed_ms)
+
+    def _note_hung(self) -> None:
+        for broker in self.cluster.brokers.values():
+            for partition in broker.partitions():
+                if partition.has_log and partition.leader_id == broker.node_id:
+                    producers = partition.log.producers.active()
+                    hung = {p.producer_id for p in producers if p.current_txn_start_offset >= 0}
+                    self.history.evidence.hung[partition.topic, partition.index] = hung
+
+    def _decided(self, image: MetadataImage, topics: tuple[str, ...]) -> None:
+        """The controller changed its metadata."""
+        for topic, before, after in self._partitions.changes(image, topics):
+            self.coverage.partition(before, after)
+            self.history.evidence.changed(before, topic, after, self.schedule.elapsed_ms)
+
+    def attended(self) -> None:
+        """Be told of the markers that a broker which just started sends and drops."""
+        for broker in self.cluster.brokers.values():
+            broker.transactions.markers.on_dropped = self._dropped
+            broker.transactions.markers.on_started = partial(self._ending, broker)
+
+    def _dropped(self, job: EndedTransaction, place: tuple[str, int]) -> None:
+        self.tell("marker dropped", f"{job.transactional_id}: no marker for {place[0]}-{place[1]}, nobody leads it")
+        self.history.evidence.dropped.append(Dropped(place, job.producer_id, job.producer_epoch))
 
     def launch(self, client: Client, run: Callable[[], object]) -> None:
         """Let a client begin; its end, good or bad, is noted."""
@@ -137,6 +233,9 @@ class World:
     def run(self) -> None:
         """From an empty cluster to a quiet one. Exceptions of the brokers' code come out of here."""
         self.cluster.start()
+        self.attended()
+        self.cluster.controller.state.subscribe(self._decided)
+        self._decided(self.cluster.image, tuple(self.cluster.image.topics))
         plan = self.plan
         self.schedule.run(50)
         self.weather.chances = Chances(
@@ -155,6 +254,14 @@ class World:
         for number in range(plan.readers):
             reader = Reader(self, f"r{number}", self.client_random(f"r{number}"), plan.places)
             self.launch(reader, reader.run)
+        if plan.shorten:
+            self.janitor = Janitor(self, "janitor", self.client_random("janitor"), plan.places)
+            self.launch(self.janitor, self.janitor.run)
+        if plan.careless:
+            careless = Careless(
+                self, f"{CARELESS}#1", self.client_random(CARELESS), plan.places, transactional_id=CARELESS
+            )
+            self.launch(careless, careless.run)
         self.troubles.start()
         self.schedule.run(plan.length_ms)
         self._settle()
@@ -166,7 +273,7 @@ class World:
         self, name: str, transactional_id: str | None = None, places: Sequence[tuple[str, int]] = ()
     ) -> Producer:
         random, where = self.client_random(name), places or self.plan.places
-        if transactional_id is not None and transactional_id.startswith("c"):
+        if transactional_id is not None and transactional_id.startswith("c") and transactional_id != CARELESS:
             return Copier(self, name, random, where, transactional_id=transactional_id)
         return Producer(self, name, random, where, transactional_id=transactional_id)
 
@@ -198,13 +305,16 @@ class World:
         self._closing = True
         self._wait_for_clients()
         if self.plan.copiers:
-            # Whoever was left of the copiers may have been fenced, so that input remains.
-            self.launch_transactional("c9")
+            # Whoever was left of the copiers may have been fenced, so that input remains; some of it is read only when
+            # followers have caught up.
+            self.schedule.run(1000)
+            self.launch_transactional(LAST)
             self._wait_for_clients()
         # Transactions that nobody ends time out, and followers catch up.
         self.schedule.run(self.plan.transaction_timeout_ms + 3000)
         self.final = Reader(self, "final", self.client_random("final"), [*self.plan.places, *self.plan.inputs])
         self.launch(self.final, self.final.read_all)
+        self._note_hung()
         if not self.schedule.run(QUIET_MS, lambda: self.final.done):
             text = f"a reader cannot read all: {self.final.doing}, at {self.final.positions}"
             self.history.report("no-progress", self.plan.places[0][0], -1, text)

@@ -1,7 +1,7 @@
 """A disk in memory that fails when told to and loses power: what was not synced may be gone, torn or out of order.
 
 The n-th changing call raises StorageError, having had half its effect (``fail_at``), or :class:`PowerLost`
-(``lose_power_at``). After the latter :meth:`FaultyDisk.after_power_loss` gives a disk as a restarted machine finds it.
+(``lose_power_at``); while ``full``, whatever writes to a file does. After the latter :meth:`FaultyDisk.after_power_loss` gives a disk as a restarted machine finds it.
 Names survive only once their directory was synced, which is stricter than what most file systems promise.
 """
 
@@ -151,6 +151,7 @@ class FaultyDisk:
     def __init__(self, *, fail_at: int = 0, lose_power_at: int = 0) -> None:
         self.fail_at = fail_at
         self.lose_power_at = lose_power_at
+        self.full = False
         self.calls = 0
         self.history: list[str] = []
         self._names: Names = {"": None}
@@ -163,6 +164,8 @@ class FaultyDisk:
         """Counts a changing call and fails it when its time has come."""
         self.calls += 1
         self.history.append(f"{self.calls} {what} {path}")
+        if self.full and what in ("append", "pwrite"):
+            raise StorageError(errno.ENOSPC, "no space left", path)
         if self.calls == self.fail_at:
             raise StorageError(errno.EIO, f"{what} failed as told", path)
         if self.lose_power_at and self.calls >= self.lose_power_at:

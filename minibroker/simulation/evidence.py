@@ -1,0 +1,113 @@
+"""What a run has to show for a known hole: facts noted when they happen, by name, place and time.
+
+A hole explains a finding only where its facts are there, so that nothing of ours hides behind Kafka's holes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from minibroker.cluster.metadata import NO_LEADER, MetadataImage, PartitionImage
+
+Place = tuple[str, int]
+Identity = tuple[int, int]
+"""Producer id and epoch."""
+
+
+class Fact:
+    """Names of what may be true of a client at the moment when it is refused."""
+
+    LATE_END = "a late EndTxn ended its transaction"
+    LATE_MARKER = "a late marker ended its transaction"
+    LATE_INIT = "a late InitProducerId came after its last one"
+    LATE_JOIN = "a late AddPartitionsToTxn or AddOffsetsToTxn came since its transaction began"
+    OVERRUN = "five later batches were sent to the partition before this one was acknowledged"
+    LATE_WRITE = "a late copy of what it wrote came"
+    BEHIND = "the broker is behind the controller"
+    RETRY = "the batch was sent before"
+    NEW_LEADER = "the partition had another leader, or life of it, since the batch before"
+    UNCLEAN = "the partition had an unclean election"
+    DROPPED = "a marker of this producer was dropped"
+    FORGOTTEN = "the coordinator that may have served it had a successor"
+    EARLY = "its coordinator answered from what was not committed"
+
+
+class Dropped(NamedTuple):
+    """A marker that a coordinator gave up because nobody led the partition."""
+
+    place: Place
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass
+class Evidence:
+    """Times are ms since the beginning.
+
+    late: client and API -> when a request was served that the client had given up. ended, marked: transaction -> the
+    producer that an EndTxn or a marker of an earlier transaction reached while it ran. idle_markers: late markers that
+    found no transaction, and where. dropped: markers. led: when a partition got a leader, or a new life of it. unclean:
+    where a replica became leader that was not eligible. powerless: machines that lost power. early: transactional id ->
+    when a coordinator took up a request of it while what it had loaded was not committed; early_producers: the ids that
+    such requests named. hung: at the end, partition -> producers whose transaction is open there. facts: message of a
+    refusal -> what was true then.
+    """
+
+    late: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
+    ended: dict[Hashable, Identity] = field(default_factory=dict)
+    marked: dict[Hashable, Identity] = field(default_factory=dict)
+    idle_markers: set[tuple[Place, Identity]] = field(default_factory=set)
+    dropped: list[Dropped] = field(default_factory=list)
+    led: dict[Place, list[float]] = field(default_factory=lambda: defaultdict(list))
+    unclean: set[Place] = field(default_factory=set)
+    powerless: set[int] = field(default_factory=set)
+    early: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    early_producers: set[int] = field(default_factory=set)
+    hung: dict[Place, set[int]] = field(default_factory=dict)
+    facts: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def late_since(self, client: str, api: str, since_ms: float) -> bool:
+        """Whether such a request of this client came at or after that time."""
+        return any(at >= since_ms for at in self.late.get((client, api), ()))
+
+    def led_since(self, place: Place, since_ms: float) -> bool:
+        return any(at >= since_ms for at in self.led.get(place, ()))
+
+    def early_since(self, transactional_id: str, since_ms: float) -> bool:
+        return any(at >= since_ms for at in self.early.get(transactional_id, ()))
+
+    def dropped_places(self) -> set[Place]:
+        return {marker.place for marker in self.dropped}
+
+    def changed(self, before: PartitionImage | None, topic: str, after: PartitionImage, at_ms: float) -> None:
+        """The controller changed a partition."""
+        if before is None or after.leader_epoch != before.leader_epoch:
+            self.led[topic, after.index].append(at_ms)
+        if before is None or after.leader in (NO_LEADER, before.leader):
+            return
+        if after.leader not in (*before.isr, *before.elr, *before.last_known_elr, *after.adding):
+            self.unclean.add((topic, after.index))
+
+
+class PartitionWatch:
+    """Follows the controller's decisions: one call for each change of its metadata."""
+
+    def __init__(self) -> None:
+        self._known: dict[Place, PartitionImage] = {}
+
+    def changes(
+        self, image: MetadataImage, topics: tuple[str, ...]
+    ) -> list[tuple[str, PartitionImage | None, PartitionImage]]:
+        """(topic, before, after) of every partition that is not as it was."""
+        found = []
+        for name in topics:
+            topic = image.topics.get(name)
+            for after in topic.partitions if topic is not None else ():
+                before = self._known.get((name, after.index))
+                if before is not after:
+                    self._known[name, after.index] = after
+                    found.append((name, before, after))
+        return found

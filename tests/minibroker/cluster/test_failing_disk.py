@@ -1,0 +1,71 @@
+"""A broker whose disk fails: what the controller and the others have to know of it comes to pass all the same."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from many_brokers import ManyBrokers
+
+from minibroker_protocol.errors import ApiError
+from minibroker_storage.disk import StorageError
+from minibroker_storage.memory_disk import MemoryDisk
+
+
+def _break(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: str, data: object, *, sync: bool = True) -> None:
+        raise StorageError(errno.ENOSPC, "no space left", path)
+
+    monkeypatch.setattr(disk, "write_atomic", full)
+
+
+def test_a_new_leader_with_a_full_disk_hears_the_rest_of_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = ManyBrokers(3)
+    brokers.create("t", [[1, 2, 3], [1, 2, 3]])
+    for index in (0, 1):
+        brokers.produce("t", b"one", index=index)
+    brokers.settle(500)
+    disk = brokers.disks[2]
+    _break(disk, monkeypatch)
+    brokers.cluster.kill_broker(1)
+    brokers.settle(500)
+    led = [brokers.partition(2, "t", index) for index in (0, 1)]
+    assert [partition.leader_id for partition in led] == [2, 2], "both partitions heard of it"
+    assert all(partition.log.offline is not None for partition in led), "and neither takes writes without its epoch"
+    monkeypatch.undo()
+    brokers.cluster.kill_broker(2)
+    brokers.cluster.kill_broker(3)
+
+
+def test_a_broker_that_cannot_end_cleanly_is_fenced_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = ManyBrokers(3)
+    brokers.create("t", [[1, 2, 3]])
+    brokers.produce("t", b"one")
+    _break(brokers.disks[1], monkeypatch)
+    closing = brokers.cluster.stop_broker(1)
+    with pytest.raises((StorageError, ApiError)):
+        closing.result()
+    monkeypatch.undo()
+    assert brokers.cluster.image.brokers[1].fenced
+    brokers.cluster.start_broker(1)
+    brokers.settle(1000)
+    assert brokers.values("t") == [b"one"]
+    brokers.stop()
+
+
+def test_nothing_is_left_to_review_in_a_partition_that_was_closed() -> None:
+    brokers = ManyBrokers(3)
+    brokers.create("t", [[1, 2, 3]])
+    brokers.produce("t", b"one")
+    brokers.cluster.stop_broker(1)
+    brokers.cluster.start_broker(1)
+    brokers.settle(1000)
+    brokers.cluster.elect("t", 0)
+    brokers.settle(100)
+    partition = brokers.partition(1, "t")
+    held = partition.close()
+    assert held is not None
+    partition.review_in_sync()  # as a timer does that was set while it led
+    held.abandon()
+    brokers.cluster.kill_broker(1)
+    brokers.stop()
