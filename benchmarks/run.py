@@ -21,7 +21,7 @@ from statistics import median
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / part) for part in ("protocol", "storage", "tests/support")]
 
-from peers import KfakeTarget  # noqa: E402
+from peer_targets import KfakeTarget  # noqa: E402
 from plots import bar_plot  # noqa: E402
 from scenarios import SCENARIOS, Figures, fixture_cycle  # noqa: E402
 from targets import KafkaTarget, MinibrokerTarget, Target, commit, cpu_seconds, end_on_sigterm, machine, memory_mb  # noqa: E402

@@ -131,6 +131,18 @@ class KafkaTarget(Target):
         self._kafka.close()
 
 
+class NewKafkaTarget(KafkaTarget):
+    """The same with an empty, formatted directory at each start, as a test that shares nothing has it."""
+
+    name = "Apache Kafka 4.3.1, formatting included"
+
+    def _start(self) -> None:
+        self._kafka.close()
+        self._kafka = RealKafka(jvm_options=())
+        self.bootstrap = self._kafka.bootstrap
+        super()._start()
+
+
 def cpu_seconds(pid: int) -> float | None:
     """CPU time of a process in seconds, to the nanosecond where the kernel keeps that; None where it cannot be read."""
     try:

