@@ -30,7 +30,16 @@ def test_what_is_wrong_with_a_marker(proof: Proof, problem: str) -> None:
 
 def test_a_row_without_a_proof_is_found() -> None:
     left = [proof for proof in proofs() if "360-3" not in proof.ids]
-    assert problems(left) == ["360-3: no test under kafka", "360-3: no test under kip"]
+    assert problems(left) == [
+        f"360-3: no {what} under {semantics}" for semantics in ("kafka", "kip") for what in ("raw test", "client")
+    ]
+    raw = [proof for proof in proofs() if "360-3" not in proof.ids or proof.how == "raw"]
+    assert problems(raw) == ["360-3: no client under kafka", "360-3: no client under kip"]
+
+
+def test_an_excuse_that_does_not_hold_is_found() -> None:
+    shown = Proof("t", ("588-7",), ("kip",), "Java")
+    assert problems([*proofs(), shown]) == ["588-7: a client shows it under kip, so there is no excuse"]
 
 
 def test_markers_are_literals(tmp_path: Path) -> None:

@@ -40,6 +40,17 @@ def time_out(broker: Minibroker) -> None:
     broker.cluster.run(lambda cluster: cluster.clock.advance(PAST_IT_MS))
 
 
+def epochs(broker: Minibroker) -> tuple[int, int]:
+    """(current, last) epoch that the coordinator has of the loop's transactional id."""
+
+    def look(cluster: Any) -> tuple[int, int]:
+        entry = cluster.brokers[1].transactions.describe("x")
+        return entry.epoch, entry.last_epoch
+
+    found: tuple[int, int] = broker.cluster.run(look)
+    return found
+
+
 def committed(broker: Minibroker) -> list[str]:
     """Values of partition 0 of ``t`` as a read_committed consumer sees them."""
     from confluent_kafka import Consumer, TopicPartition
@@ -124,13 +135,21 @@ class _Confluent:
         return story
 
 
-def _confluent_story(broker: Minibroker, entry: str) -> Story:
+def _confluent_story(broker: Minibroker, entry: str, *, keeps_last_epoch: bool = True) -> Story:
+    """The loop with a timeout at `entry`, which bumps the epoch and keeps or forgets the one before."""
     pytest.importorskip("confluent_kafka")
-    return _Confluent(broker).loop(lambda point: time_out(broker) if point == entry else None)
+
+    def disturb(point: str) -> None:
+        if point == entry:
+            held, _ = epochs(broker)
+            time_out(broker)
+            assert epochs(broker) == (held + 1, held if keeps_last_epoch else -1)
+
+    return _Confluent(broker).loop(disturb)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.seed("588-3", "588-8", "588-9", semantics="kip", how="confluent-kafka")
+@pytest.mark.seed("588-1", "588-2", "588-3", "588-8", "588-9", semantics="kip", how="confluent-kafka")
 def test_confluent_lives_through_a_timeout(entry: str) -> None:
     with Minibroker(topics={"t": 1}, semantics="kip") as broker:
         story = _confluent_story(broker, entry)
@@ -140,10 +159,10 @@ def test_confluent_lives_through_a_timeout(entry: str) -> None:
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.seed("588-8", "588-9", semantics="kafka", how="confluent-kafka")
+@pytest.mark.seed("588-1", "588-2", "588-8", "588-9", semantics="kafka", how="confluent-kafka")
 def test_confluent_ends_fenced_as_with_kafka(entry: str, level: int) -> None:
     with Minibroker(topics={"t": 1}, transaction_version=level) as broker:
-        assert _confluent_story(broker, entry) == Story(fatal="_FENCED")
+        assert _confluent_story(broker, entry, keeps_last_epoch=level == 2) == Story(fatal="_FENCED")
         assert committed(broker) == INPUT[:2]
         # A new instance takes over and loses nothing.
         assert _Confluent(broker).loop(lambda _: None) == Story()

@@ -81,7 +81,7 @@ def test_java_lives_through_a_timeout(programs: Path, place: str, story: list[st
 
 
 @pytest.mark.parametrize("level", [0, 1])
-@pytest.mark.seed("588-8", "588-9", semantics="kafka", how="Java")
+@pytest.mark.seed("588-2", "588-6", "588-8", "588-9", semantics="kafka", how="Java")
 def test_java_ends_fenced_below_transaction_version_2(programs: Path, level: int) -> None:
     for place in ("produce", "end"):
         with Minibroker(topics={"t": 1}, transaction_version=level) as broker:
@@ -91,10 +91,13 @@ def test_java_ends_fenced_below_transaction_version_2(programs: Path, level: int
                 assert said[1].startswith("ends on ProducerFencedException")
             else:
                 assert said == ["closed on ProducerFencedException"]
+            # Java asks in versions that know PRODUCER_FENCED.
+            told = {(r.api, r.code) for r in broker.refusals() if r.api in ("EndTxn", "AddPartitionsToTxn")}
+            assert {code for _, code in told} == {90}
             assert _committed(broker) == INPUT[:2]
 
 
-@pytest.mark.seed("588-8", "588-9", semantics="kafka", how="Java")
+@pytest.mark.seed("588-2", "588-5", "588-8", "588-9", semantics="kafka", how="Java")
 def test_java_with_transaction_version_2(programs: Path) -> None:
     """Noticed in Produce, EndTxn v5 hands out the new epoch; noticed in the commit, the client ends."""
     with Minibroker(topics={"t": 1}) as broker:

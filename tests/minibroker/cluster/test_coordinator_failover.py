@@ -211,6 +211,32 @@ def test_a_bump_is_retried_across_a_failover(semantics: Any, kept: bool) -> None
     brokers.stop()
 
 
+@pytest.mark.parametrize("semantics", [KAFKA, KIP], ids=["kafka", "kip"])
+@pytest.mark.seed("360-15", semantics="kafka kip")
+def test_a_rotation_is_retried_across_a_failover(semantics: Any) -> None:
+    """The epochs are used up, and the answer with the new producer id is lost with the coordinator."""
+    brokers = ManyBrokers(3, semantics=semantics)
+    brokers.create("t", [[2, 3, 1]])
+    producer = Producer(brokers)
+    producer.init()
+    node = brokers.cluster.coordinator("transaction", TX)
+    assert node is not None
+    service = brokers.cluster.brokers[node].transactions
+    index, shard = service.host.shard_for(TX)
+    entry = shard.entries[TX]
+    service.host.execute(index, shard.write(entry, entry.metadata._replace(producer_epoch=32766), None))
+    brokers.settle(200)
+    held = (producer.id, 32766)
+    assert producer.init(*held) == 0
+    rotated = (producer.id, producer.epoch)
+    assert rotated[0] != held[0]
+    assert rotated[1] == 0
+    happen(brokers, "kill coordinator")
+    assert producer.init(*held) == 0
+    assert (producer.id, producer.epoch) == rotated
+    brokers.stop()
+
+
 def test_without_the_last_epoch_in_the_log_the_retry_is_fenced() -> None:
     """Apache Kafka 4.3.1 as released: the last epoch does not outlive the coordinator."""
     from dataclasses import replace

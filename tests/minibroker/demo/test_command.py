@@ -48,6 +48,27 @@ def test_exactly_once() -> None:
     assert done.stdout.splitlines()[-1] == "verdict: exactly once"
 
 
+@pytest.mark.clients
+@pytest.mark.seed("447-7", semantics="kip", how="confluent-kafka")
+def test_exactly_once_under_kip() -> None:
+    from minibroker import Minibroker
+    from minibroker.demo.command import OWN_TIMEOUT_MS
+
+    with Minibroker(semantics="kip", config=command.OWN_CONFIG) as broker:
+        argv = [
+            "demo",
+            "--records",
+            "300",
+            "--timeout-ms",
+            str(OWN_TIMEOUT_MS),
+            "--bootstrap",
+            broker.bootstrap_servers,
+        ]
+        done = subprocess.run([sys.executable, "-m", "minibroker", *argv], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "verdict: exactly once"
+
+
 def readers_see_aborted_records(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("minibroker_storage.log.PartitionLog.aborted_transactions", lambda *_, **__: [])
 

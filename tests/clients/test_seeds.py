@@ -1,0 +1,435 @@
+"""Rows of the seeds with an unmodified librdkafka under both semantics, on brokers whose state can be looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("confluent_kafka")
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from minibroker import Minibroker
+from minibroker.faults import DropReply, Error, Hold, Reorder
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.errors import ErrorCode
+
+pytestmark = pytest.mark.clients
+
+SECONDS = 30.0
+SEMANTICS = ("kafka", "kip")
+Unique = Callable[[str], str]
+
+
+@pytest.fixture(scope="module", params=SEMANTICS)
+def shared(request: pytest.FixtureRequest) -> Iterator[Minibroker]:
+    with Minibroker(semantics=request.param) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared: Minibroker) -> Iterator[Minibroker]:
+    yield shared
+    shared.faults.clear()
+
+
+@pytest.fixture
+def topic(broker: Minibroker, unique: Unique) -> str:
+    name = unique("seeds")
+    broker.state.create_topic(topic=name)
+    return name
+
+
+class Sender:
+    """A producer that waits for each record; transactional with a name, else idempotent.
+
+    track False: no delivery reports, which confluent-kafka cannot give any more when a fatal error comes out of flush.
+    """
+
+    def __init__(self, broker: Minibroker, topic: str, name: str | None, *, track: bool = True, **config: Any) -> None:
+        self.topic = topic
+        self.reports: dict[str, Any] = {"on_delivery": self._delivered} if track else {}
+        self.offsets: list[int] = []
+        self.errors: list[KafkaError] = []
+        settings: dict[str, Any] = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "linger.ms": 0,
+            "log_level": 0,
+            "retry.backoff.ms": 20,
+            "reconnect.backoff.ms": 10,
+            "error_cb": lambda _: None,
+            **{key.replace("_", "."): value for key, value in config.items()},
+        }
+        if name is None:
+            self.producer = Producer({**settings, "enable.idempotence": True})
+        else:
+            self.producer = Producer({**settings, "transactional.id": name})
+            self.producer.init_transactions(SECONDS)
+
+    def send(self, value: bytes, seconds: float = SECONDS) -> None:
+        self.producer.produce(self.topic, value, partition=0, **self.reports)
+        assert self.producer.flush(seconds) == 0
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            self.offsets.append(message.offset())
+        else:
+            self.errors.append(error)
+
+    def commit(self, *values: bytes) -> None:
+        self.producer.begin_transaction()
+        for value in values:
+            self.send(value)
+        self.producer.commit_transaction(SECONDS)
+
+
+class Known(NamedTuple):
+    """What the coordinator has of a transactional id."""
+
+    producer_id: int
+    epoch: int
+    last_epoch: int
+
+
+def known(broker: Minibroker, name: str) -> Known:
+    def look(cluster: Any) -> Known:
+        node_id = cluster.coordinator("transaction", name)
+        entry = cluster.brokers[node_id].transactions.describe(name)
+        return Known(entry.metadata.producer_id, entry.epoch, entry.last_epoch)
+
+    found: Known = broker.cluster.run(look)
+    return found
+
+
+def read(broker: Minibroker, topic: str) -> list[bytes]:
+    """Partition 0 as a read_committed consumer sees it."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "none",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    reader.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    try:
+        while True:
+            message = reader.poll(SECONDS)
+            assert message is not None, f"no end of {topic} after {found}"
+            if message.error() is not None:
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                return found
+            found.append(message.value())
+    finally:
+        reader.close()
+
+
+def refused(broker: Minibroker, api: str, subject: str) -> list[str]:
+    """Errors of one API that were about `subject`."""
+    return [r.error for r in broker.refusals() if r.api == api and r.subject == subject]
+
+
+# -- epochs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("360-1", "447-1", "588-6", semantics="kafka kip", how="confluent-kafka")
+def test_a_new_instance_has_the_next_epoch_and_the_one_before_is_fenced(
+    broker: Minibroker, topic: str, unique: Unique
+) -> None:
+    name = unique("tx")
+    old = Sender(broker, topic, name, track=False)
+    old.commit(b"old")
+    before = known(broker, name)
+    new = Sender(broker, topic, name)
+    assert known(broker, name) == (before.producer_id, before.epoch + 1, -1)
+    with pytest.raises(KafkaException) as raised:
+        old.commit(b"zombie")
+    assert raised.value.args[0].fatal()
+    # librdkafka asks in versions that do not know PRODUCER_FENCED.
+    assert [(r.code, r.api_version < 2) for r in broker.refusals() if r.subject == name] == [(47, True)]
+    new.commit(b"new")
+    assert read(broker, topic) == [b"old", b"new"]
+
+
+@pytest.mark.seed("360-2", "360-3", "360-11", semantics="kafka kip", how="confluent-kafka")
+def test_a_bump_whose_answer_is_lost_is_asked_for_again(broker: Minibroker, topic: str, unique: Unique) -> None:
+    name = unique("tx")
+    sender = Sender(broker, topic, name)
+    sender.commit(b"1")
+    before = known(broker, name)
+    with broker.faults.inject("Produce", Error("UNKNOWN_PRODUCER_ID"), topic=topic):
+        with pytest.raises(KafkaException) as raised:
+            sender.commit(b"2")
+        assert raised.value.args[0].txn_requires_abort()
+    with broker.faults.inject("InitProducerId", DropReply(), transactional_id=name) as fault:
+        sender.producer.abort_transaction(SECONDS)
+        sender.commit(b"2")
+        assert fault.fired == 1
+    # Bumped once, though it was asked for twice, and sequences began anew.
+    assert known(broker, name) == (before.producer_id, before.epoch + 1, before.epoch)
+    assert read(broker, topic) == [b"1", b"2"]
+    assert refused(broker, "Produce", f"{topic}-0") == []
+
+
+@pytest.mark.seed("360-2", "360-11", "360-12", "360-16", semantics="kafka kip", how="confluent-kafka")
+def test_a_late_copy_of_a_batch_that_expired_is_refused(broker: Minibroker, topic: str, unique: Unique) -> None:
+    name = unique("tx")
+    sender = Sender(broker, topic, name, message_timeout_ms=1000, socket_timeout_ms=2000)
+    sender.commit(b"1")
+    before = known(broker, name)
+    with broker.faults.inject("Produce", Hold(), topic=topic) as fault:
+        with pytest.raises(KafkaException) as raised:
+            sender.commit(b"late")
+        assert raised.value.args[0].txn_requires_abort()
+        assert [error.code() for error in sender.errors] == [KafkaError._MSG_TIMED_OUT]
+        sender.producer.abort_transaction(SECONDS)
+        sender.producer.begin_transaction()  # by now the epoch is bumped
+        deadline = time.monotonic() + SECONDS
+        while known(broker, name).epoch == before.epoch:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        sender.producer.abort_transaction(SECONDS)
+        assert known(broker, name) == (before.producer_id, before.epoch + 1, before.epoch)
+        fault.release()
+        while not refused(broker, "Produce", f"{topic}-0"):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    assert refused(broker, "Produce", f"{topic}-0") == ["INVALID_PRODUCER_EPOCH"]
+    sender.commit(b"2")
+    assert read(broker, topic) == [b"1", b"2"]
+
+
+@pytest.mark.seed("360-6", semantics="kafka kip", how="confluent-kafka")
+@pytest.mark.parametrize("semantics", SEMANTICS)
+def test_an_expired_transactional_id_gets_a_new_producer_id(semantics: str) -> None:
+    config = {
+        "transactional.id.expiration.ms": 600_000,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 60_000,
+    }
+    with Minibroker(semantics=semantics, topics={"t": 1}, config=config) as broker:
+        sender = Sender(broker, "t", "tx")
+        sender.commit(b"1")
+        before = known(broker, "tx")
+        broker.clock.advance(ms=700_000)
+        with pytest.raises(KafkaException) as raised:
+            sender.commit(b"lost")
+        assert raised.value.args[0].txn_requires_abort()
+        assert "INVALID_PRODUCER_ID_MAPPING" in refused(broker, "AddPartitionsToTxn", "tx")
+        sender.producer.abort_transaction(SECONDS)
+        sender.commit(b"2")
+        after = known(broker, "tx")
+        assert after.producer_id != before.producer_id
+        assert read(broker, "t")[-1] == b"2"
+        assert b"lost" not in read(broker, "t")
+
+
+# -- producer state ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("360-9", semantics="kafka kip", how="confluent-kafka")
+@pytest.mark.parametrize("semantics", SEMANTICS)
+def test_state_outlives_its_records_and_goes_with_time(semantics: str) -> None:
+    """Forgotten after producer.id.expiration.ms under kafka; kip keeps it for transactional.id.expiration.ms."""
+    config = {"producer.id.expiration.ms": 60_000, "producer.id.expiration.check.interval.ms": 10_000}
+    with Minibroker(semantics=semantics, topics={"t": 1}, config=config) as broker:
+        sender = Sender(broker, "t", None)
+        sender.send(b"1")
+        sender.send(b"2")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for future in admin.delete_records([TopicPartition("t", 0, 2)]).values():
+            future.result(SECONDS)
+        sender.send(b"3")
+        assert sender.offsets == [0, 1, 2]
+
+        def sequences(cluster: Any) -> list[int]:
+            return [p.last_sequence for p in cluster.brokers[1].partition("t", 0).log.producers.active()]
+
+        assert broker.cluster.run(sequences) == [2]
+        broker.clock.advance(ms=90_000)
+        assert broker.cluster.run(sequences) == ([2] if semantics == "kip" else [])
+        sender.send(b"4")
+        assert sender.errors == []
+        assert refused(broker, "Produce", "t-0") == []
+        assert read(broker, "t") == [b"3", b"4"]
+
+
+@pytest.mark.seed("oos-4", semantics="kafka kip", how="confluent-kafka")
+def test_a_batch_that_was_written_already_is_acknowledged_with_its_offset(broker: Minibroker, topic: str) -> None:
+    sender = Sender(broker, topic, None)
+    with broker.faults.inject("Produce", DropReply(), topic=topic, nth=2) as fault:
+        for value in (b"1", b"2", b"3"):
+            sender.send(value)
+        assert fault.fired == 1
+    assert sender.offsets == [0, 1, 2]
+    assert read(broker, topic) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.seed("360-12", "oos-5", semantics="kafka kip", how="confluent-kafka")
+def test_nothing_follows_a_gap(broker: Minibroker, topic: str) -> None:
+    """Batches in flight whose order a network changed: what comes too early is refused and fails the ones behind it."""
+    sender = Sender(broker, topic, None, track=False, batch_num_messages=1, max_in_flight=5)
+    sender.send(b"0")
+    with broker.faults.inject("Produce", Reorder(), topic=topic):
+        for number in range(1, 4):
+            sender.producer.produce(topic, b"%d" % number, partition=0)
+        with pytest.raises(KafkaException) as raised:
+            sender.producer.flush(SECONDS)
+    assert raised.value.args[0].code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert set(refused(broker, "Produce", f"{topic}-0")) == {"OUT_OF_ORDER_SEQUENCE_NUMBER"}
+    found = read(broker, topic)
+    assert found == [b"%d" % number for number in range(len(found))]
+    assert len(found) >= 2
+
+
+# -- offsets in transactions -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("447-2", "447-4", semantics="kafka kip", how="confluent-kafka")
+def test_offsets_go_with_their_transaction_and_are_fenced_by_the_group(
+    broker: Minibroker, topic: str, unique: Unique
+) -> None:
+    feeder = Sender(broker, topic, None)
+    feeder.send(b"x")
+    group = unique("group")
+    settings: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "log_level": 0,
+    }
+    sender = Sender(broker, topic, unique("tx"))
+    target = TopicPartition(topic, 0, 1)
+    first = Consumer(settings)
+    first.subscribe([topic])
+    assert first.poll(SECONDS) is not None
+    stale = first.consumer_group_metadata()
+    first.close()
+    second = Consumer(settings)
+    second.subscribe([topic])
+    assert second.poll(SECONDS) is not None
+    try:
+        for commit, offset in ((False, -1001), (True, 1)):
+            sender.producer.begin_transaction()
+            sender.producer.send_offsets_to_transaction([target], second.consumer_group_metadata(), SECONDS)
+            if commit:
+                sender.producer.commit_transaction(SECONDS)
+            else:
+                sender.producer.abort_transaction(SECONDS)
+            assert second.committed([TopicPartition(topic, 0)], SECONDS)[0].offset == offset
+        sender.producer.begin_transaction()
+        with pytest.raises(KafkaException) as raised:
+            sender.producer.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], stale, SECONDS)
+        assert raised.value.args[0].txn_requires_abort()
+        sender.producer.abort_transaction(SECONDS)
+        assert second.committed([TopicPartition(topic, 0)], SECONDS)[0].offset == 1
+    finally:
+        second.close()
+    assert set(refused(broker, "TxnOffsetCommit", group)) <= {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"}
+    assert refused(broker, "TxnOffsetCommit", group)
+
+
+# -- restarts and failovers --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.seed("447-6", semantics="kafka kip", how="confluent-kafka")
+@pytest.mark.parametrize("semantics", SEMANTICS)
+def test_a_producer_goes_on_over_a_restart(semantics: str, tmp_path: Path) -> None:
+    """Without the rebuilt state kip would answer UNKNOWN_PRODUCER_ID to the next sequence."""
+    with Minibroker(semantics=semantics, data_dir=tmp_path, topics={"t": 1}) as broker:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        sender, idempotent = Sender(broker, "t", "tx"), Sender(broker, "t", None)
+        sender.commit(b"1")
+        idempotent.send(b"2")
+        before = known(broker, "tx")
+    with Minibroker(semantics=semantics, data_dir=tmp_path, port=port) as broker:
+        idempotent.send(b"3")
+        sender.commit(b"4")
+        assert known(broker, "tx").producer_id == before.producer_id
+        assert read(broker, "t") == [b"1", b"2", b"3", b"4"]
+        assert [r for r in broker.refusals() if r.api == "Produce" and r.subject == "t-0"] == []
+
+
+@pytest.mark.seed("360-7", semantics="kafka", how="confluent-kafka")
+def test_a_producer_goes_on_over_a_change_of_level(unique: Unique) -> None:
+    """Version 0 of the message, then 1, then 0 again, each loaded by the next coordinator; bumps in between."""
+    with Minibroker(brokers=2, transaction_version=0, topics={"t": 1}) as broker:
+        sender = Sender(broker, "t", "tx")
+        sender.commit(b"0")
+        for number, level in enumerate((1, 0, 2), 1):
+            broker.cluster.run(lambda cluster, level=level: _finalize(cluster, level))
+            before = known(broker, "tx")
+            with broker.faults.inject("Produce", Error("UNKNOWN_PRODUCER_ID"), topic="t"):
+                with pytest.raises(KafkaException):
+                    sender.commit(b"refused")
+                sender.producer.abort_transaction(SECONDS)
+            coordinator = broker.cluster.coordinator("transaction", "tx")
+            assert coordinator is not None
+            broker.cluster.move_coordinator("transaction", "tx", 3 - coordinator)
+            sender.commit(b"%d" % number)
+            assert known(broker, "tx")[:2] == (before.producer_id, before.epoch + 1)
+        assert read(broker, "t") == [b"0", b"1", b"2", b"3"]
+
+
+def _finalize(cluster: Any, level: int) -> Deferred[Any]:
+    from minibroker_protocol.messages.cluster import UpdateFeaturesRequest
+
+    way = 1 if level > cluster.image.feature("transaction.version") else 2
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature="transaction.version", max_version_level=level, upgrade_type=way
+    )
+    answer: Deferred[Any] = cluster.controller.handle(UpdateFeaturesRequest(feature_updates=[update]), 1)
+    return answer
+
+
+@pytest.mark.seed("360-15", semantics="kafka kip", how="confluent-kafka")
+@pytest.mark.parametrize("semantics", SEMANTICS)
+def test_a_lost_rotation_is_answered_alike_by_the_next_coordinator(semantics: str) -> None:
+    config = {"default.replication.factor": "3", "transaction.state.log.num.partitions": "3"}
+    with Minibroker(brokers=3, semantics=semantics, topics={"t": 1}, config=config) as broker:
+        Sender(broker, "t", "tx").commit(b"1")
+        broker.cluster.run(_last_but_one_epoch)
+        sender = Sender(broker, "t", "tx")
+        before = known(broker, "tx")
+        assert before.epoch == 32766
+        refuse = broker.faults.inject("Produce", Error("UNKNOWN_PRODUCER_ID"), topic="t")
+        with refuse, pytest.raises(KafkaException):
+            sender.commit(b"refused")
+        with (
+            ThreadPoolExecutor(1) as pool,
+            broker.faults.inject("InitProducerId", DropReply(), transactional_id="tx") as lost,
+            broker.faults.inject("InitProducerId", Hold(), transactional_id="tx") as again,
+        ):
+            aborting = pool.submit(sender.producer.abort_transaction, SECONDS)
+            again.wait(1)
+            assert lost.fired == 1
+            rotated = known(broker, "tx")
+            assert rotated[1:] == (0, 32766)
+            assert rotated.producer_id != before.producer_id
+            coordinator = broker.cluster.coordinator("transaction", "tx")
+            assert coordinator is not None
+            broker.cluster.move_coordinator("transaction", "tx", coordinator % 3 + 1)
+        aborting.result(SECONDS)
+        sender.commit(b"2")
+        assert known(broker, "tx")[:2] == rotated[:2]
+        assert read(broker, "t") == [b"1", b"2"]
+        assert ErrorCode.PRODUCER_FENCED.name not in refused(broker, "InitProducerId", "tx")
+
+
+def _last_but_one_epoch(cluster: Any) -> Deferred[Any]:
+    """As after 32,765 instances: the next one gets the last epoch a client may have."""
+    service = cluster.brokers[cluster.coordinator("transaction", "tx")].transactions
+    index, shard = service.host.shard_for("tx")
+    entry = shard.entries["tx"]
+    moved: Deferred[Any] = service.host.execute(
+        index, shard.write(entry, entry.metadata._replace(producer_epoch=32765), None)
+    )
+    return moved
