@@ -212,9 +212,14 @@ class Broker:
             partition.abandon()
         self.directory.release()
 
-    def close(self) -> None:
-        """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written."""
-        self._close_files(self._let_go())
+    def close(self, *, keep: bool = True) -> None:
+        """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written. Without `keep` the
+        disk goes too, and nothing is written."""
+        open_logs = self._let_go()
+        if keep:
+            self._close_files(open_logs)
+        else:
+            self.directory.release()
 
     def close_aside(self) -> Deferred[None]:
         """`close` while others go on: it lets go of everything at once, and is resolved when the files are closed."""

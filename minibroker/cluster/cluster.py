@@ -273,8 +273,9 @@ class Cluster(Operations):
         """Every broker of the cluster, running or not."""
         return tuple(self._nodes.values())
 
-    def stop(self) -> None:
-        """Close every broker cleanly, then the controller."""
+    def stop(self, *, keep: bool = True) -> None:
+        """Close every broker cleanly, then the controller. Without `keep` nothing is written, as nobody will read it:
+        a test that wrote to thousands of partitions would wait for it."""
         self._stopped = True
         for timer in (self._balancing, self._sessions):
             if timer is not None:
@@ -286,7 +287,7 @@ class Cluster(Operations):
             broker.replication.stop()
         for broker in brokers:
             self.network.detach(broker.node_id)
-            broker.close()
+            broker.close(keep=keep)
         self.network.detach(CONTROLLER)
         if self._state is not None:
             self._state.close()

@@ -165,6 +165,10 @@ class _Transport:
         suspension.run(lambda: self.send(node_id, request, api_version).then(partial(pass_on, later)))
         return later
 
+    @property
+    def direct(self) -> bool:
+        return not self._suspension.paused and self._inner.direct
+
 
 class _Tap:
     def __init__(self, suspension: Suspension, otherwise: Tap | None) -> None:

@@ -76,6 +76,10 @@ class TappedTransport:
                 line.push(served)
         return answer
 
+    @property
+    def direct(self) -> bool:
+        return self.tap is None and self._inner.direct
+
     def forward(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
         """On to where it was sent; fails when the broker is gone by now."""
         if self._closed:

@@ -32,6 +32,11 @@ class Transport(Protocol):
         """Send to broker `node_id` or to CONTROLLER; fails with ApiError(NETWORK_EXCEPTION) when it is out of reach."""
         ...
 
+    @property
+    def direct(self) -> bool:
+        """Whether nothing stands between this node and itself: what it would ask itself for, it may then just do."""
+        ...
+
 
 class Carrier(Protocol):
     """What takes a request from one node to another."""
@@ -221,6 +226,10 @@ class Endpoint:
 
     def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
         return self._network.send(self._node_id, node_id, request, api_version)
+
+    @property
+    def direct(self) -> bool:
+        return True
 
 
 def _told(error: Exception) -> ApiError:

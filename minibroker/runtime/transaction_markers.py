@@ -192,7 +192,7 @@ class MarkerSender:
                 self._written(job, partition)
         self._later(job, retry)
         for leader, owned in by_leader.items():
-            if leader == self._node_id:
+            if leader == self._node_id and self._transport.direct:
                 self._write_here(job, owned)
             else:
                 self._ask(job, leader, owned)

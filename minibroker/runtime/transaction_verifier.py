@@ -227,7 +227,7 @@ class TransactionVerifier:
     ) -> Codes | None:
         """The answer of this broker's own coordinator where it agrees, without a request made for it: half of what
         verification costs. None: it does not agree, and the request shall find out why."""
-        if self._closed:
+        if self._closed or not self._broker.transport.direct:
             return None
         try:
             codes = self._broker.transactions.verify_partitions(

@@ -281,7 +281,7 @@ class Service:
         cluster, self.cluster = self.cluster, None
         if cluster is not None:
             with _logged("closing the brokers"):
-                cluster.stop()
+                cluster.stop(keep=self.options.data_dir is not None)
         if self._executor is not None:
             self._executor.close()
             self._executor = None

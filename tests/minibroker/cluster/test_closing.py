@@ -73,3 +73,21 @@ async def test_a_log_that_cannot_be_closed_leaves_the_directory_unclean(tmp_path
     again = MemoryCluster(disk=OsDisk(str(tmp_path)))
     assert again.broker.partition("t", 8).log.log_end_offset == 1
     again.stop()
+
+
+def test_an_end_whose_disk_goes_too_writes_nothing(tmp_path: Path) -> None:
+    disk = OsDisk(str(tmp_path))
+    cluster = MemoryCluster(topics={"t": PARTITIONS}, disk=disk)
+    fill(cluster)
+
+    def files() -> dict[str, bytes]:
+        found = {str(path.relative_to(tmp_path)): path for path in tmp_path.rglob("*") if path.is_file()}
+        return {name: path.read_bytes() for name, path in found.items() if path.name != ".lock"}
+
+    before = files()
+    cluster.cluster.stop(keep=False)
+    assert files() == before
+    assert disk.open_handles == 0
+    again = MemoryCluster(disk=OsDisk(str(tmp_path)))  # the directory is not locked any more
+    assert again.broker.partition("t", 8).log.log_end_offset == 1
+    again.stop()

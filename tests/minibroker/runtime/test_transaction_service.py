@@ -10,11 +10,13 @@ from memory_cluster import MemoryCluster
 
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.cluster.partition import Partition
+from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch
 from minibroker.coordinators.transactions.queries import TransactionFilter
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
+from minibroker.handlers.dispatch import Answered, Exchange
 from minibroker.runtime.deferred import Deferred, spawn
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -178,6 +180,33 @@ def test_a_marker_that_is_not_replicated_is_written_again(
     assert len(_markers(cluster, *T0)) == 1
 
 
+class Looking:
+    """Names what a broker sends, and lets it pass."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def serve(self, exchange: Exchange) -> Answered:
+        self.seen.append(exchange.api.name)
+        return exchange.encode(exchange.apply().result())
+
+
+def test_rules_can_be_about_what_a_broker_sends_to_itself(cluster: MemoryCluster) -> None:
+    transport = cluster.broker.transport
+    assert isinstance(transport, TappedTransport)
+    transport.tap = looking = Looking()
+    producer = _begin(cluster, T0)
+    verified = cluster.broker.verifier.verify(ID, *producer, [T0], api_version=10)
+    assert verified.result() == {T0: ErrorCode.NONE}
+    _end(cluster, producer)
+    assert looking.seen[-2:] == ["AddPartitionsToTxn", "WriteTxnMarkers"]
+    assert _entry(cluster).metadata.state is COMPLETE_COMMIT
+    transport.tap = None
+    looking.seen.clear()
+    _end(cluster, _begin(cluster, T0))
+    assert looking.seen == []
+
+
 def test_a_refused_marker_leaves_the_transaction_prepared_until_a_reload(cluster: MemoryCluster) -> None:
     producer = _begin(cluster, T0)
     # Somebody wrote a marker with a higher coordinator epoch for this producer (Admin.abortTransaction).
@@ -202,6 +231,8 @@ def test_a_refused_marker_leaves_the_transaction_prepared_until_a_reload(cluster
 
 class Watched:
     """The wire, with everything that was sent over it."""
+
+    direct = True
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self._wire = cluster.broker.transport

@@ -137,6 +137,8 @@ def test_offset_commits_are_told_at_once_that_a_transaction_is_ending(cluster: M
 class SlowWire:
     """Keeps requests until the test answers them."""
 
+    direct = False
+
     def __init__(self) -> None:
         self.sent: list[tuple[AddPartitionsToTxnRequest, Deferred[Response]]] = []
 

@@ -291,6 +291,8 @@ def test_the_check_looks_again_after_the_answer(start: Start, monkeypatch: pytes
     transport, held = broker.transport, []
 
     class Slow:
+        direct = False
+
         def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
             answer = transport.send(node_id, request, version)
             if not isinstance(request, DescribeTransactionStateRequest):
