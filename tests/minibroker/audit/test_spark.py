@@ -231,24 +231,31 @@ def test_topics_as_a_stream_with_a_checkpoint(spark: Any, cluster: str, tmp_path
             producer.produce("copy", key=name, value=b"v", partition=number % 2)
         producer.flush()
 
-    def run() -> set[str]:
-        stream = spark.readStream.format(NAME).options(bootstrap=cluster, topics="copy").load()
+    def run(name: str, **options: str) -> set[str]:
+        stream = spark.readStream.format(NAME).options(bootstrap=cluster, topics="copy", **options).load()
         query = (
             stream.writeStream.format("parquet")
-            .option("path", str(tmp_path / "out"))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("path", str(tmp_path / name))
+            .option("checkpointLocation", str(tmp_path / f"{name}-checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
-        rows = spark.read.parquet(str(tmp_path / "out"))
+        rows = spark.read.parquet(str(tmp_path / name))
         assert rows.count() == len(keys(rows))  # nothing twice
         return keys(rows)
 
+    undone = confluent_kafka.Producer({"bootstrap.servers": cluster, "transactional.id": "undone"})
+    undone.init_transactions(30)
+    undone.begin_transaction()
+    undone.produce("copy", key="gone", value=b"v", partition=0)
+    undone.flush()
+    undone.abort_transaction(30)
     send("a", "b", "c")
-    assert run() == {"a", "b", "c"}
+    assert run("committed") == {"a", "b", "c"}
     send("d")
-    assert run() == {"a", "b", "c", "d"}
+    assert run("committed") == {"a", "b", "c", "d"}
+    assert run("all", isolation="read_uncommitted") == {"gone", "a", "b", "c", "d"}
 
 
 def test_a_cluster_is_audited_on_spark(spark: Any, cluster: str) -> None:
