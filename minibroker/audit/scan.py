@@ -43,7 +43,7 @@ from minibroker_protocol.records import (
 from minibroker_storage import txn_index
 from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, decode_offsets
 from minibroker_storage.disk import Disk, join
-from minibroker_storage.dump_decoders import decode_coordinator_record
+from minibroker_storage.dump_decoders import LITERAL, decode_coordinator_record
 from minibroker_storage.log_scan import scan
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 
@@ -264,6 +264,18 @@ def control_rows(log: Log, path: str, position: int, header: BatchHeader, data: 
     )
 
 
+# Kafka's names of what the layout of KIP-360's text holds.
+_LITERAL_FIELDS = {
+    "producer_id": "producer_id",
+    "producer_epoch": "current_epoch",
+    "transaction_timeout_ms": "txn_timeout_duration",
+    "transaction_status": "txn_status",
+    "transaction_partitions": "txn_partitions",
+    "transaction_start_timestamp_ms": "txn_start_time",
+    "transaction_last_update_timestamp_ms": "txn_last_update_time",
+}
+
+
 def coordinator_rows(log: Log, header: BatchHeader, data: memoryview) -> Iterator[TxnState | CommittedOffset]:
     """What a coordinator wrote: states of transactional ids, offsets of groups. Other records are left out."""
     try:
@@ -275,7 +287,9 @@ def coordinator_rows(log: Log, header: BatchHeader, data: memoryview) -> Iterato
         row = decode_coordinator_record(log.topic, key, None if record.value is None else bytes(record.value))
         if row is None:
             continue
-        if row["type"] == "TransactionLog":
+        if row["type"] == LITERAL:
+            row["value"] = {kafkas: row["value"][literal] for kafkas, literal in _LITERAL_FIELDS.items()}
+        if row["type"] in ("TransactionLog", LITERAL):
             yield _state(log, record.offset, header.partition_leader_epoch, row["key"], row["value"])
         elif row["type"].endswith("OffsetCommit"):
             value = row["value"]

@@ -13,6 +13,8 @@ from minibroker_protocol.errors import Malformed
 TRANSACTIONS = "__transaction_state"
 OFFSETS = "__consumer_offsets"
 DECODED_TOPICS = frozenset({TRANSACTIONS, OFFSETS})
+LITERAL = "LiteralTransactionLog"
+"""Type of a transactional id's state in the layout that KIP-360 spells out."""
 _VERSION = struct.Struct(">h")
 
 
@@ -42,19 +44,31 @@ def decode_coordinator_record(topic: str, key: bytes | None, value: bytes | None
             if len(value) < _VERSION.size:
                 return None
             row["version"] = _VERSION.unpack_from(value)[0]
+            if topic == TRANSACTIONS and row["version"] == 1:
+                literal = _literal(value)
+                if literal is not None:
+                    return row | {"type": LITERAL, "value": plain(literal)}
             row["value"] = plain(types[1].decode(value, row["version"], _VERSION.size))
     except Malformed:
-        return _literal(row, value) if topic == TRANSACTIONS and row["value"] is None and value is not None else None
+        return None
     return row
 
 
-def _literal(row: dict[str, Any], value: bytes) -> dict[str, Any] | None:
-    """The value in KIP-360's own layout, which a directory may have been made with; Kafka's parser takes none of it."""
+def _literal(value: bytes) -> Data | None:
+    """The value in KIP-360's own layout, which a directory may have been made with; None when it is in Kafka's.
+
+    Version 1 is the number of both. A value is in the one that its bytes fill to the end, in Kafka's when in both.
+    """
     try:
-        found = coordinator_records.LiteralTransactionLogValue.decode(value, 1, _VERSION.size)
+        if coordinator_records.TransactionLogValue.decode_from(value, 1, _VERSION.size)[1] == len(value):
+            return None
+    except Malformed:
+        pass
+    try:
+        found, end = coordinator_records.LiteralTransactionLogValue.decode_from(value, 1, _VERSION.size)
     except Malformed:
         return None
-    return row | {"type": "LiteralTransactionLog", "value": plain(found)}
+    return found if end == len(value) else None
 
 
 def plain(value: object) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -152,11 +153,12 @@ def test_a_dump_reads_the_literal_layout() -> None:
     from minibroker_storage.dump_decoders import TRANSACTIONS, decode_coordinator_record
 
     for state, partitions in ((EMPTY, frozenset[tuple[str, int]]()), (ONGOING, frozenset({("topic", 3), ("t", 0)}))):
-        for producer_id in (0, 3, 1 << 40):
+        for producer_id, previous in itertools.product((0, 3, 1 << 40), (-1, 0, 1, 2, 3, 255, 1 << 40)):
             metadata = TransactionMetadata(
                 transactional_id="tx",
                 producer_id=producer_id,
                 producer_epoch=2,
+                previous_producer_id=previous,
                 last_producer_epoch=1,
                 timeout_ms=60_000,
                 state=state,
@@ -168,3 +170,43 @@ def test_a_dump_reads_the_literal_layout() -> None:
             assert row is not None
             assert (row["type"], row["key"]["transactional_id"]) == ("LiteralTransactionLog", "tx")
             assert (row["value"]["producer_id"], row["value"]["last_epoch"]) == (producer_id, 1)
+            assert row["value"]["last_producer_id"] == previous
+            kafkas = records.record_of(metadata, value_version=1, with_last_epoch=True)
+            row = decode_coordinator_record(TRANSACTIONS, kafkas.key_bytes(), kafkas.value_bytes())
+            assert row is not None
+            assert (row["type"], row["value"]["previous_producer_id"]) == ("TransactionLog", previous)
+
+
+def test_the_audit_reads_the_literal_layout() -> None:
+    """A state is the same row, whichever layout it was written in."""
+    from minibroker.audit.rows import Log
+    from minibroker.audit.scan import coordinator_rows
+    from minibroker.coordinators.transactions import records
+    from minibroker.coordinators.transactions.metadata import TransactionMetadata
+    from minibroker.coordinators.transactions.states import PREPARE_ABORT
+    from minibroker.semantics import TransactionStateLayout
+    from minibroker_protocol.records import Record, build_batch, parse_header
+    from minibroker_storage.dump_decoders import TRANSACTIONS
+
+    metadata = TransactionMetadata(
+        transactional_id="tx",
+        producer_id=7,
+        producer_epoch=2,
+        previous_producer_id=7,
+        last_producer_epoch=1,
+        timeout_ms=60_000,
+        state=PREPARE_ABORT,
+        partitions=frozenset({("topic", 3), ("t", 0)}),
+        start_ms=1_700_000_000_000,
+        last_update_ms=1_700_000_000_500,
+    )
+    rows = []
+    layouts: tuple[TransactionStateLayout, ...] = ("kafka", "kip-360")
+    for layout in layouts:
+        record = records.record_of(metadata, value_version=1, with_last_epoch=True, layout=layout)
+        batch = memoryview(build_batch([Record(0, 0, record.key_bytes(), record.value_bytes(), [])]))
+        log = Log("", TRANSACTIONS, 0)
+        (row,) = coordinator_rows(log, parse_header(batch, 0), batch)
+        rows.append(row)
+    assert rows[0] == rows[1]
+    assert "PrepareAbort" in str(rows[1])
