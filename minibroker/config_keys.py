@@ -377,6 +377,13 @@ def _add_own_keys(key: Callable[..., None]) -> None:
         "Sync every batch to disk before it is acknowledged or shown to consumers, internal topics included, as "
         "flush.messages=1 does for one topic. Batches that arrive during a sync share the next one.",
     )
+    key(
+        "minibroker.inter.broker.sockets",
+        BOOLEAN,
+        False,
+        "Have brokers reach each other and the controller over TCP connections of the loopback interface instead of "
+        "inside the process, so that a capture shows what they say.",
+    )
     key("minibroker.cluster.id", STRING, None, "Cluster id of a new data directory; an old one must have it already.")
     key(
         "minibroker.ephemeral.max.bytes",

@@ -72,6 +72,38 @@ class Network(Protocol):
         ...
 
 
+class Cuts:
+    """The links of a network that are cut, and what is on its way over them."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        # By link: (the node it is for, its arrival).
+        self._held: dict[frozenset[int], list[tuple[int, Callable[[], None]]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def cut(self, one: int, other: int) -> None:
+        self._held.setdefault(frozenset((one, other)), [])
+
+    def mend(self, one: int, other: int) -> None:
+        for _, arrive in self._held.pop(frozenset((one, other)), ()):
+            self._timers.call_later(0, arrive)
+
+    def forget(self, node_id: int) -> None:
+        """Nothing of what is held for this node shall arrive."""
+        for link in self._held:
+            self._held[link] = [(target, arrive) for target, arrive in self._held[link] if target != node_id]
+
+    def holds(self, source: int, target: int, arrive: Callable[[], None]) -> bool:
+        """Keep `arrive` until the link is mended; False when the link is whole."""
+        held = self._held.get(frozenset((source, target))) if self._held else None
+        if held is None:
+            return False
+        held.append((target, arrive))
+        return True
+
+
 class InProcessNetwork:
     """All nodes in one process. What goes to another node is encoded and decoded on the way, so that nodes share no
     object, and takes one turn of the event loop, so that nobody is called back from inside its own call.
@@ -91,16 +123,14 @@ class InProcessNetwork:
         self._count = 0
         self._tick = 0
         self._ticking = False
-        # What is on its way over a cut link: (the node it is for, its arrival).
-        self._held: dict[frozenset[int], list[tuple[int, Callable[[], None]]]] = {}
+        self._cuts = Cuts(timers)
 
     def attach(self, node_id: int, node: Node) -> None:
         self._nodes[node_id] = node
 
     def detach(self, node_id: int) -> None:
         self._nodes.pop(node_id, None)
-        for link in self._held:
-            self._held[link] = [(target, arrive) for target, arrive in self._held[link] if target != node_id]
+        self._cuts.forget(node_id)
         for number, call_ in list(self._calls.items()):
             if call_.target == node_id:
                 self._fail(number, _unreachable(node_id))
@@ -111,25 +141,19 @@ class InProcessNetwork:
         return Endpoint(self, node_id)
 
     def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
-        if node_id not in self._nodes:
-            return
-        held = self._held.get(frozenset((CONTROLLER, node_id))) if self._held else None
-        if held is None:
+        if node_id in self._nodes and not self._cuts.holds(CONTROLLER, node_id, deliver):
             deliver()
-        else:
-            held.append((node_id, deliver))
 
     def cut(self, one: int, other: int) -> None:
-        self._held.setdefault(frozenset((one, other)), [])
+        self._cuts.cut(one, other)
 
     def mend(self, one: int, other: int) -> None:
-        for _, arrive in self._held.pop(frozenset((one, other)), ()):
-            self._timers.call_later(0, arrive)
+        self._cuts.mend(one, other)
 
     def send(self, source: int, target: int, request: Request, api_version: int) -> Deferred[Response]:
         node = self._nodes.get(target)
         if node is not None and (
-            source == target or (target == CONTROLLER and len(self._nodes) <= 2 and not self._held)
+            source == target or (target == CONTROLLER and len(self._nodes) <= 2 and not self._cuts)
         ):
             return node(request, api_version)
         self._count += 1
@@ -145,11 +169,8 @@ class InProcessNetwork:
         return call_.answer
 
     def _carry(self, source: int, target: int, arrive: Callable[[], None]) -> None:
-        held = self._held.get(frozenset((source, target))) if self._held else None
-        if held is None:
+        if not self._cuts.holds(source, target, arrive):
             self._timers.call_later(0, arrive)
-        else:
-            held.append((target, arrive))
 
     def _watch_patience(self) -> None:
         # Counted in ticks instead of by a timer for each call, which also spares calls when the whole process hangs.

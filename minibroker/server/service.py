@@ -32,6 +32,7 @@ from minibroker.settings import Settings
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.node import Node
+    from minibroker.cluster.transport import Network
     from minibroker.control.commands import Commands
     from minibroker.control.server import ControlServer
     from minibroker.semantics import Semantics
@@ -167,8 +168,17 @@ class Service:
             transaction_version=_transaction_version(self.options),
             topics=self.options.topics,
             holder=str(os.getpid()),
+            network=self._network(loop, timers),
             make_node=self._make_node,
         )
+
+    def _network(self, loop: asyncio.AbstractEventLoop, timers: LoopTimers) -> Network | None:
+        """What connects the brokers; None for the one inside the process."""
+        if not self.settings.bool("minibroker.inter.broker.sockets"):
+            return None
+        from minibroker.cluster.socket_network import SocketNetwork
+
+        return SocketNetwork(loop, timers, self.settings.int("request.timeout.ms"))
 
     def _node(self, place: Place, listener: socket.socket) -> Node:
         from minibroker.cluster.node import Node

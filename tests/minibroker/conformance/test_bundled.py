@@ -69,10 +69,11 @@ GROUPS = ("transactions", "txn-offsets", "idempotence", "init-producer-id", "pro
 
 
 def test_three_brokers_answer_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Replicated, and asked at the one that has the least of the cluster's internal topics to itself."""
+    """Replicated, over sockets, and asked at one that does not lead everything."""
     settings = {
         "default.replication.factor": "3",
         "replica.fetch.backoff.ms": "100",
+        "minibroker.inter.broker.sockets": "true",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     }
     configs = [argument for key, value in settings.items() for argument in ("-c", f"{key}={value}")]

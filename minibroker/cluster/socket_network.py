@@ -1,0 +1,297 @@
+"""The wire between brokers over TCP connections of the loopback interface, as frames that a capture shows.
+
+A connection carries the requests of one broker to another (or to the controller) in Kafka's frames, many at a time; the
+correlation id says which answer is whose, as some of them are waited for while others pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final, cast
+
+from minibroker.cluster.transport import CONTROLLER, Cuts, Endpoint, Node, Transport
+from minibroker.logs import get_logger
+from minibroker.runtime.clock import Timers
+from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.dsl import Request, Response, registry
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.frames import FrameSplitter
+from minibroker_protocol.headers import (
+    RequestHeader,
+    encode_response_header,
+    first_flexible_version,
+    parse_request_header,
+)
+
+log = get_logger(__name__)
+
+_LOOPBACK: Final = "127.0.0.1"
+_BACKLOG: Final = 64
+_LARGEST_FRAME: Final = 512 * 1024 * 1024
+_CORRELATION_IDS: Final = 1 << 31
+_PATIENCE_TICKS: Final = 6
+
+
+class SocketNetwork:
+    """`minibroker.cluster.transport.Network` over sockets. patience_ms: how long an answer is waited for
+    (request.timeout.ms) of real time, and up to a sixth longer.
+
+    A node that sends to itself is called at once. News of the controller stay within the process: KRaft's brokers fetch
+    them as records of a log that is not kept here.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timers: Timers, patience_ms: float = 30_000) -> None:
+        self.loop = loop
+        self.timers = timers
+        self.patience_ms = patience_ms
+        self.cuts = Cuts(timers)
+        self._served: dict[int, _Served] = {}
+        self._connections: dict[tuple[int, int], _Connection] = {}
+
+    def attach(self, node_id: int, node: Node) -> None:
+        self._served[node_id] = _Served(self, node_id, node)
+
+    def detach(self, node_id: int) -> None:
+        self.cuts.forget(node_id)
+        served = self._served.pop(node_id, None)
+        if served is not None:
+            served.close()
+        for ends in [ends for ends in self._connections if node_id in ends]:
+            self._connections.pop(ends).close(told=ends[1] == node_id)
+
+    def endpoint(self, node_id: int) -> Transport:
+        return Endpoint(self, node_id)
+
+    def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
+        if node_id in self._served and not self.cuts.holds(CONTROLLER, node_id, deliver):
+            deliver()
+
+    def cut(self, one: int, other: int) -> None:
+        self.cuts.cut(one, other)
+
+    def mend(self, one: int, other: int) -> None:
+        self.cuts.mend(one, other)
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        """Where a node is listening for the others. KeyError when it is not there."""
+        return self._served[node_id].address
+
+    def send(self, source: int, target: int, request: Request, api_version: int) -> Deferred[Response]:
+        served = self._served.get(target)
+        if served is not None and source == target:
+            return served.node(request, api_version)
+        if served is None:
+            unreachable: Deferred[Response] = Deferred()
+            error = ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {target} cannot be reached")
+            self.timers.call_later(0, lambda: unreachable.fail(error))
+            return unreachable
+        connection = self._connections.get((source, target))
+        if connection is None or connection.lost:
+            connection = self._connections[source, target] = _Connection(self, source, target, served.address)
+        return connection.send(request, api_version)
+
+
+class _Framed(asyncio.Protocol):
+    """One end of a connection: bytes in, whole frames out."""
+
+    def __init__(self, frame: Callable[[bytearray], None], lost: Callable[[], None]) -> None:
+        self._frame = frame
+        self._lost = lost
+        self._splitter = FrameSplitter(_LARGEST_FRAME)
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by name
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._splitter.feed(data):
+                self._frame(frame)
+        except Malformed as error:
+            log.error("a broken frame between brokers: %s", error)
+            self.close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.transport = None
+        self._lost()
+
+    def write(self, data: bytes) -> None:
+        if self.transport is not None:
+            self.transport.write(len(data).to_bytes(4, "big") + data)
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class _Served:
+    """A node that listens: each frame is a request, and its answer leaves when it is there."""
+
+    def __init__(self, network: SocketNetwork, node_id: int, node: Node) -> None:
+        self.node = node
+        self._network = network
+        self._node_id = node_id
+        self._ends: set[_Framed] = set()
+        self._closed = False
+        self._server: asyncio.Server | None = None
+        listener = socket.create_server((_LOOPBACK, 0), backlog=_BACKLOG)
+        listener.setblocking(False)
+        self.address: tuple[str, int] = listener.getsockname()[:2]
+        # Others can connect from here on: the system queues them until the loop accepts.
+        self._listening = network.loop.create_task(self._listen(listener))
+
+    async def _listen(self, listener: socket.socket) -> None:
+        self._server = await self._network.loop.create_server(self._accepted, sock=listener)
+        if self._closed:
+            self._server.close()
+
+    def _accepted(self) -> _Framed:
+        end = _Framed(lambda frame: self._request(end, frame), lambda: self._ends.discard(end))
+        self._ends.add(end)
+        return end
+
+    def _request(self, end: _Framed, frame: bytearray) -> None:
+        api_key, version, correlation_id, client_id, position = parse_request_header(frame)
+        source = int(client_id or CONTROLLER)
+        kind = registry()[api_key][0]
+        request = kind.decode(frame, version, position)
+        try:
+            served = self.node(request, version)
+        except Exception as error:
+            served = Deferred()
+            served.fail(error)
+        served.then(lambda done: self._answer(end, source, request, version, correlation_id, done))
+
+    def _answer(
+        self, end: _Framed, source: int, request: Request, version: int, correlation_id: int, done: Deferred[Response]
+    ) -> None:
+        try:
+            response = done.result()
+        except ApiError as error:
+            from minibroker.handlers.error_responses import can_fail, refused
+
+            if not can_fail(type(request)):
+                end.close()
+                return
+            response = refused(request, version, error.code, error.message)
+        except Exception:
+            log.exception("%s of broker %d failed", type(request).__name__, source)
+            end.close()
+            return
+        key = type(request).__api_key__
+        data = encode_response_header(key, version, correlation_id) + response.encode(version)
+        if not self._network.cuts.holds(self._node_id, source, lambda: end.write(data)):
+            end.write(data)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._server is not None:
+            self._server.close()
+        for end in tuple(self._ends):
+            end.close()
+
+
+class _Connection:
+    """From one node to another: what was sent and is not answered yet, and what waits for the connection."""
+
+    def __init__(self, network: SocketNetwork, source: int, target: int, address: tuple[str, int]) -> None:
+        self._network = network
+        self._source = source
+        self._target = target
+        self._count = 0
+        self._tick = 0
+        self._ticking = False
+        self._calls: dict[int, _Call] = {}
+        self._unsent: list[bytes] = []
+        self._end = _Framed(self._response, self._broken)
+        self.lost = False
+        self._connecting = network.loop.create_task(self._connect(address))
+
+    async def _connect(self, address: tuple[str, int]) -> None:
+        try:
+            await self._network.loop.create_connection(lambda: self._end, *address)
+        except OSError:
+            self._broken()
+            return
+        if self.lost:
+            self._end.close()
+            return
+        unsent, self._unsent = self._unsent, []
+        for data in unsent:
+            self._end.write(data)
+
+    def send(self, request: Request, api_version: int) -> Deferred[Response]:
+        kind = type(request)
+        key = kind.__api_key__
+        self._count = (self._count + 1) % _CORRELATION_IDS
+        number = self._count
+        call = self._calls[number] = _Call(kind, api_version, self._tick)
+        header = RequestHeader(
+            request_api_key=key, request_api_version=api_version, correlation_id=number, client_id=str(self._source)
+        )
+        data = header.encode(2 if api_version >= first_flexible_version(key) else 1) + request.encode(api_version)
+        if not self._network.cuts.holds(self._source, self._target, lambda: self._write(data)):
+            self._write(data)
+        if not self._ticking:
+            self._watch_patience()
+        return call.answer
+
+    def _write(self, data: bytes) -> None:
+        if self._end.transport is None:
+            if not self.lost:
+                self._unsent.append(data)
+        else:
+            self._end.write(data)
+
+    def _response(self, frame: bytearray) -> None:
+        call = self._calls.pop(int.from_bytes(frame[:4], "big"), None)
+        if call is None:
+            return  # given up
+        response = registry()[call.kind.__api_key__][1]
+        position = 5 if call.api_version >= response.__flexible__ else 4
+        message, _ = response.decode_from(frame, call.api_version, position)
+        assert isinstance(message, Response)
+        call.answer.resolve(message)
+
+    def _watch_patience(self) -> None:
+        self._ticking = True
+        self._network.timers.call_later(self._network.patience_ms / _PATIENCE_TICKS, self._patience_tick)
+
+    def _patience_tick(self) -> None:
+        self._tick += 1
+        self._ticking = False
+        for number, call in list(self._calls.items()):
+            if self._tick - call.tick > _PATIENCE_TICKS:
+                del self._calls[number]
+                call.answer.fail(ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {self._target} does not answer"))
+        if self._calls:
+            self._watch_patience()
+
+    def _broken(self) -> None:
+        """Whoever waits for an answer learns that none will come."""
+        self.lost = True
+        calls, self._calls = self._calls, {}
+        self._unsent.clear()
+        for call in calls.values():
+            call.answer.fail(ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {self._target} cannot be reached"))
+
+    def close(self, *, told: bool) -> None:
+        """One of the two nodes is gone; `told`: the other one, which sends, still is there."""
+        if not told:
+            self._calls.clear()
+        self.lost = True
+        self._end.close()
+        if self._end.transport is None:
+            self._network.timers.call_later(0, self._broken)
+
+
+class _Call:
+    __slots__ = ("answer", "api_version", "kind", "tick")
+
+    def __init__(self, kind: type[Request], api_version: int, tick: int) -> None:
+        self.kind = kind
+        self.api_version = api_version
+        self.tick = tick
+        self.answer: Deferred[Response] = Deferred()
