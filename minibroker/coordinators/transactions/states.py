@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from minibroker.coordinators.state_picture import page
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 
@@ -82,22 +83,12 @@ def require_legal(transactional_id: str, source: TransactionState, to: Transacti
         )
 
 
-def state_picture() -> str:
-    """The table as a Mermaid state diagram."""
-    lines = ["stateDiagram-v2", f"    [*] --> {EMPTY.label}: first InitProducerId"]
-    lines += [f"    {source.label} --> {row.to.label}: {row.cause}" for row in TRANSITIONS for source in row.sources]
-    lines.append(f"    {DEAD.label} --> [*]: tombstone written")
-    return "\n".join(lines)
-
-
 def document() -> str:
     """Contents of docs/transaction-states.md."""
-    return (
-        "# States of a transactional id\n\n"
-        "Drawn from the table in `minibroker/coordinators/transactions/states.py`"
-        " (`python -m minibroker.coordinators.transactions.states`); a test compares the two.\n\n"
-        f"```mermaid\n{state_picture()}\n```\n"
-    )
+    ways = [("[*]", EMPTY.label, "first InitProducerId")]
+    ways += [(source.label, row.to.label, row.cause) for row in TRANSITIONS for source in row.sources]
+    ways.append((DEAD.label, "[*]", "tombstone written"))
+    return page("States of a transactional id", "minibroker.coordinators.transactions.states", ways)
 
 
 if __name__ == "__main__":

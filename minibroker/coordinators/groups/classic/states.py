@@ -1,8 +1,13 @@
-"""States of a classic group and the ways between them (Kafka's ClassicGroupState)."""
+"""States of a classic group and the ways between them (Kafka's ClassicGroupState).
+
+Run as a module, it prints the state picture that docs/group-states.md holds.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
+
+from minibroker.coordinators.state_picture import page
 
 
 class GroupState(Enum):
@@ -27,3 +32,29 @@ PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
 
 def legal(old: GroupState, new: GroupState) -> bool:
     return old in PREVIOUS[new]
+
+
+def document() -> str:
+    """Contents of docs/group-states.md."""
+    ways = [("[*]", GroupState.EMPTY.value, "first member or offset")]
+    ways += [
+        (old.value, new.value, _CAUSES[new])
+        for new, sources in PREVIOUS.items()
+        for old in GroupState
+        if old in sources and old is not GroupState.DEAD
+    ]
+    ways.append((GroupState.DEAD.value, "[*]", ""))
+    return page("States of a classic group", "minibroker.coordinators.groups.classic.states", ways)
+
+
+_CAUSES = {
+    GroupState.EMPTY: "nobody joined",
+    GroupState.PREPARING_REBALANCE: "a member joins, changes or goes",
+    GroupState.COMPLETING_REBALANCE: "all have joined",
+    GroupState.STABLE: "the leader has assigned",
+    GroupState.DEAD: "deleted, or nothing is left",
+}
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -231,3 +231,14 @@ def test_transitions(old: GroupState, new: GroupState) -> None:
     }
     assert legal(old, new) == ((old.value, new.value) in ways or new is GroupState.DEAD)
     assert set(PREVIOUS) == set(GroupState)
+
+
+def test_the_picture_in_docs_is_the_table() -> None:
+    from pathlib import Path
+
+    from minibroker.coordinators.groups.classic.states import document
+
+    page = Path(__file__).parents[4] / "docs" / "group-states.md"
+    assert page.read_text(encoding="utf-8") == document()
+    # From Dead no way leads to Dead, though the table allows it.
+    assert document().count(" --> ") == 1 + sum(len(sources) for sources in PREVIOUS.values()) - 1 + 1
