@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from many_brokers import ManyBrokers
+from seed_client import OK, SeedClient
 
 from minibroker.cluster.tapped_transport import BETWEEN_BROKERS, apis_between_brokers
 from minibroker.control.commands import Commands
@@ -14,6 +15,7 @@ from minibroker.faults import FaultError
 from minibroker.faults.engine import SetRule
 from minibroker.faults.rules import rule_from, rule_to
 from minibroker.handlers.table import apis
+from minibroker.semantics import KAFKA
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 
@@ -133,6 +135,35 @@ def test_what_was_kept_from_a_broker_that_died_is_never_sent(brokers: Faulty, ac
     assert 3 in sent
     assert 2 not in sent
     assert brokers.produce("t", b"1").error_code == 0
+
+
+def test_a_broker_that_starts_later_is_under_the_rules_too(brokers: Faulty) -> None:
+    rule = brokers.inject("Fetch", {"name": "delay", "ms": 0}, client_id="broker-2", times=None)
+    brokers.cluster.kill_broker(2)
+    before = rule.fired
+    brokers.settle(2000)
+    assert rule.fired == before
+    brokers.cluster.start_broker(2)
+    brokers.settle(2000)
+    assert rule.fired > before
+
+
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "WriteTxnMarkers"])
+def test_what_a_broker_asks_itself_is_a_request_too_while_a_rule_is_about_it(api: str) -> None:
+    client = SeedClient(KAFKA)
+    commands = Commands(client.cluster.cluster, client.cluster.timers)
+    rule = commands.engine.add(rule_from({"api": api, "action": "hold", "between_brokers": True}))
+    producer = client.new()
+    assert client.add(producer) == OK
+    if api == "AddPartitionsToTxn":
+        with pytest.raises(RuntimeError, match="not resolved"):
+            client.produce(producer, 0)
+    else:
+        assert client.produce(producer, 0).code == OK
+        assert client.end(producer, commit=True) == OK
+    assert (rule.fired, rule.held, rule.hits[0].client_id) == (1, 1, "broker-1")
+    commands.close()
+    client.stop()
 
 
 def test_brokers_are_not_throttled_and_send_only_what_they_send(brokers: Faulty) -> None:
