@@ -1,9 +1,9 @@
 """A test's whole use of a broker, with every peer: ``python benchmarks/cycle.py [--rounds 5] [--label cycle]``.
 
 Start, create a topic, produce ten records, consume ten in a group, stop, with librdkafka as the client. In each round
-every broker has its turn, in alternating order, with nothing left from the one before. Printed and written to benchmarks/results/LABEL.md are medians over the
-rounds. Peers that are not to be had are left out: Kafka and its test kit need Java and Maven, kfake Go, the mock
-confluent-kafka, tansu and noida-db packages of PyPI.
+every broker has its turn, in alternating order, with nothing left from the one before. Printed and written to
+benchmarks/results/LABEL.md are medians over the rounds. Peers not to be had are left out: Kafka and its test kit
+need Java and Maven, kfake Go, the mock confluent-kafka, tansu and noida-db packages of PyPI.
 """
 
 from __future__ import annotations
