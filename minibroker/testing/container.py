@@ -65,6 +65,15 @@ class MinibrokerContainer(DockerContainer, Controlled):
         # The mapped port is known only once the container runs; then the script comes, and the broker starts.
         self.with_command(f'sh -c "while [ ! -f {_START_SCRIPT} ]; do sleep 0.05; done; sh {_START_SCRIPT}"')
 
+    def with_kraft(self) -> MinibrokerContainer:
+        """Nothing to do: for tests that were written for the stock module. There is no ZooKeeper in any case."""
+        return self
+
+    def with_cluster_id(self, cluster_id: str) -> MinibrokerContainer:
+        """The cluster id that clients are told; a new one for each container otherwise."""
+        self.with_env("CLUSTER_ID", cluster_id)
+        return self
+
     def start(self, timeout: float = 30.0) -> MinibrokerContainer:
         """Start it and return once it serves; TimeoutError after `timeout` seconds."""
         super().start()

@@ -269,7 +269,9 @@ def test_our_module_with_faults_and_clock(image: str) -> None:
     from minibroker.testing.container import MinibrokerContainer
 
     wanted = {"topics": {"orders": 3}, "transaction_version": 1, "config": {"transaction.max.timeout.ms": 70_000}}
-    with MinibrokerContainer(image, **wanted) as broker:
+    with MinibrokerContainer(image, **wanted).with_kraft().with_cluster_id("4L6g3nShT-eMCtK--X86sw") as broker:
+        cluster = AdminClient({"bootstrap.servers": broker.get_bootstrap_server()}).list_topics(timeout=SECONDS)
+        assert cluster.cluster_id == "4L6g3nShT-eMCtK--X86sw"
         with broker.faults.inject("EndTxn", DropReply()) as fault:
             round_trip(broker.get_bootstrap_server())
             assert fault.fired == 1
