@@ -42,6 +42,12 @@ RULES: Final = {
     ErrorCode.UNSTABLE_OFFSET_COMMIT: "a transaction with an offset of this partition has not ended",
     ErrorCode.ILLEGAL_SASL_STATE: "the listener is PLAINTEXT and wants no authentication",
     ErrorCode.UNKNOWN_SERVER_ERROR: "the coordinator failed; its log says how",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no entry allows the client this with the topic, or one denies it",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "no entry allows the client this with the group, or one denies it",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "no entry allows the client this with the cluster, or one denies it",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "no entry allows the client this with the transactional id, or one"
+    " denies it",
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "no entry allows the client this with the token, or one denies it",
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
 }
 """What is behind a code that comes without a message."""
@@ -84,10 +90,12 @@ def note_errors(ctx: RequestContext, request: Request, answer: Response) -> None
     for error in errors:
         if error.code not in noted:
             code = ErrorCode(error.code)
-            ctx.refused(error.subject or "the request", ApiError(code, error.message or _reason(code, request)))
+            ctx.refused(error.subject or "the request", ApiError(code, error.message or _reason(ctx, code, request)))
 
 
-def _reason(code: ErrorCode, request: Request) -> str:
-    said = ", ".join(f"{name}={getattr(request, name)!r}" for name in _SAID if hasattr(request, name))
+def _reason(ctx: RequestContext, code: ErrorCode, request: Request) -> str:
     rule = RULES.get(code, "")
+    if code.name.endswith("_AUTHORIZATION_FAILED"):
+        return f"{rule}: {ctx.connection.principal} of {ctx.connection.client_host}"
+    said = ", ".join(f"{name}={getattr(request, name)!r}" for name in _SAID if hasattr(request, name))
     return f"{rule}; the request said {said}" if rule and said else rule

@@ -174,6 +174,8 @@ def make_dispatcher(broker: Broker) -> Dispatcher:
     if broker.authorizer is not None:
         from minibroker.handlers.authorization import guarded
 
-        served = {key: guarded(api) for key, api in served.items()}
+        # What the guard refuses has no other reason yet than that of the answer.
+        rows = ((key, guarded(api)) for key, api in served.items())
+        served = {key: replace(row, handler=explained(row.handler)) for key, row in rows}
     highest = served[m.ApiVersionsRequest.__api_key__].max_version
     return Dispatcher(broker, served, lambda: unsupported(highest), between_brokers=table)

@@ -76,8 +76,8 @@ class TransactionLogValue(Data, record_type=0, versions="0-1", flexible="1+"):
     transaction_start_timestamp_ms: int64
     client_transaction_version: int16 = f("1+", tag=2, default=0)
     # The epoch a client may still hold after a bump (KIP-360). apache/kafka#22096 (KAFKA-20357) persists Kafka's
-    # lastProducerEpoch in a tagged field of version 1, but no release up to 4.4.0 has it in its schema, so the tag could
-    # not be looked up: this one is the first free one. Readers skip tags they do not know.
+    # lastProducerEpoch in a tagged field of version 1, but no release up to 4.4.0 has it in its schema, so the tag
+    # could not be looked up: this one is the first free one. Readers skip tags they do not know.
     last_producer_epoch: int16 = f("1+", tag=4, default=-1)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from minibroker import Minibroker
+from minibroker.answered_errors import errors_in
 from minibroker.handlers.authorization import FREE, RULES
 from minibroker.handlers.table import apis
 from minibroker.security.authorizers import STANDARD
@@ -35,7 +36,10 @@ TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TXN_DENIED = 29, 30, 31, 53
 
 
 class Client:
+    """Asks as one user, and looks for the reason of every error among the broker's refusals."""
+
     def __init__(self, broker: Minibroker, user: str) -> None:
+        self._broker = broker
         login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": user}
         self._security = Security.of({**login, "sasl.password": "a"})
         self._address = parse_address(broker.bootstrap_servers)
@@ -53,7 +57,12 @@ class Client:
         flexible = version >= first_flexible_version(kind.__api_key__)
         self._connection.send_frame(header.encode(2 if flexible else 1) + request.encode(version))
         frame = self._connection.receive(10)
-        return registry()[kind.__api_key__][1].decode(frame, version, 5 if flexible else 4)
+        answer = registry()[kind.__api_key__][1].decode(frame, version, 5 if flexible else 4)
+        codes = {error.code for error in errors_in(answer)}
+        if codes:
+            told = {r.code for r in self._broker.refusals() if r.reason != "no reason given"}
+            assert codes <= told, f"{kind.__name__}: no reason for {codes - told}"
+        return answer
 
     def close(self) -> None:
         self._connection.close()
