@@ -112,6 +112,8 @@ def _action(name: str) -> dict[str, Any]:
         properties[known.name] = _typed(annotation)
         if annotation == "When":
             properties[known.name] = {"enum": ["before", "after"]}
+        elif annotation == "Of":
+            properties[known.name] = {"enum": ["answer", "request"]}
         elif known.name == "code":
             properties[known.name] = {"type": ["string", "integer"], "description": "an error of Kafka"}
         elif known.name == "operation":

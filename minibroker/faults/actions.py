@@ -16,13 +16,14 @@ from minibroker.faults.operations import check_arguments, run_operation
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.runtime.deferred import Deferred
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ErrorCode, Malformed
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.handlers.context import Api
     from minibroker.handlers.dispatch import Answered, Exchange
 
+Of = Literal["answer", "request"]
 When = Literal["before", "after"]
 """Relative to what the request changes: ``before`` it is applied, ``after`` between that and the reply."""
 
@@ -62,7 +63,11 @@ class Action:
     """What happens to a request that a rule fits."""
 
     name: ClassVar[str]
-    between_brokers: ClassVar[bool] = True
+
+    @property
+    def for_brokers(self) -> bool:
+        """Whether it can be done to requests between brokers."""
+        return True
 
     def problem(self, api: Api) -> str | None:
         """Why this cannot be done to requests of `api`, or None."""
@@ -228,14 +233,26 @@ class Truncate(Action):
 
 @dataclass(frozen=True, slots=True)
 class Corrupt(Action):
-    """Do what was asked and flip the bits of one byte of the answer. at: which, counted from its correlation id on, or
-    from its end when negative; None: one that no client misses, the last of the record batches in it (their checksum is
-    wrong then), or without batches the first of the correlation id (the answer is to nothing that was asked)."""
+    """Flip the bits of one byte, as a network would that no checksum watches.
+
+    of: the ``answer`` to what was done as asked, or the ``request``, of which the broker makes what it can: a Produce
+    with a wrong checksum is refused, what cannot be read ends the connection. at: which byte, counted from an answer's
+    correlation id or a request's first field on, or from the end when negative; None: one that nobody misses, the last
+    of the record batches (their checksum is wrong then), or without any the first of an answer's correlation id (it is
+    to nothing that was asked) and the last of a request.
+    """
 
     name = "corrupt"
     at: int | None = None
+    of: Of = "answer"
+
+    @property
+    def for_brokers(self) -> bool:
+        return self.of == "answer"
 
     async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        if self.of == "request":
+            return await self._run_on_request(exchange)
         response = await exchange.apply()
         buffers = exchange.encode(response)
         if not buffers:
@@ -248,15 +265,25 @@ class Corrupt(Action):
         frame[min(max(at, _SIZE_BYTES), len(frame) - 1)] ^= 0xFF
         return [frame]
 
+    async def _run_on_request(self, exchange: Exchange) -> Answered:
+        body = bytearray(exchange.body)
+        at = (_end_of_records(body, exchange.request) or -1) if self.at is None else self.at
+        body[min(max(at + (len(body) if at < 0 else 0), 0), len(body) - 1)] ^= 0xFF
+        try:
+            damaged = exchange.with_body(body)
+        except Malformed as error:
+            raise CloseConnection(f"fault: the request is damaged: {error}") from None
+        return damaged.encode(await damaged.apply())
+
 
 _SIZE_BYTES = 4
 
 
-def _end_of_records(frame: bytearray, response: Any) -> int:
-    """Position of the last byte of the last records in a Fetch response; 0 without any."""
-    for topic in reversed(getattr(response, "responses", [])):
-        for partition in reversed(getattr(topic, "partitions", [])):
-            records = partition.records
+def _end_of_records(frame: bytearray, message: Any) -> int:
+    """Position of the last byte of the last records in a Fetch response or a Produce request; 0 without any."""
+    for topic in reversed(getattr(message, "responses", None) or getattr(message, "topic_data", None) or []):
+        for partition in reversed(getattr(topic, "partitions", None) or getattr(topic, "partition_data", None) or []):
+            records = getattr(partition, "records", None)
             data = b"".join(records) if isinstance(records, list) else bytes(records or b"")
             if data:
                 return frame.rindex(data) + len(data) - 1
@@ -303,8 +330,11 @@ class Throttle(Action):
     """Answer with this throttle time, and read nothing more of the connection until it is over (KIP-219)."""
 
     name = "throttle"
-    between_brokers = False
     ms: int
+
+    @property
+    def for_brokers(self) -> bool:
+        return False
 
     def problem(self, api: Api) -> str | None:
         names = {f.name for f in api.response.__fields__}
@@ -380,9 +410,10 @@ def action_from(given: Any) -> Action:
 
 
 def _check_value(kind: type[Action], name: str, annotation: str, value: Any) -> None:
-    if annotation == "When":
-        if value not in get_args(When):
-            raise FaultError(f"{kind.name}: {name} is before or after, not {value!r}")
+    if annotation in ("When", "Of"):
+        words = get_args(When if annotation == "When" else Of)
+        if value not in words:
+            raise FaultError(f"{kind.name}: {name} is {' or '.join(words)}, not {value!r}")
     elif annotation == "int | None" and name == "at":
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise FaultError(f"{kind.name}: {name} is a number, not {value!r}")

@@ -120,8 +120,8 @@ class Rule:
             bounds = getattr(match, name)
             if bounds is not None and bounds[0] > bounds[1]:
                 raise FaultError(f"{name}: {bounds[0]} is above {bounds[1]}")
-        if match.between_brokers and not self.action.between_brokers:
-            raise FaultError(f"{self.action.name} does nothing to a broker: it is for clients")
+        if match.between_brokers and not self.action.for_brokers:
+            raise FaultError(f"{self.action.name} is not done to brokers: it is for clients")
         chosen = self._chosen(between_brokers if match.between_brokers else apis)
         problem = next(filter(None, (self.action.problem(api) for api in chosen)), None)
         if problem is not None and match.api:

@@ -68,11 +68,20 @@ class Exchange:
         """The request's bytes; a handler may change those of record batches."""
         return self._frame
 
-    def copy(self) -> Exchange:
-        """The same request once more. To be made before `apply`, which may write into the frame."""
-        frame = bytearray(self._frame)
+    @property
+    def body(self) -> Buffer:
+        """The request's bytes without the header."""
+        return memoryview(self._frame)[self._position :]
+
+    def with_body(self, body: Buffer) -> Exchange:
+        """The same exchange with another body. Raises Malformed for one that cannot be read."""
+        frame = bytearray(memoryview(self._frame)[: self._position]) + body
         request = self.api.request.decode(frame, self.version, self._position)
         return Exchange(self._dispatcher, frame, self._position, self.api, self.correlation_id, self.context, request)
+
+    def copy(self) -> Exchange:
+        """The same request once more. To be made before `apply`, which may write into the frame."""
+        return self.with_body(self.body)
 
     def apply(self) -> Deferred[Any]:
         """Have the handler serve it: the response, None when there is none (Produce with acks=0).

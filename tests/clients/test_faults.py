@@ -134,6 +134,7 @@ def ends_of_transactions(broker: Minibroker, topic: str) -> int:
         Delay(200, when="after"),
         Duplicate(),
         Duplicate(copies=2, after_ms=50),
+        Corrupt(of="request"),
         Truncate(),
         Close(),
         Reset(),

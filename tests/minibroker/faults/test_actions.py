@@ -147,6 +147,17 @@ def test_corrupt_flips_one_byte(broker: FaultyCluster) -> None:
         assert damaged[position] == plain[position] ^ 0xFF
 
 
+def test_a_corrupt_request_is_refused_or_ends_the_connection(broker: FaultyCluster) -> None:
+    broker.inject("Produce", {"name": "corrupt", "of": "request"})
+    assert (code(produce(broker, 0)), end(broker)) == (2, 0)  # CORRUPT_MESSAGE
+    assert (code(produce(broker, 0)), end(broker)) == (0, 1)  # what the client sends again is whole
+    broker.inject("Heartbeat", {"name": "corrupt", "of": "request", "at": 0})
+    with pytest.raises(CloseConnection, match="the request is damaged"):
+        broker.send(HEARTBEAT, 4).result()
+    with pytest.raises(FaultError, match="of is answer or request, not 'both'"):
+        broker.inject("Heartbeat", {"name": "corrupt", "of": "both"})
+
+
 def test_corrupt_breaks_the_checksum_of_records(broker: FaultyCluster) -> None:
     assert code(produce(broker, 0)) == 0
     broker.inject("Fetch", "corrupt")

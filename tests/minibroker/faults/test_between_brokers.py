@@ -169,6 +169,8 @@ def test_what_a_broker_asks_itself_is_a_request_too_while_a_rule_is_about_it(api
 def test_brokers_are_not_throttled_and_send_only_what_they_send(brokers: Faulty) -> None:
     with pytest.raises(FaultError, match="for clients"):
         brokers.inject("Fetch", {"name": "throttle", "ms": 5})
+    with pytest.raises(FaultError, match="for clients"):
+        brokers.inject("Fetch", {"name": "corrupt", "of": "request"})
     with pytest.raises(FaultError, match="no broker sends 'Produce'"):
         brokers.inject("Produce", "close")
     with pytest.raises(FaultError, match="true or false"):
