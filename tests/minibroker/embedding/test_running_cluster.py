@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from minibroker import Minibroker
-from minibroker_protocol.errors import ApiError
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 CONFIG = {
     "default.replication.factor": "3",
@@ -96,3 +96,25 @@ def test_brokers_are_out_of_reach_when_nothing_runs_here() -> None:
     stopped = Minibroker(brokers=2)
     with pytest.raises(RuntimeError, match="only while they run in this process"):
         _ = stopped.cluster
+
+
+def test_a_broken_link_and_a_missing_controller_by_name() -> None:
+    """As HTTP and the command line have them: a broker that the controller does not hear is fenced, once there is a
+    controller, and serves again when it is heard."""
+    config = {**CONFIG, "broker.heartbeat.interval.ms": "100", "broker.session.timeout.ms": "500"}
+    with Minibroker(brokers=3, topics={"t": 1}, config=config, ephemeral=True) as broker:
+        leader = broker.cluster.leader("t")
+        assert leader is not None
+        with pytest.raises(ApiError):
+            broker.state.cut_link(one=leader, other=9)
+        broker.state.stop_controller()
+        with pytest.raises(ApiError) as nobody:
+            broker.state.move_leader(topic="t", partition=0, to=leader % 3 + 1)
+        assert nobody.value.code == ErrorCode.NOT_CONTROLLER
+        broker.state.cut_link(one=leader, other=-1)
+        time.sleep(1)
+        assert broker.cluster.leader("t") == leader
+        broker.state.start_controller()
+        eventually(lambda: broker.cluster.leader("t") not in (None, leader))
+        broker.state.mend_link(one=-1, other=leader)
+        eventually(lambda: broker.cluster.isr("t") == [1, 2, 3])
