@@ -162,6 +162,7 @@ class Cluster(Operations):
         self._create_topics(state)
         if self.settings.bool("auto.leader.rebalance.enable"):
             self._schedule_balance()
+        self._warn_of_short_sessions()
         self._watch_sessions()
 
     def _activate_controller(self, state: ControllerState) -> Controller:
@@ -174,6 +175,13 @@ class Cluster(Operations):
         if self._sessions is None and len(self._nodes) > 1:
             interval_ms = self.settings.int("broker.session.timeout.ms") / SESSION_TICKS
             self._sessions = self._timers.call_later(interval_ms, self._look_at_sessions)
+
+    def _warn_of_short_sessions(self) -> None:
+        beat, session = (self.settings.int(f"broker.{of}.ms") for of in ("heartbeat.interval", "session.timeout"))
+        if beat * 2 > session:  # Kafka says so as well, and goes on
+            log.error(
+                "broker.heartbeat.interval.ms (%d) is above half of broker.session.timeout.ms (%d)", beat, session
+            )
 
     def _look_at_sessions(self) -> None:
         self._sessions = None

@@ -169,3 +169,11 @@ def test_a_paused_broker_is_fenced_and_comes_back_when_it_goes_on(brokers: ManyB
     assert fenced(brokers) == set()
     assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
     assert brokers.log_bytes(1, "t") == brokers.log_bytes(2, "t")
+
+
+@pytest.mark.parametrize(("interval_ms", "said"), [("500", False), ("501", True)])
+def test_heartbeats_that_are_too_rare_are_told_of(
+    caplog: pytest.LogCaptureFixture, interval_ms: str, said: bool
+) -> None:
+    ManyBrokers(1, {"broker.heartbeat.interval.ms": interval_ms, "broker.session.timeout.ms": "1000"}).stop()
+    assert ("is above half of broker.session.timeout.ms (1000)" in caplog.text) == said
