@@ -24,8 +24,11 @@ def kafka_libs() -> Path:
     return fetched_jars(JVM_TIER / "pom.xml", "Kafka's jars")
 
 
-def fetched_jars(pom: Path, what: str) -> Path:
-    """Directory with the jars that a pom lists, downloaded when they, or the pom, are new. Raises Unavailable."""
+def fetched_jars(pom: Path, what: str, seconds: float = DOWNLOAD_SECONDS) -> Path:
+    """Directory with the jars that a pom lists, downloaded when they, or the pom, are new.
+
+    Raises Unavailable, also when that takes longer than `seconds`.
+    """
     libs = pom.parent / "target" / "libs"
     stamp = libs / ".complete"
     if stamp.exists() and stamp.read_text() == pom.read_text():
@@ -33,9 +36,9 @@ def fetched_jars(pom: Path, what: str) -> Path:
     mvn = tool("mvn")
     argv = [mvn, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"mvn could not fetch {what} in {DOWNLOAD_SECONDS} s") from None
+        raise Unavailable(f"mvn could not fetch {what} in {seconds:g} s") from None
     if done.returncode:
         raise Unavailable(f"mvn could not fetch {what}: {last_line(done.stdout + done.stderr)}")
     stamp.write_text(pom.read_text())

@@ -11,6 +11,8 @@ from jvm import fetched_jars
 from planting import Planted, write_files
 from toolchain import Unavailable
 
+DOWNLOAD_SECONDS = 90.0
+"""Ten megabytes; a download that hangs is no reason to give up the other tests."""
 CONNECTOR = Path(__file__).parent / "connector" / "pom.xml"
 
 
@@ -18,7 +20,7 @@ CONNECTOR = Path(__file__).parent / "connector" / "pom.xml"
 def connector() -> list[Path] | str:
     """The connector's jars, or why there are none."""
     try:
-        return sorted(fetched_jars(CONNECTOR, "Spark's Kafka connector").glob("*.jar"))
+        return sorted(fetched_jars(CONNECTOR, "Spark's Kafka connector", DOWNLOAD_SECONDS).glob("*.jar"))
     except Unavailable as missing:
         return str(missing)
 
