@@ -6,7 +6,7 @@ All rows of one producer id belong together and no others are needed, so the row
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.audit.catalogue import NOTICE, finding
@@ -177,6 +177,8 @@ class _TxnJudge:
         for epoch in epochs:
             wanted = [d for d in decided if d.producer_epoch == epoch]
             marked = [t for t in found if t.marker_offset >= 0 and t.marker_epoch == epoch]
+            if not whole:
+                marked = _fitting(wanted, marked)
             left, over, wrong = self._align(wanted, marked, whole)
             missing += left
             extra += over
@@ -377,6 +379,20 @@ def _end(txn: Transaction) -> int:
 
 def _repeats(later: Transaction, txn: Transaction) -> bool:
     return later.first_offset < 0 and later.outcome == txn.outcome
+
+
+def _fitting(wanted: Sequence[Decision], marked: list[Transaction]) -> list[Transaction]:
+    """The markers without those that may repeat the one before, where only so they are what was decided last: how many
+    there were before the log's first is not known."""
+    once = [txn for number, txn in enumerate(marked) if not (number and _repeats(txn, marked[number - 1]))]
+
+    def fits(markers: Sequence[Transaction]) -> bool:
+        count = min(len(wanted), len(markers))
+        return [d.outcome for d in wanted[len(wanted) - count :]] == [
+            t.outcome for t in markers[len(markers) - count :]
+        ]
+
+    return once if not fits(marked) and fits(once) else marked
 
 
 def _around(transactions: Iterable[Transaction], offset: int) -> Transaction | None:

@@ -9,14 +9,23 @@ from collections import Counter
 from collections.abc import Iterator
 
 from minibroker.simulation.coverage import report
+from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import Outcome, simulate
 
 _SHOWN = 20
+_FINDINGS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command, on a parser that the command line hands in."""
     parser.add_argument("--seed", type=int, help="replay this seed and tell what happens")
+    parser.add_argument(
+        "--about",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="of the story, only lines with this text, such as a client, a partition or `broker` (repeatable)",
+    )
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many to run (default: %(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (default: %(default)s)")
     parser.add_argument(
@@ -29,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     """0 when no promise was broken, 1 when one was."""
     logging.disable(logging.CRITICAL)  # a simulated crash is no news to a log
     if options.seed is not None:
-        return _tell(simulate(options.seed, telling=True))
+        return _tell(simulate(options.seed, telling=True), options.about)
     began = time.perf_counter()
     counts: Counter[str] = Counter()
     broken = []
@@ -69,10 +78,25 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
         yield from pool.imap_unordered(simulate, seeds, chunksize=20)
 
 
-def _tell(outcome: Outcome) -> int:
-    print(outcome.plan)
-    print("\n".join(outcome.story))
+_LEGEND = """\
+  names     p is idempotent; x0#1 the first instance of transactional id x0, c0#1 of a copying one, feeder writes what
+            they copy, r0 reads committed records; x0#1/4 is a transaction, x0#1.7 a record, c0#1.8<feeder.3 a copy
+"""
+
+
+def _tell(outcome: Outcome, about: list[str]) -> int:
+    """The story, of all or of the lines that have one of `about`, and the verdict."""
+    print(outcome.plan.told())
+    print(_LEGEND)
+    for line in outcome.story:
+        if not about or any(name in line for name in about):
+            print(line)
     print()
+    for name, findings in outcome.explained.items():
+        hole = next(hole for hole in HOLES if hole.name == name)
+        print(f"known hole of Kafka: {name} ({hole.source}), {len(findings)} findings\n  {hole.what}")
+        for found in findings[:_FINDINGS]:
+            print(f"    {found}")
     if outcome.crash:
         print(outcome.crash)
     for found in outcome.findings:

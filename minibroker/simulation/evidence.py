@@ -30,7 +30,6 @@ class Fact:
     RETRY = "the batch was sent before"
     NEW_LEADER = "the partition had another leader, or life of it, since the batch before"
     UNCLEAN = "the partition had an unclean election"
-    DROPPED = "a marker of this producer was dropped"
     FORGOTTEN = "the coordinator that may have served it had a successor"
     EARLY = "its coordinator answered from what was not committed"
 
@@ -51,9 +50,9 @@ class Evidence:
     producer that an EndTxn or a marker of an earlier transaction reached while it ran. idle_markers: late markers that
     found no transaction, and where. dropped: markers. led: when a partition got a leader, or a new life of it. unclean:
     where a replica became leader that was not eligible. powerless: machines that lost power. early: transactional id ->
-    when a coordinator took up a request of it while what it had loaded was not committed; early_producers: the ids that
-    such requests named. hung: at the end, partition -> producers whose transaction is open there. facts: message of a
-    refusal -> what was true then.
+    when a coordinator took up a request of it while what it had loaded was not committed; early_producers,
+    early_transactions: what such requests were about. hung: at the end, partition -> producers whose transaction is
+    open there. facts: message of a refusal -> what was true then.
     """
 
     late: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -66,6 +65,7 @@ class Evidence:
     powerless: set[int] = field(default_factory=set)
     early: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     early_producers: set[int] = field(default_factory=set)
+    early_transactions: set[Hashable] = field(default_factory=set)
     hung: dict[Place, set[int]] = field(default_factory=dict)
     facts: dict[str, frozenset[str]] = field(default_factory=dict)
 

@@ -38,7 +38,7 @@ _READ = frozenset({"lost-record", "aborted-read", "torn-transaction", "duplicate
 _OF_MARKERS = frozenset(
     {
         *("torn-transaction", "marker-without-transaction", "hanging-transaction", "outside-transaction"),
-        *("offset-outcome", "marker-epoch"),
+        *("offset-outcome", "marker-epoch", "coordinator-epoch"),
     }
 )
 
@@ -148,8 +148,7 @@ def _torn_snapshot(found: Finding, world: World) -> bool:
 
 def _dropped_marker(found: Finding, world: World) -> bool:
     """Whatever comes later in such a partition is not stable, and the next end of that producer decides both."""
-    places = world.history.evidence.dropped_places()
-    return Fact.DROPPED in _facts(found, world) or _in_places(found, world, places)
+    return _in_places(found, world, world.history.evidence.dropped_places())
 
 
 def _early(found: Finding, world: World) -> bool:
@@ -157,12 +156,15 @@ def _early(found: Finding, world: World) -> bool:
     evidence = world.history.evidence
     if Fact.EARLY in _facts(found, world):
         return True
-    if found.rule in _OF_MARKERS or found.rule == "coordinator-epoch":
+    if found.rule in _OF_MARKERS:
         return found.transactional_id in evidence.early or found.producer_id in evidence.early_producers
-    if found.rule in ("aborted-read", "torn-transaction") and evidence.early:
+    if found.rule.startswith("lineage"):
+        if any(record.transaction in evidence.early_transactions for record in _copies_of(found, world)):
+            return True
+    elif found.rule in _READ:
         record = _record_of(found, world)
-        name = str(record.transaction) if record is not None else "".join(_QUOTED.findall(found.message)[:1])
-        if name.partition("#")[0] in evidence.early:
+        named = {record.transaction} if record is not None else set(_QUOTED.findall(found.message))
+        if named & evidence.early_transactions:
             return True
     hung = {place for place, producers in evidence.hung.items() if producers & evidence.early_producers}
     return _in_places(found, world, hung)
@@ -179,7 +181,9 @@ def _in_places(found: Finding, world: World, places: Set[Place]) -> bool:
         return False
     if found.rule.startswith("lineage"):
         return any((record.topic, record.partition) in places for record in _copies_of(found, world))
-    if found.rule in _OF_MARKERS or found.rule in _READ or found.rule in ("offset-back", "refusal", "no-progress"):
+    if found.rule == "offset-outcome" and any(f"{topic}-{index}" in found.message for topic, index in places):
+        return True
+    if found.rule in _OF_MARKERS or found.rule in _READ or found.rule in ("offset-back", "no-progress"):
         return (found.log.topic, found.log.partition) in places
     return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal
@@ -104,15 +105,62 @@ class Plan:
         return config
 
     def __str__(self) -> str:
-        shape = f"{self.brokers} broker{'s' if self.brokers > 1 else ''}, {self.replicas} replicas, {self.semantics}"
-        clients = f"{self.producers} idempotent, {self.transactional} transactional, {self.copiers} copying"
-        network = f"lost {self.lost:.3f}, answers lost {self.mute:.3f}, late {self.late:.3f}"
-        ends = f"crash {self.crash:.2f}, power {self.machine:.2f}, stop {self.stop:.2f}, isolate {self.isolate:.2f}"
-        return (
-            f"seed {self.seed}: {shape}, transaction.version {self.client_version}; {clients}; {network}; {ends},"
-            f" move {self.move:.2f}, reassign {self.reassign:.2f}, unclean {self.unclean:.2f}, disk {self.disk:.2f},"
-            f" controller absent {self.absent:.2f}"
-        )
+        return f"seed {self.seed}: {self._shape()}; {self._clients()}; {_listed(self._chances())}"
+
+    def told(self) -> str:
+        """The plan line by line, without what does not happen."""
+        network = {"lost": self.lost, "answers lost": self.mute, "late": self.late}
+        rates = {name: rate for name, rate in self._chances().items() if name not in network}
+        copied = f", {_names(self.inputs)} copied from" if self.inputs else ""
+        lines = [
+            f"seed {self.seed}: {self._shape()}",
+            f"  topics    {_names(self.places)} written to{copied}",
+            f"  clients   {self._clients()}",
+            f"  messages  {_listed(network, '.1%')}, each delayed by up to {self.delay_ms:g} ms",
+            f"  troubles  {_listed(rates)} a second, for {self.length_ms / 1000:g} s",
+        ]
+        return "\n".join(lines)
+
+    def _shape(self) -> str:
+        count = "1 broker" if self.brokers == 1 else f"{self.brokers} brokers, topics have {self.replicas} replicas"
+        synced = ", acknowledged after a sync" if self.synced else ""
+        return f"{count}{synced}, semantics {self.semantics}, transaction.version {self.client_version}"
+
+    def _clients(self) -> str:
+        group = "KIP-848 group" if self.consumer_groups else "classic group"
+        found = {
+            "idempotent": self.producers + bool(self.copiers),
+            "transactional": self.transactional,
+            f"copying in a {group}": self.copiers,
+            "without a producer id": self.careless,
+            "deleting records": int(self.shorten > 0),
+        }
+        return ", ".join(f"{count} {what}" for what, count in found.items() if count)
+
+    def _chances(self) -> dict[str, float]:
+        return {
+            "lost": self.lost,
+            "answers lost": self.mute,
+            "late": self.late,
+            "crash": self.crash,
+            "power lost": self.machine,
+            "stop": self.stop,
+            "isolate": self.isolate,
+            "move leader": self.move,
+            "reassign": self.reassign,
+            "unclean election": self.unclean,
+            "disk fails": self.disk,
+            "controller gone": self.absent,
+            "new instance": self.reborn,
+        }
+
+
+def _listed(chances: Mapping[str, float], form: str = ".2f") -> str:
+    return ", ".join(f"{name} {chance:{form}}" for name, chance in chances.items() if chance) or "none"
+
+
+def _names(places: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{topic}-{index}" for topic, index in places)
 
 
 def draw(seed: int) -> Plan:

@@ -241,10 +241,12 @@ class Producer(Client):
             Fact.LATE_WRITE: evidence.late_since(self.name, "Produce", since),
             Fact.BEHIND: ended and node in self.world.behind,
             Fact.EARLY: ended and evidence.early_since(name, self._began_ms),
-            Fact.DROPPED: any(marker.producer_id == self.producer_id for marker in evidence.dropped),
         }
         if batch is not None:
             written = self._written_ms.get(batch.place, since)
+            idle = batch.place, (self.producer_id, self.epoch)
+            if code == ErrorCode.INVALID_TXN_STATE and idle in evidence.idle_markers:
+                facts[Fact.LATE_MARKER] = True  # it took the verification away that the batch relied on
             facts[Fact.RETRY] = batch.attempts > 1
             facts[Fact.OVERRUN] = sum(s > batch.sequence for s in self._sent.get(batch.place, ())) >= _WINDOW
             facts[Fact.NEW_LEADER] = evidence.led_since(batch.place, written)

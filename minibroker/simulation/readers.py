@@ -17,6 +17,7 @@ from minibroker_protocol.records import ControlType, decode_records, iter_batche
 
 READ_COMMITTED = 1
 _EARLIEST = -2
+_SHOWN = 6
 
 
 class Reader(Client):
@@ -143,11 +144,16 @@ class Reader(Client):
             self.history.tell(
                 "read",
                 f"{self.name}: {place[0]}-{place[1]} from {self.positions[place]}: "
-                f"{', '.join(str(seen.key) for seen in fresh) or 'nothing committed'}",
+                f"{_some([str(seen.key) for seen in fresh]) or 'nothing committed'}",
             )
         self.positions[place] = position
         self.seen += fresh
         return fresh
+
+
+def _some(keys: Sequence[str]) -> str:
+    shown = ", ".join(keys) if len(keys) <= _SHOWN else f"{', '.join(keys[: _SHOWN - 1])}, … {keys[-1]}"
+    return shown if len(keys) <= _SHOWN else f"{len(keys)} records: {shown}"
 
 
 def _buffers(records: Any) -> list[Any]:

@@ -16,11 +16,15 @@ from minibroker.simulation.world import World
 
 @dataclass
 class Outcome:
-    """What became of a seed. crash: the traceback of an exception that came out of the brokers' code. cpu_s: what it
-    took, in seconds of processor time."""
+    """What became of a seed.
+
+    findings: broken promises; explained: those that a known hole explains, by its name. crash: the traceback of an
+    exception that came out of the brokers' code. cpu_s: what it took, in seconds of processor time.
+    """
 
     plan: Plan
     findings: list[Finding]
+    explained: dict[str, list[Finding]]
     counts: Counter[str]
     crash: str = ""
     story: list[str] = field(default_factory=list)
@@ -47,7 +51,7 @@ def simulate(seed: int, *, telling: bool = False) -> Outcome:
     except Exception:
         crash = traceback.format_exc()
     spent = time.process_time() - began
-    return Outcome(world.plan, findings, world.history.counts, crash, world.history.story, spent)
+    return Outcome(world.plan, findings, world.explained, world.history.counts, crash, world.history.story, spent)
 
 
 def simulate_all(seeds: Iterable[int]) -> Iterator[Outcome]:

@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from minibroker.audit.rows import Finding
 from minibroker.cluster.cluster import Cluster
 from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
 from minibroker.cluster.node import Node
@@ -58,6 +59,8 @@ class World:
         self.journal = MemoryDisk()
         self.coverage = Coverage(self.history.counts, lambda node_id: self.cluster.brokers.get(node_id))
         self.janitor: Janitor | None = None
+        #: By the name of a known hole, what it explains.
+        self.explained: dict[str, list[Finding]] = {}
         self._partitions = PartitionWatch()
         self.network = SimulatedNetwork(self.schedule, self.weather, self.history.tell, self._strayed)
         self.network.watch = self._note_early
@@ -183,8 +186,17 @@ class World:
             except ApiError:
                 continue
             if partition.lags_behind_epoch:
-                self.history.evidence.early_producers.add(producer_id)
-                self.history.evidence.early[name].append(self.schedule.elapsed_ms)
+                self._early(name, producer_id)
+
+    def _early(self, transactional_id: str, producer_id: int) -> None:
+        evidence = self.history.evidence
+        evidence.early_producers.add(producer_id)
+        evidence.early[transactional_id].append(self.schedule.elapsed_ms)
+        for client in self.clients:
+            if not isinstance(client, Producer) or client.transactional_id != transactional_id:
+                continue
+            if client.transaction_name is not None:
+                evidence.early_transactions.add(client.transaction_name)
 
     def _ending(self, broker: Broker, job: EndedTransaction) -> None:
         """A coordinator sends markers for what it has loaded, also for what its replicas may not have."""
@@ -193,8 +205,7 @@ class World:
         except ApiError:
             return
         if partition.lags_behind_epoch:
-            self.history.evidence.early_producers.add(job.producer_id)
-            self.history.evidence.early[job.transactional_id].append(self.schedule.elapsed_ms)
+            self._early(job.transactional_id, job.producer_id)
 
     def _note_hung(self) -> None:
         for broker in self.cluster.brokers.values():

@@ -194,6 +194,7 @@ class LogState:
         with storage_errors():
             self._snapshots.take(self.producers, sync=True)
             active = self._segments.active
+            active.take_off_leftovers()
             active.finish_time_index()
             active.save_indexes()
             self.flush()

@@ -60,6 +60,7 @@ class Segment:
         "_saving",
         "_suffix",
         "_tail",
+        "_torn",
         "_txn_file",
         "_txn_index",
         "_txn_written",
@@ -89,6 +90,7 @@ class Segment:
         self._txn_index: TxnIndex | None = None
         self._txn_written = -1  # entries in the file; -1: no file
         self.size = 0
+        self._torn = False  # a write that failed may have left bytes past `size`
         self.bytes_since_index = 0
         #: Index files are missing or broken and the batches must be gone through.
         self.needs_recovery = False
@@ -270,7 +272,12 @@ class Segment:
 
     def append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """Appends whole batches. A StorageError leaves the segment as it was."""
-        position = self.log.append(buffers)
+        self.take_off_leftovers()
+        try:
+            position = self.log.append(buffers)
+        except StorageError:
+            self._torn = True
+            raise
         if not position:
             self._first_timestamp = headers[0].max_timestamp
         tail = self._tail
@@ -350,8 +357,16 @@ class Segment:
         if self._txn_written > 0:
             self._txn_file.sync()
 
+    def take_off_leftovers(self) -> None:
+        """Cuts what a write that failed left behind. In a segment that is not the last any more, recovery would take
+        it for the end of the log."""
+        if self._torn:
+            self.log.truncate(self.size)
+            self._torn = False
+
     def seal(self) -> None:
         """Rolling and closing: last time index entry, index files complete, no handle kept."""
+        self.take_off_leftovers()
         self.finish_time_index()
         self.save_indexes()
         self.close_files()

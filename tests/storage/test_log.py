@@ -8,6 +8,7 @@ from logs import NOW, RULES, TOPIC_ID, append, batch, batches, end_transaction, 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Record, build_batch, iter_batches, parse_header
 from minibroker_storage.config import LogConfig
+from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin
@@ -192,6 +193,20 @@ def test_segments_roll_by_size(disk: MemoryDisk) -> None:
     # Each roll leaves a producer snapshot at the new base.
     bases = {segment.base_offset for segment in log.segments[1:]}
     assert {int(name[:20]) for name in disk.list("t-0") if name.endswith(".snapshot")} == bases
+
+
+def test_what_a_failed_write_left_is_not_the_end_of_the_log() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, config=SMALL)
+    append(log, batch(b"x" * 100))
+    disk.full = True
+    with refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        append(log, batch(b"y" * 100))
+    disk.full = False
+    append(log, batch(b"z" * 200))
+    assert len(log.segments) == 2, "rolled, with no write in between that could cover the leftovers"
+    again = open_log(disk, config=SMALL, clean=False)
+    assert again.log_end_offset == 2
 
 
 def test_segments_roll_by_the_time_of_the_messages(disk: MemoryDisk) -> None:
