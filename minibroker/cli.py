@@ -59,10 +59,17 @@ def program() -> NoReturn:
     apart, module by module, takes longer than the stop did, and whoever started it waits for that.
     """
     code = main()
-    # Who traces the program, as coverage does, writes what it found at the very end.
-    if sys.argv[1:2] == ["serve"] and sys.gettrace() is None:
+    if sys.argv[1:2] == ["serve"] and not _watched():
         _end_now(code)
     sys.exit(code)
+
+
+def _watched() -> bool:
+    """Whether the program is traced or profiled: who does that writes what it found at the very end."""
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        return True
+    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+    return monitoring is not None and any(map(monitoring.get_tool, range(6)))
 
 
 def _end_now(code: int) -> None:

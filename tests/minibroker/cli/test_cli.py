@@ -82,16 +82,27 @@ def test_signals_reach_the_loop_by_either_way(loop_handlers: bool, uvloop: bool)
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize("traced", [False, True])
-def test_a_broker_that_stopped_ends_at_once_unless_it_is_traced(traced: bool) -> None:
+@pytest.mark.parametrize(
+    "watch",
+    [
+        "",
+        "sys.settrace(lambda *_: None)",
+        "sys.setprofile(lambda *_: None)",
+        pytest.param(
+            "sys.monitoring.use_tool_id(1, 'coverage')",
+            marks=pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring came with Python 3.12"),
+        ),
+    ],
+)
+def test_a_broker_that_stopped_ends_at_once_unless_it_is_watched(watch: str) -> None:
     """A tracer, such as coverage's, writes what it found at the interpreter's end, which is left out otherwise."""
     program = (
         "import atexit, sys; atexit.register(print, 'taken apart'); sys.argv[1:] = ['serve', '-c', 'no.such.name=1']\n"
-        f"sys.settrace((lambda *_: None) if {traced} else None)\n"
+        f"{watch}\n"
         "from minibroker.cli import program; print('said before'); program()"
     )
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONUNBUFFERED="")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
     assert done.returncode == 2
     assert "no.such.name" in done.stderr
-    assert done.stdout.split("\n")[:-1] == ["said before", "taken apart"][: 1 + traced]
+    assert done.stdout.split("\n")[:-1] == ["said before", "taken apart"][: 2 if watch else 1]
