@@ -291,6 +291,20 @@ SERVING: Final = (
         "if True:",
     ),
     Defect(
+        "only-minus-one-is-null",
+        "every length below 0 is null where null may be",
+        "minibroker_protocol.codegen_read:_Reader.null",
+        "if n < 0:",
+        "if n == -1:",
+    ),
+    Defect(
+        "silent-on-broken-header",
+        "a request whose header cannot be read closes its connection",
+        "minibroker.handlers.dispatch:Dispatcher.dispatch",
+        "(frame)\n        except Malformed as error:\n            raise CloseConnection(str(error)) from None",
+        "(frame)\n        except Malformed:\n            return None",
+    ),
+    Defect(
         "silent-on-broken-request",
         "a request that cannot be read closes its connection",
         "minibroker.handlers.dispatch:Dispatcher.dispatch",

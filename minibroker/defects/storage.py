@@ -242,6 +242,13 @@ STORAGE: Final = (
     ),
     # -- validation ----------------------------------------------------------------------------------------------------
     Defect(
+        "part-of-a-batch-is-corrupt",
+        "records that are no whole batch are refused as invalid, not as corrupt",
+        _VALIDATOR + "client_batch",
+        "if not _whole_message_at(records, 0):",
+        "if False:",
+    ),
+    Defect(
         "accept-bad-crc",
         "a batch whose checksum is wrong is refused",
         _VALIDATOR + "_check_envelope",

@@ -179,7 +179,7 @@ class _Reader:
         self.source.indent -= 1
 
     def length(self, letter: str, path: str, compact: bool) -> None:
-        """Read a length prefix into ``n``; −1 is null."""
+        """Read a length prefix into ``n``; below 0 is null, as for Kafka's generated readers, which take −2 for −1."""
         self.flush(("n", "B" if compact else letter, path))
         if compact:
             self.put("if n > 127: n, pos = more(buf, n, pos)", [(path, 1)])
@@ -188,7 +188,7 @@ class _Reader:
     def null(self, target: str, nullable: bool) -> None:
         """Open the branch for a value that is there, if it may be null."""
         if nullable:
-            self.put(f"if n == -1: {target} = None")
+            self.put(f"if n < 0: {target} = None")
             self.put("else:")
             self.source.indent += 1
 

@@ -27,8 +27,8 @@ from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import KAFKA, bundled
 from minibroker.wire import parse_address
 
-TIMEOUT_SECONDS = 5.0
-PATIENCE_SECONDS = 15.0
+TIMEOUT_SECONDS = 3.0
+PATIENCE_SECONDS = 6.0
 START_SECONDS = 20.0
 
 
