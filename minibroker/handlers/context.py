@@ -12,6 +12,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
+    from minibroker.refusals import Refusal
     from minibroker.security.sasl import Authentication
 
 
@@ -71,6 +72,8 @@ class RequestContext:
     inter_broker: bool = False
     #: codes that `refused` was told of
     noted: set[int] | None = None
+    #: told of every refusal with its reason
+    on_refusal: Callable[[Refusal], None] | None = None
 
     def refused(self, subject: object, error: ApiError, code: int | None = None) -> None:
         """Remember why: `subject` is what the refusal is about, `code` what is sent where that is not the error's."""
@@ -80,19 +83,20 @@ class RequestContext:
         if self.noted is None:
             self.noted = set()
         self.noted.add(sent)
-        self.broker.refusals.note(
-            Refusal(
-                time_ms=self.broker.clock.now_ms(),
-                node_id=self.broker.node_id,
-                api=registry()[self.api_key][0].__name__.removesuffix("Request"),
-                api_version=self.api_version,
-                client_id=self.client_id,
-                subject=str(subject),
-                code=sent,
-                error=ErrorCode(sent).name if sent in _KNOWN_CODES else error.code.name,
-                reason=error.message or "no reason given",
-            )
+        refusal = Refusal(
+            time_ms=self.broker.clock.now_ms(),
+            node_id=self.broker.node_id,
+            api=registry()[self.api_key][0].__name__.removesuffix("Request"),
+            api_version=self.api_version,
+            client_id=self.client_id,
+            subject=str(subject),
+            code=sent,
+            error=ErrorCode(sent).name if sent in _KNOWN_CODES else error.code.name,
+            reason=error.message or "no reason given",
         )
+        self.broker.refusals.note(refusal)
+        if self.on_refusal is not None:
+            self.on_refusal(refusal)
 
 
 # A handler answers at once, later, or (Produce with acks=0) not at all.

@@ -42,7 +42,7 @@ class PcapngWriter:
         if request is not None:
             self._send(client, server, base64.b64decode(request), began, fault)
         if response is not None:
-            comment = "; ".join([*exchange["errors"], fault] if fault else exchange["errors"])
+            comment = "; ".join([*exchange["errors"], *exchange["reasons"], *([fault] if fault else [])])
             self._send(server, client, base64.b64decode(response), began + round(exchange["took_ms"] * 1000), comment)
 
     def _open(self, client: Address, server: Address, time_us: int) -> None:

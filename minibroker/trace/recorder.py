@@ -13,6 +13,7 @@ from minibroker_protocol.dsl import Request, Response, Struct
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Answered, Exchange
+    from minibroker.refusals import Refusal
 
 # What is larger is told at once instead of being kept until somebody asks.
 _KEPT_BYTES = 64 * 1024
@@ -29,9 +30,9 @@ class Recorded:
     """
 
     __slots__ = (
-        "_errors", "_request", "_response", "_secret", "api", "broker", "client", "client_id", "correlation_id",
-        "fault", "local", "number", "outcome", "request_bytes", "request_size", "response_bytes", "response_size",
-        "time_ms", "took_ms", "version",
+        "_errors", "_reasons", "_request", "_response", "_secret", "api", "broker", "client", "client_id",
+        "correlation_id", "fault", "local", "number", "outcome", "request_bytes", "request_size", "response_bytes",
+        "response_size", "time_ms", "took_ms", "version",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, time_ms: int) -> None:
@@ -61,6 +62,8 @@ class Recorded:
             self._request = plain(exchange.request, exchange.version)
         self._response: Response | dict[str, Any] | None = None
         self._errors: list[str] | None = None
+        self._reasons: list[Refusal] = []
+        context.on_refusal = self._reasons.append
 
     def answered(self, response: Response | None, size: int) -> None:
         """The answer that leaves, before faults changed its bytes."""
@@ -88,6 +91,11 @@ class Recorded:
         """Kafka's names of the errors in the answer, with place and reason."""
         return self._errors or []
 
+    @property
+    def reasons(self) -> list[str]:
+        """Why the broker refused what it did, also where the answer has room for a code only."""
+        return [f"{r.error} ({r.code}) of {r.subject}: {r.reason}" for r in self._reasons]
+
     def to_json(self) -> dict[str, Any]:
         """The exchange as one JSON object."""
         return {
@@ -103,6 +111,7 @@ class Recorded:
             "correlation_id": self.correlation_id,
             "outcome": self.outcome,
             "errors": self.errors,
+            "reasons": self.reasons,
             "fault": self.fault,
             "request_bytes": self.request_size,
             "response_bytes": self.response_size,
@@ -138,6 +147,8 @@ def told(exchange: dict[str, Any]) -> str:
     head = f"{clock} {exchange['client_id'] or '-'}@{exchange['client'].rpartition(':')[2]} → {exchange['broker']}"
     parts = [f"{head} {exchange['api']} v{exchange['version']}", _brief(exchange["request"])]
     parts.append(f"= {'; '.join(exchange['errors'])}" if exchange["errors"] else "")
+    if exchange["reasons"]:
+        parts.append(f"because {'; '.join(exchange['reasons'])}")
     if exchange["outcome"] != "answered":
         parts.append(f"[{exchange['outcome']}]")
     if exchange["fault"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from faulty import FaultyCluster, produce_request
 
 from minibroker.handlers.dispatch import CloseConnection
+from minibroker.trace.pcapng import PcapngWriter
+from minibroker.trace.recorder import told
 from minibroker_protocol.messages.configs import IncrementalAlterConfigsRequest
 from minibroker_protocol.messages.groups import HeartbeatRequest
 
@@ -58,6 +61,20 @@ def test_errors_and_batches_are_told(broker: FaultyCluster) -> None:
     assert second["errors"][0].startswith("OUT_OF_ORDER_SEQUENCE_NUMBER (45) at t-0")
     assert [first["number"], second["number"]] == [1, 2]
     assert last(broker, after=1) == [second]
+
+
+def test_the_reason_of_a_refusal_is_told_with_its_exchange(broker: FaultyCluster) -> None:
+    broker.send(produce_request("t", 0, producer_id=5, epoch=3, sequence=0), 9)
+    broker.send(produce_request("t", 0, producer_id=5, epoch=1, sequence=1), 9)
+    fine, fenced = last(broker)
+    assert fine["reasons"] == []
+    (reason,) = fenced["reasons"]
+    assert reason.startswith("INVALID_PRODUCER_EPOCH (47) of t-0: ")
+    assert reason in told(fenced)
+    capture = io.BytesIO()
+    writer = PcapngWriter(capture)
+    writer.write(fenced)
+    assert reason.encode() in capture.getvalue()
 
 
 def test_what_a_fault_did_is_told(broker: FaultyCluster) -> None:
