@@ -182,7 +182,7 @@ def test_a_bump_whose_answer_is_lost_is_asked_for_again(broker: Minibroker, topi
 @pytest.mark.seed("360-2", "360-11", "360-12", "360-16", semantics="kafka kip", how="confluent-kafka")
 def test_a_late_copy_of_a_batch_that_expired_is_refused(broker: Minibroker, topic: str, unique: Unique) -> None:
     name = unique("tx")
-    sender = Sender(broker, topic, name, message_timeout_ms=1000, socket_timeout_ms=2000)
+    sender = Sender(broker, topic, name, message_timeout_ms=2500, socket_timeout_ms=3000)
     sender.commit(b"1")
     before = known(broker, name)
     with broker.faults.inject("Produce", Hold(), topic=topic) as fault:
@@ -277,7 +277,7 @@ def test_nothing_follows_a_gap(broker: Minibroker, topic: str) -> None:
     """Batches in flight whose order a network changed: what comes too early is refused and fails the ones behind it."""
     sender = Sender(broker, topic, None, track=False, batch_num_messages=1, max_in_flight=5)
     sender.send(b"0")
-    with broker.faults.inject("Produce", Reorder(), topic=topic):
+    with broker.faults.inject("Produce", Reorder(within_ms=10_000), topic=topic):
         for number in range(1, 4):
             sender.producer.produce(topic, b"%d" % number, partition=0)
         with pytest.raises(KafkaException) as raised:
