@@ -126,6 +126,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
     else:
         files = Files(arguments.path)
         listed = list_directory(files, **chosen)
+        for warning in listed.warnings:
+            print(f"minibroker audit: {warning}", file=sys.stderr)
     return Plan(
         files,
         tuple(listed.facts),

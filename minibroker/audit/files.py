@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from minibroker.audit.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log, LogFacts
 from minibroker.audit.scan import CLEAN_FILE, base_of, partition_of
+from minibroker_protocol.errors import Malformed
 from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, decode_offsets
 from minibroker_storage.indexes import OFFSET_ENTRY
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
@@ -136,10 +137,11 @@ class Files:
 
 
 class Directory(NamedTuple):
-    """What lies under a path: the logs and the parts to read."""
+    """What lies under a path: the logs, the parts to read, and what could not be read and is taken as not there."""
 
     facts: list[LogFacts]
     parts: list[Part]
+    warnings: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -158,8 +160,10 @@ def list_directory(
     empty); of `compacted` topics any batch may be missing. NotReadable when there is no log."""
     facts: list[LogFacts] = []
     parts: list[Part] = []
+    warnings: list[str] = []
     for root in _roots(files):
         listing = _Root(files, root, compacted)
+        warnings += listing.warnings
         for name in listing.partition_names:
             place = partition_of(name)
             if place is None or (topics and place[0] not in topics) or (partitions and place[1] not in partitions):
@@ -169,7 +173,7 @@ def list_directory(
             parts += found
     if not facts:
         raise NotReadable(f"{files.uri}: no directory of a partition in it")
-    return Directory(facts, parts)
+    return Directory(facts, parts, tuple(warnings))
 
 
 def _roots(files: Files) -> list[str]:
@@ -200,17 +204,26 @@ class _Root:
         entries = files.list(root)
         self._names = {entry.name for entry in entries}
         self.partition_names = [entry.name for entry in entries if entry.is_dir]
-        self._starts = self._checkpoint(LOG_START_OFFSET)
-        self._cleaned = self._checkpoint(CLEANER_OFFSET)
+        self.warnings: list[str] = []
+        self._starts = self._checkpoint(LOG_START_OFFSET) or {}
+        cleaned = self._checkpoint(CLEANER_OFFSET)
+        self._doubtful = cleaned is None  # any batch of any topic may be missing
+        self._cleaned = cleaned or {}
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if self._root else name
 
-    def _checkpoint(self, name: str) -> dict[tuple[str, int], int]:
+    def _checkpoint(self, name: str) -> dict[tuple[str, int], int] | None:
+        """The offsets in a checkpoint, none where there is no such file; None where it is damaged, which Kafka too
+        takes for an empty one."""
         if name not in self._names:
             return {}
         path = self._path(name)
-        return decode_offsets(self._files.read(path), path)
+        try:
+            return decode_offsets(self._files.read(path), path)
+        except Malformed as error:
+            self.warnings.append(f"{error}; taken as missing")
+            return None
 
     def partition(self, name: str, place: tuple[str, int], split_bytes: int) -> tuple[LogFacts, list[Part]]:
         entries = [entry for entry in self._files.list(self._path(name)) if not entry.is_dir]
@@ -218,7 +231,7 @@ class _Root:
         first = min(bases, default=0)
         cleaned = self._cleaned.get(place, 0)
         internal = place[0] in (TRANSACTION_STATE, CONSUMER_OFFSETS)
-        if place[0] in self._compacted or (internal and CLEANER_OFFSET not in self._names):
+        if self._doubtful or place[0] in self._compacted or (internal and CLEANER_OFFSET not in self._names):
             cleaned = EVERYTHING
         start = max(self._starts.get(place, 0), first)
         facts = LogFacts(Log(self._root, *place), start, first, cleaned, CLEAN_FILE in self._names)

@@ -204,6 +204,17 @@ def test_compacted_topics_may_lack_anything(tmp_path: Path) -> None:
     assert main(["audit", path, "--compacted", "compacted"]) == 0
 
 
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "cleaner-offset-checkpoint"])
+def test_a_damaged_checkpoint_is_taken_as_missing(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And where compaction was is not known then, so that nothing lawful is called a hole."""
+    planted = Planted("compacted")
+    planted.files[name] = b"\xff" + planted.files[name]
+    assert main(["audit", directory(tmp_path, planted)]) == 0
+    assert re.search(f"^minibroker audit: {name}, .*; taken as missing$", capsys.readouterr().err, re.MULTILINE)
+
+
 def test_a_file_system_of_fsspec(tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")
