@@ -322,8 +322,9 @@ def test_replicas_that_disagree(semantics: Any) -> None:
     brokers.stop()
 
 
+@pytest.mark.parametrize("end", ["commit", "timeout"])
 @pytest.mark.parametrize(("semantics", "marked"), [(KAFKA, False), (KIP, True)], ids=["kafka", "kip"])
-def test_a_marker_for_a_partition_that_nobody_leads(semantics: Any, marked: bool) -> None:
+def test_a_marker_for_a_partition_that_nobody_leads(semantics: Any, marked: bool, end: str) -> None:
     """Kafka 4.3.1 takes it for deleted: complete for the coordinator, open in the partition for ever."""
     brokers = ManyBrokers(3, semantics=semantics)
     brokers.create("t", [[1]])
@@ -337,9 +338,15 @@ def test_a_marker_for_a_partition_that_nobody_leads(semantics: Any, marked: bool
     producer.add("t")
     producer.produce("t", b"one")
     brokers.cluster.kill_broker(1)
-    producer.end(commit=True)
-    brokers.settle(1000)
+    if end == "commit":
+        producer.end(commit=True)
+        brokers.settle(1000)
+    else:
+        brokers.settle(75_000)  # past the timeout, and the next look at it
     brokers.cluster.start_broker(1)
     brokers.settle(3000)
-    assert brokers.committed("t") == ([b"one"] if marked else [])
+    assert brokers.committed("t") == ([b"one"] if marked and end == "commit" else [])
+    log = brokers.partition(1, "t").log
+    assert log.high_watermark == (2 if marked else 1)
+    assert (log.last_stable_offset == log.high_watermark) is marked
     brokers.stop()
