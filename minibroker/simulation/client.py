@@ -82,11 +82,6 @@ class Surroundings(Protocol):
         ...
 
     @property
-    def behind(self) -> list[int]:
-        """Brokers that may not know what the controller decided."""
-        ...
-
-    @property
     def closing(self) -> bool:
         """No client begins anything new."""
         ...
@@ -106,8 +101,6 @@ class Client:
         self.dead = False
         self.done = False
         self.doing = "nothing yet"
-        #: The node that answered last.
-        self.answered_by = -1
         self._leaders: dict[tuple[str, int], int] = {}
         # Metadata of an older leader epoch are not believed (Kafka's Metadata.updateLatestMetadata).
         self._leader_epochs: dict[tuple[str, int], int] = {}
@@ -146,7 +139,6 @@ class Client:
         if self.dead:
             await Deferred[None]()
         assert isinstance(answer, response)
-        self.answered_by = node_id
         return answer
 
     async def leader(self, topic: str, index: int) -> int:

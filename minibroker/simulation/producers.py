@@ -212,21 +212,19 @@ class Producer(Client):
         late: bool = False,
         again: bool = False,
         batch: Batch | None = None,
-        node: int | None = None,
     ) -> None:
-        """`late`: its transaction may have timed out. `again`: an earlier attempt may have been served. node: who
-        answered, when it was not the last one that did."""
+        """`late`: its transaction may have timed out. `again`: an earlier attempt may have been served."""
         reason = self.world.reason(self.name, code)
         self.tell(f"{api} refused: {code.name}", f"{api} is refused with {code.name}: {reason}")
         if not (self.superseded or self.late or late):
             text = f"{self.name}, alone and in time, is told {code.name} by {api}: {reason}"
             place = (self.transactional_id or self.places[0][0], -1) if batch is None else batch.place
-            facts = self._facts(code, batch, self.answered_by if node is None else node)
+            facts = self._facts(code, batch)
             if again and self.world.coordinator_changed(self.transactional_id or "", self._epoch_ms):
                 facts |= {Fact.FORGOTTEN}
             self.history.report("refusal", *place, text, facts)
 
-    def _facts(self, code: ErrorCode, batch: Batch | None, node: int) -> frozenset[str]:
+    def _facts(self, code: ErrorCode, batch: Batch | None) -> frozenset[str]:
         """What may have brought a refusal about, so far as it can be seen from here."""
         evidence, since = self.history.evidence, self._epoch_ms
         ended = code in _FENCING or code in _VERIFYING
@@ -239,7 +237,6 @@ class Producer(Client):
             and self.versions.end_txn < 5
             and any(evidence.late_since(self.name, api, self._began_ms) for api in _JOINING),
             Fact.LATE_WRITE: evidence.late_since(self.name, "Produce", since),
-            Fact.BEHIND: ended and node in self.world.behind,
             Fact.EARLY: ended and evidence.early_since(name, self._began_ms),
         }
         if batch is not None:
@@ -322,10 +319,10 @@ class Producer(Client):
                         self.lost_leader(*place)
                         raise Abortable(ErrorCode.REQUEST_TIMED_OUT, bump=True)
                 elif code in (ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
-                    self._refused("Produce", code, batch=batch, node=leader)
+                    self._refused("Produce", code, batch=batch)
                     raise Fatal(code)
                 else:
-                    self._refused("Produce", code, batch=batch, node=leader)
+                    self._refused("Produce", code, batch=batch)
                     raise Abortable(code, bump=True)
             if retrying:
                 self.lost_leader(*place)

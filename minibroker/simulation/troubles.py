@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _SESSION_MS = 800.0
 """After which the controller fences a broker it does not hear of."""
-_CATCH_UP_MS = 500.0
 
 
 class Troubles:
@@ -29,7 +28,6 @@ class Troubles:
         self._random = world.random
         self._isolated: dict[int, int] = {}
         self._fenced: set[int] = set()
-        self._reconnected: dict[int, float] = {}
         self._over = False
         self._turn = 0
         self._absent = False
@@ -65,13 +63,6 @@ class Troubles:
             disk.heal()
         for node in self._world.disks:
             self._bring_back(node)
-
-    @property
-    def behind(self) -> list[int]:
-        """Brokers that may not know what the controller decided: cut off now, or until a moment ago."""
-        now = self._world.schedule.elapsed_ms
-        lately = [node for node, at in self._reconnected.items() if now - at < _CATCH_UP_MS]
-        return sorted({*self._isolated, *lately})
 
     def _strike(self) -> None:
         if self._over:
@@ -270,7 +261,6 @@ class Troubles:
             return
         del self._isolated[node]
         world = self._world
-        self._reconnected[node] = world.schedule.elapsed_ms
         for other in (*world.disks, CONTROLLER):
             world.weather.mend(node, other)
         world.tell("broker reconnected", f"broker {node} is reachable again")
