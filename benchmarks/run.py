@@ -1,9 +1,12 @@
-"""minibroker beside Apache Kafka and kfake, in turns: ``python benchmarks/run.py [--rounds 3] [--label NAME]``.
+"""minibroker beside other brokers, in turns: ``python benchmarks/run.py [--rounds 3] [--label NAME]``.
+
+They are Apache Kafka, franz-go's kfake, which keeps everything in memory, and librdkafka's mock cluster, which checks
+nothing and keeps 5 MB of a partition.
 
 Every round starts each broker afresh, in alternating order, so that all see the same moods of the machine. Printed and
 written to benchmarks/results/LABEL.md, and as a plot to LABEL.svg, are medians over the rounds, and minibroker's share
 of each peer's median of the same run. Needs confluent-kafka, for Kafka Java and Maven, for kfake Go; what is missing is
-left out.
+left out, as is what a peer cannot do.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from statistics import median
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / part) for part in ("protocol", "storage", "tests/support")]
 
-from peer_targets import KfakeTarget  # noqa: E402
+from peer_targets import KfakeTarget, MockTarget  # noqa: E402
 from plots import bar_plot  # noqa: E402
 from scenarios import SCENARIOS, Figures, fixture_cycle  # noqa: E402
 from targets import KafkaTarget, MinibrokerTarget, Target, commit, cpu_seconds, end_on_sigterm, machine, memory_mb  # noqa: E402
@@ -62,7 +65,7 @@ def report(series: Series, names: list[str], rounds: int) -> str:
     ours, *peers = names
     shares = [f"of {peer}'s" for peer in peers]
     lines = [
-        "# minibroker beside Apache Kafka and kfake",
+        f"# minibroker beside {', '.join(peers) or 'nothing'}",
         "",
         f"{rounds} rounds in turns, medians (lowest to highest). {machine()}. Commit {commit()}.",
         f"{datetime.now(UTC).date()}. One run's figures belong together; those of different runs do not compare.",
@@ -101,7 +104,7 @@ def main() -> int:
     end_on_sigterm()
     kinds: list[Callable[[], Target]] = [MinibrokerTarget]
     if not options.alone:
-        kinds += [KafkaTarget, KfakeTarget]
+        kinds += [KafkaTarget, KfakeTarget, MockTarget]
     targets = [target for target in map(make, kinds) if target]
     series: Series = defaultdict(lambda: defaultdict(list))
     try:

@@ -13,7 +13,7 @@ from typing import Any
 from targets import Target, cpu_seconds
 from wire import FETCH_VERSION, PRODUCE_VERSION, Connection, create_topic, fetch_frame, produce_frame
 
-from minibroker_protocol.messages import FetchResponse, ProduceResponse
+from minibroker_protocol.messages import FetchResponse, MetadataRequest, ProduceResponse
 from minibroker_protocol.records import iter_batches
 
 Figures = dict[str, float]
@@ -58,9 +58,13 @@ def connected(target: Target) -> Iterator[Connection]:
         connection.close()
 
 
-def new_topic(connection: Connection) -> str:
+def new_topic(target: Target, connection: Connection) -> str:
     name = f"bench-{uuid.uuid4().hex[:8]}"
-    create_topic(connection, name)
+    if target.creates_topics:
+        create_topic(connection, name)
+    else:
+        topic = MetadataRequest.MetadataRequestTopic(name=name)
+        connection.call(MetadataRequest(topics=[topic], allow_auto_topic_creation=True), 9)
     return name
 
 
@@ -102,21 +106,32 @@ def first_produce(connection: Connection, frame: bytearray) -> None:
 
 
 def bulk(target: Target) -> Figures:
-    """Batches of a megabyte into one partition, then out again in fetches of a mebibyte."""
+    """Batches of a megabyte into one partition."""
     megabytes = BULK_BATCHES * BULK_BATCH_RECORDS * RECORD_BYTES / 1e6
     with connected(target) as connection:
-        topic = new_topic(connection)
+        frame = produce_frame(new_topic(target, connection), [RECORD_BYTES] * BULK_BATCH_RECORDS, now_ms())
+        first_produce(connection, frame)
+        with metered(target) as meter:
+            pipeline(connection, frame, BULK_BATCHES)
+    return {
+        "produce 1 MB batches, MB/s": megabytes / meter.wall,
+        "produce 1 MB batches, broker CPU µs per MB": 1e6 * meter.cpu / megabytes,
+    }
+
+
+def fetch(target: Target) -> Figures:
+    """Batches of a megabyte out of one partition in fetches of a mebibyte."""
+    megabytes = BULK_BATCHES * BULK_BATCH_RECORDS * RECORD_BYTES / 1e6
+    with connected(target) as connection:
+        topic = new_topic(target, connection)
         frame = produce_frame(topic, [RECORD_BYTES] * BULK_BATCH_RECORDS, now_ms())
         first_produce(connection, frame)
-        with metered(target) as producing:
-            pipeline(connection, frame, BULK_BATCHES)
-        with metered(target) as fetching:
+        pipeline(connection, frame, BULK_BATCHES)
+        with metered(target) as meter:
             read_all(connection, topic, (BULK_BATCHES + 1) * BULK_BATCH_RECORDS)
     return {
-        "produce 1 MB batches, MB/s": megabytes / producing.wall,
-        "produce 1 MB batches, broker CPU µs per MB": 1e6 * producing.cpu / megabytes,
-        "fetch 1 MiB, MB/s": megabytes / fetching.wall,
-        "fetch 1 MiB, broker CPU µs per MB": 1e6 * fetching.cpu / megabytes,
+        "fetch 1 MiB, MB/s": megabytes / meter.wall,
+        "fetch 1 MiB, broker CPU µs per MB": 1e6 * meter.cpu / megabytes,
     }
 
 
@@ -126,7 +141,7 @@ def uneven(target: Target) -> Figures:
     sizes = [rng.randint(*UNEVEN_BYTES) for _ in range(BULK_BATCH_RECORDS)]
     megabytes = BULK_BATCHES * sum(sizes) / 1e6
     with connected(target) as connection:
-        frame = produce_frame(new_topic(connection), sizes, now_ms())
+        frame = produce_frame(new_topic(target, connection), sizes, now_ms())
         first_produce(connection, frame)
         with metered(target) as meter:
             pipeline(connection, frame, BULK_BATCHES)
@@ -152,7 +167,7 @@ def read_all(connection: Connection, topic: str, end: int) -> None:
 def small(target: Target) -> Figures:
     """Requests of one record, five in flight."""
     with connected(target) as connection:
-        frame = produce_frame(new_topic(connection), [RECORD_BYTES], now_ms())
+        frame = produce_frame(new_topic(target, connection), [RECORD_BYTES], now_ms())
         first_produce(connection, frame)
         pipeline(connection, frame, SMALL_REQUESTS // 10)
         with metered(target) as meter:
@@ -167,7 +182,7 @@ def latency(target: Target) -> Figures:
     """One record at a time, from before it is sent until its answer is read."""
     times: list[float] = []
     with connected(target) as connection:
-        frame = produce_frame(new_topic(connection), [RECORD_BYTES], now_ms())
+        frame = produce_frame(new_topic(target, connection), [RECORD_BYTES], now_ms())
         first_produce(connection, frame)
         for _ in range(LATENCY_SAMPLES + 100):
             begin = time.perf_counter()
@@ -186,7 +201,7 @@ def transactions(target: Target) -> Figures:
     from confluent_kafka import Producer
 
     with connected(target) as connection:
-        topic = new_topic(connection)
+        topic = new_topic(target, connection)
     settings = {"bootstrap.servers": target.bootstrap, "transactional.id": topic, "linger.ms": 0, "log_level": 2}
     producer = Producer(settings)
     producer.init_transactions(CLIENT_SECONDS)
@@ -227,7 +242,7 @@ def fixture_cycle(target: Target) -> Figures:
     try:
         done("start")
         with connected(target) as connection:
-            topic = new_topic(connection) if target.creates_topics else f"bench-{uuid.uuid4().hex[:8]}"
+            topic = new_topic(target, connection)
         done("create the topic")
         producer = Producer({"bootstrap.servers": target.bootstrap, "linger.ms": 0, "log_level": 2})
         for number in range(10):
@@ -255,6 +270,7 @@ def fixture_cycle(target: Target) -> Figures:
 
 SCENARIOS: dict[str, Callable[[Target], Figures]] = {
     "bulk": bulk,
+    "fetch": fetch,
     "uneven": uneven,
     "small": small,
     "latency": latency,

@@ -19,7 +19,7 @@ from minibroker_protocol.messages import (
 from minibroker_protocol.records import Record, build_batch
 
 CORRELATION_ID_AT = 8
-PRODUCE_VERSION = 11
+PRODUCE_VERSION = 10  # the highest that every peer has
 FETCH_VERSION = 12
 SECONDS = 60.0
 
