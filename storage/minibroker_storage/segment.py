@@ -17,6 +17,8 @@ from minibroker_storage.txn_index import ENTRY_SIZE, AbortedTxn, TxnIndex
 
 #: Bytes read at once when batch headers are looked through one by one.
 SCAN_BYTES = 16 * 1024
+_FIND_BYTES = 5 * 1024
+"""Read at once to find a batch: what lies between two index entries by default, and the header after it."""
 SEGMENT_FILES = (".index", ".timeindex", ".txnindex", ".log")
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 #: Newest batches whose positions are known exactly, so that reads near the end need no scan.
@@ -418,17 +420,17 @@ class Segment:
             if i == len(tail.last_offsets):
                 return None
             return BatchPosition(positions[i], (positions[i + 1] if i + 1 < len(positions) else size) - positions[i])
-        for position, header in self.headers(self.offset_index.lookup(offset)[1]):
+        for position, header in self.headers(self.offset_index.lookup(offset)[1], chunk_bytes=_FIND_BYTES):
             if header.base_offset + header.last_offset_delta >= offset:
                 return BatchPosition(position, header.batch_length + 12)
         return None
 
-    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    def headers(self, position: int = 0, *, chunk_bytes: int = SCAN_BYTES) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of every batch from a batch's start on; CorruptBatch where the bytes are none."""
         chunk, start, size = b"", position, self.size
         while position < size:
             if position + HEADER_SIZE > start + len(chunk):
-                chunk, start = self.log.pread(min(SCAN_BYTES, size - position), position), position
+                chunk, start = self.log.pread(min(chunk_bytes, size - position), position), position
             try:
                 header = parse_header(chunk, position - start)
             except CorruptBatch as error:
