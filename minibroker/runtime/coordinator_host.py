@@ -18,7 +18,15 @@ from minibroker.runtime.clock import Clock, Timers
 from minibroker.runtime.deferred import Deferred, resolved, spawn
 from minibroker.runtime.waiting import sleep
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import ControlType, Record, build_batch, decode_records, iter_batches, parse_control
+from minibroker_protocol.records import (
+    ControlType,
+    Record,
+    build_batch,
+    decode_records,
+    iter_batches,
+    lone_batch,
+    parse_control,
+)
 from minibroker_storage.origin import Origin
 
 R = TypeVar("R")
@@ -28,6 +36,8 @@ log = get_logger(__name__)
 _LOAD_CHUNK_BYTES = 128 * 1024
 """Read and replayed in one turn of the loop; a partition with more is loaded over several, and answers 14 meanwhile."""
 _MAX_RECORDS_BYTES = 1 << 30
+_BASE_SEQUENCE = 0
+"""Kafka's coordinators stamp it on every batch, with and without a producer id."""
 
 
 class Shard(Protocol):
@@ -314,11 +324,21 @@ class CoordinatorHost(Generic[S]):
 
     def _batch(self, outcome: Outcome[R]) -> bytearray:
         now_ms = self._clock.now_ms()
+        if len(outcome.records) == 1:
+            only = outcome.records[0]
+            return lone_batch(
+                only.key_bytes(),
+                only.value_bytes(),
+                now_ms,
+                outcome.producer_id,
+                outcome.producer_epoch,
+                _BASE_SEQUENCE,
+                transactional=outcome.transactional,
+            )
         return build_batch(
             [Record(i, now_ms, r.key_bytes(), r.value_bytes(), []) for i, r in enumerate(outcome.records)],
             producer_id=outcome.producer_id,
             producer_epoch=outcome.producer_epoch,
-            # Kafka's coordinators stamp sequence 0 on every batch, with and without a producer id.
-            base_sequence=0,
+            base_sequence=_BASE_SEQUENCE,
             transactional=outcome.transactional,
         )

@@ -20,7 +20,7 @@ from .batch import (
     patch_timestamps,
     rewrite_header,
 )
-from .build import assemble, build_batch, encode_records, encode_varint
+from .build import assemble, build_batch, encode_records, encode_varint, lone_batch
 from .compression import Compression, PayloadTooLarge, UndecodablePayload, compress, decompress
 from .control import ControlRecord, ControlType, end_txn_marker, parse_control
 from .sequences import MAX_SEQUENCE, NO_SEQUENCE, decrement_sequence, increment_sequence
@@ -71,6 +71,7 @@ __all__ = [
     "end_txn_marker",
     "increment_sequence",
     "iter_batches",
+    "lone_batch",
     "pack_header",
     "parse_control",
     "parse_header",

@@ -80,7 +80,7 @@ def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> by
 
 
 def _lone_record(key: Buffer | None, value: Buffer | None) -> bytes:
-    """What coordinators write, `encode_record` with both deltas 0 and without headers: half the cost."""
+    """`encode_record` with both deltas 0 and without headers: half the cost."""
     value_part = _NULL if value is None else encode_varint(len(value)) + value
     if key is None:
         body = b"\0\0\0" + _NULL + value_part + b"\0"
@@ -92,10 +92,6 @@ def _lone_record(key: Buffer | None, value: Buffer | None) -> bytes:
 def encode_records(records: Sequence[Record], *, base_timestamp: int, base_offset: int | None = None) -> bytes:
     """The records' bytes before compression. Offset deltas are 0, 1, 2, ... or, with `base_offset`, those of the
     records' own offsets."""
-    if len(records) == 1 and base_offset is None:
-        only = records[0]
-        if not only.headers and only.timestamp == base_timestamp:
-            return _lone_record(only.key, only.value)
     parts: list[bytes] = []
     for i, record in enumerate(records):
         delta = record.timestamp - base_timestamp
@@ -154,25 +150,36 @@ def build_batch(
     payload = encode_records(records, base_timestamp=base_timestamp, base_offset=base_offset if keep_offsets else None)
     if compression and records:
         payload = compress(compression, payload, compression_level)
-    out = bytearray(HEADER_SIZE)
+    count = len(records)
+    producer = (producer_id, producer_epoch, base_sequence, count)
+    header = (leader_epoch, MAGIC, 0, attributes, last_offset_delta, base_timestamp, max_timestamp, *producer)
+    return _headed(payload, base_offset, header)
+
+
+def lone_batch(
+    key: Buffer | None,
+    value: Buffer | None,
+    timestamp: int,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    *,
+    transactional: bool = False,
+    control: bool = False,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """`build_batch` of one record without headers, at half its cost: a transaction makes the broker write four."""
+    attributes = (TRANSACTIONAL_MASK if transactional else 0) | (CONTROL_MASK if control else 0)
+    producer = (producer_id, producer_epoch, base_sequence, 1)
+    header = (leader_epoch, MAGIC, 0, attributes, 0, timestamp, timestamp, *producer)
+    return _headed(_lone_record(key, value), base_offset, header)
+
+
+def _headed(payload: bytes, base_offset: int, header: tuple[int, ...]) -> bytearray:
+    """A batch of these bytes; `header` is what follows the batch length."""
+    out = bytearray(HEADER.pack(base_offset, HEADER_SIZE - LOG_OVERHEAD + len(payload), *header))
     out += payload
-    HEADER.pack_into(
-        out,
-        0,
-        base_offset,
-        HEADER_SIZE - LOG_OVERHEAD + len(payload),
-        leader_epoch,
-        MAGIC,
-        0,
-        attributes,
-        last_offset_delta,
-        base_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
-    )
     write_crc(out, 0, len(out))
     return out
 

@@ -6,7 +6,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from .build import build_batch
+from .build import lone_batch
 from .varints import InvalidRecords
 from .walk import Record
 
@@ -56,20 +56,16 @@ def end_txn_marker(
 ) -> bytearray:
     """The batch (78 bytes) that ends a transaction on a partition."""
     kind = ControlType.COMMIT if commit else ControlType.ABORT
-    record = Record(
-        base_offset,
-        timestamp_ms,
+    return lone_batch(
         _KEY.pack(_VERSION, kind),
         _MARKER_VALUE.pack(_VERSION, coordinator_epoch),
-    )
-    return build_batch(
-        [record],
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
         transactional=True,
         control=True,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
     )
 
 
