@@ -161,7 +161,10 @@ def page(audit: Audit) -> str:
 
 
 def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):  # a producer may write anything: microseconds, say
+        return f"{ms:,} ms"
 
 
 def _figures(figures: Statistics) -> str:

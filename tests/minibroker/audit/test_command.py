@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from planting import Planted, changed, write_files
+from planting import Planted, changed, header_of, marker, write_files
 
 pytest.importorskip("pyarrow")
 
@@ -83,6 +83,21 @@ def test_the_page_needs_nothing_else_and_names_the_finding(tmp_path: Path) -> No
     durations = page.split("How long transactions took")[1].split("</figure>")[0]
     assert durations.count("<rect") == 14
     assert [label for label in (">1 ms<", ">10 ms<", ">1,000 s<", ">more<") if label not in durations] == []
+
+
+def test_times_beyond_the_calendar(tmp_path: Path) -> None:
+    """As of producers that count microseconds, or of a marker with nonsense in it."""
+    planted = Planted()
+    batch = planted.find("open-0", 2)
+    micros = header_of(batch).max_timestamp * 1_000
+    planted.append("append-time-1", batch, base_timestamp=micros, max_timestamp=micros, producer_id=77)
+    end = planted.end("append-time-1")
+    planted.append("append-time-1", marker(producer_id=77, producer_epoch=0, timestamp_ms=1 << 60))
+    assert planted.end("append-time-1") == end + 1
+    main(["audit", directory(tmp_path / "data", planted), "--html", str(tmp_path / "r.html")])
+    page = (tmp_path / "r.html").read_text()
+    assert f"judged as of {1 << 60:,} ms" in page
+    assert page.endswith("</html>\n")
 
 
 def test_a_broken_batch_is_a_row_that_says_so(tmp_path: Path) -> None:
