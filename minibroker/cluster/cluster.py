@@ -51,6 +51,10 @@ class BrokerHooks(Protocol):
         """The broker is gone: no connection of its clients may stay open, and none may be accepted."""
         ...
 
+    def removed(self, node_id: int) -> None:
+        """It does not come back."""
+        ...
+
 
 class Cluster(Operations):
     """All brokers of one process and their controller.

@@ -252,6 +252,8 @@ class Operations:
         if response.error_code != ErrorCode.NONE:
             raise ApiError(ErrorCode(response.error_code), response.error_message or "")
         del self._nodes[node_id]
+        if self.hooks is not None:
+            self.hooks.removed(node_id)
         return closed
 
     def _running(self, node_id: int) -> Broker:

@@ -33,7 +33,12 @@ def listen_all(host: str, ports: Sequence[int], backlog: int = _BACKLOG) -> list
     return listeners
 
 
-def _listen(host: str, port: int, backlog: int) -> socket.socket:
+def hold(host: str, port: int) -> socket.socket:
+    """A socket that has the port and refuses every connection until it is told to listen. Raises ListenError."""
+    return _listen(host, port, None)
+
+
+def _listen(host: str, port: int, backlog: int | None) -> socket.socket:
     family, address = _resolve(host, port)
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -46,7 +51,8 @@ def _listen(host: str, port: int, backlog: int) -> socket.socket:
         if family == socket.AF_INET6 and hasattr(socket, "IPPROTO_IPV6"):
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
-        listener.listen(backlog)
+        if backlog is not None:
+            listener.listen(backlog)
         listener.setblocking(False)
     except OSError as error:
         listener.close()

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING
 
 from minibroker.server.edge import Edge
 from minibroker.server.listener_security import OPEN, ListenerSecurity
-from minibroker.server.listeners import listen_all
+from minibroker.server.listeners import ListenError, hold, listen_all
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Dispatcher
 
 
+# uvloop closes a socket in a later turn; a port that is free by then is held at the first try.
+_HOLD_TRIES = 100
+_HOLD_PAUSE_SECONDS = 0.01
+
+
 class BrokerPorts:
-    """`BrokerHooks` of a cluster behind one `Edge`; a broker that comes back has the port it had before.
+    """`BrokerHooks` of a cluster behind one `Edge`; a broker that comes back has the port it had before, which nobody
+    else gets while it is away.
 
     listeners: bound sockets by node id, which belong to this object from now on; more: those of brokers with several.
     securities: by port; security: of every other.
@@ -45,6 +51,7 @@ class BrokerPorts:
         }
         self._ports = {node_id: listener.getsockname()[1] for node_id, listener in listeners.items()}
         self._serving: dict[int, tuple[Dispatcher, asyncio.Task[None]]] = {}
+        self._closed = False
 
     def reserve(self, node_id: int) -> socket.socket:
         """A free port for a broker to be. Raises ListenError."""
@@ -63,6 +70,8 @@ class BrokerPorts:
             others = [
                 listen_all(host, [port], self._backlog)[0] for host, port in self._more_addresses.get(node_id, ())
             ]
+        for held in (listener, *others):
+            held.listen(self._backlog)
         # Clients can connect from here on: the system queues them until the loop accepts.
         task = self._edge.loop.create_task(self._listen([listener, *others], dispatcher))
         self._serving[node_id] = (dispatcher, task)
@@ -75,9 +84,39 @@ class BrokerPorts:
     def stopped(self, node_id: int) -> None:
         dispatcher, task = self._serving.pop(node_id)
         if task.done():
-            self._edge.unlisten(dispatcher.dispatch)
+            self._let_go(node_id, dispatcher)
         else:  # stopped in the turn in which it was started: the loop accepts first, then lets go
-            task.add_done_callback(lambda _: self._edge.unlisten(dispatcher.dispatch))
+            task.add_done_callback(lambda _: self._let_go(node_id, dispatcher))
+
+    def removed(self, node_id: int) -> None:
+        """The broker does not come back: others may have its ports."""
+        del self._ports[node_id]
+        for listener in [self._listeners.pop(node_id, None), *self._more.pop(node_id, ())]:
+            if listener is not None:
+                listener.close()
+
+    def _let_go(self, node_id: int, dispatcher: Dispatcher) -> None:
+        self._edge.unlisten(dispatcher.dispatch)
+        self._hold(node_id, _HOLD_TRIES)
+
+    def _hold(self, node_id: int, tries: int) -> None:
+        """Have the broker's ports again as soon as they are free, without listening: clients are refused there."""
+        if self._closed or node_id in self._serving or node_id in self._listeners or node_id not in self._ports:
+            return
+        addresses = [(self._hosts.get(node_id, self._host), self._ports[node_id])]
+        held: list[socket.socket] = []
+        try:
+            for host, port in [*addresses, *self._more_addresses.get(node_id, ())]:
+                held.append(hold(host, port))
+        except ListenError:
+            for holder in held:
+                holder.close()
+            if tries:
+                self._edge.loop.call_later(_HOLD_PAUSE_SECONDS, self._hold, node_id, tries - 1)
+            return
+        self._listeners[node_id], *others = held
+        if others:
+            self._more[node_id] = others
 
     async def opened(self) -> None:
         """Returns once every port of a started broker is served."""
@@ -91,6 +130,7 @@ class BrokerPorts:
 
     def close(self) -> None:
         """Close listeners that no broker took."""
+        self._closed = True
         for listener in self._listeners.values():
             listener.close()
         self._listeners.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,3 +119,41 @@ def test_a_broken_link_and_a_missing_controller_by_name() -> None:
         eventually(lambda: broker.cluster.leader("t") not in (None, leader))
         broker.state.mend_link(one=-1, other=leader)
         eventually(lambda: broker.cluster.isr("t") == [1, 2, 3])
+
+
+@pytest.mark.parametrize("uvloop", ["true", "false"])
+def test_the_port_of_a_broker_that_is_away_is_nobody_elses(uvloop: str) -> None:
+    if uvloop == "true":
+        pytest.importorskip("uvloop")
+    with Minibroker(brokers=2, ephemeral=True, config={"minibroker.uvloop": uvloop}) as broker:
+        host, port = address(broker, 2)
+        broker.cluster.stop_broker(2)
+
+        def held() -> bool:
+            with socket.socket() as other:
+                try:
+                    other.bind((host, port))
+                except OSError:
+                    return True
+                return False
+
+        eventually(held)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, port), 5).close()
+        broker.cluster.start_broker(2)
+        with socket.create_connection((host, port), 5) as client:
+            client.settimeout(20)
+            client.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))  # ApiVersions v0
+            assert client.recv(1) == b"\0"
+            broker.cluster.remove_broker(2)
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            eventually(lambda: bound(other, (host, port)))
+
+
+def bound(free: socket.socket, where: tuple[str, int]) -> bool:
+    try:
+        free.bind(where)
+    except OSError:
+        return False
+    return True
