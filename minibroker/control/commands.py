@@ -25,7 +25,7 @@ Command = Callable[..., Any]
 
 _MAX_WAIT_MS = 3_600_000
 _MAX_KEPT = 10_000
-_MAX_ADVANCE_MS = 10 * 365 * 86_400_000
+_MAX_ADVANCE_MS = 366 * 86_400_000
 
 
 class Commands:
@@ -125,7 +125,7 @@ class Commands:
         if ms < 0:
             raise FaultError("the broker clock never goes back")
         if ms > _MAX_ADVANCE_MS:
-            raise FaultError(f"the broker clock moves at most {_MAX_ADVANCE_MS} ms (ten years) at a time, not {ms}")
+            raise FaultError(f"the broker clock moves at most {_MAX_ADVANCE_MS} ms (a year) at a time, not {ms}")
         self._cluster.clock.advance(ms)
         return self._clock()
 
