@@ -22,6 +22,8 @@ from .varints import InvalidRecords, varint, varlong
 
 FEWEST = 512
 """Fewer records than this are walked."""
+AT_ONCE = 4096
+"""Records in one run at most, so that a run which ends soon has not copied much in vain."""
 WALKED_PER_BRANCH = 24
 """How many records are walked for each branch of an expression before it is compiled."""
 _BANDS = (256, 512, 1024)
@@ -71,13 +73,16 @@ def uneven_run(data: bytes, p: int, index: int, limit: int, *, low: int, high: i
     if layout is None or not _is_worth_it(layout, limit - index):
         return None
     # Between two matches lies nothing, as the last branch takes whatever is no such record, and captures nothing.
-    parts = _expression(layout).split(data[p:], limit - index)
+    # Not more is copied than so many records of the layout can have, nor for more records than AT_ONCE.
+    limit = min(limit, index + AT_ONCE)
+    block = data[p : p + (limit - index) * (layout.band + 2)]
+    parts = _expression(layout).split(block, limit - index)
     captured = parts[1::2]
     if captured and captured[-1] is None:
         captured.pop()
         size = _size_of(data, p, len(captured))
     else:
-        size = len(data) - p - len(parts[-1])
+        size = len(block) - len(parts[-1])
     records = len(captured)
     if records < _SAMPLE:
         return None

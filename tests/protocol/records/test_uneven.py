@@ -163,8 +163,9 @@ def test_offsets_of_every_width_are_in_runs() -> None:
             runs.append((index, run.records))
         return run
 
-    with patch.object(walk, "uneven_run", watching):
+    with patch.object(walk, "uneven_run", watching), patch.object(uneven, "AT_ONCE", 1000):
         assert verdict(payload, header) == walked(payload, header)
+    assert max(records for _, records in runs) == 1000
     assert sum(records for _, records in runs) > 7000
     assert {index >= 8192 for index, _ in runs} == {True, False}
 
