@@ -93,6 +93,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ValueError("give a PATH or --bootstrap HOST:PORT, one of them")
     if arguments.follow and arguments.bootstrap is None:
         raise ValueError("--follow goes with --bootstrap")
+    if arguments.follow and any((arguments.out, arguments.json, arguments.html, arguments.lineage, arguments.content)):
+        others = "--out, --json, --html, --lineage and --content"
+        raise ValueError(f"--follow prints findings as they come; {others} do not go with it")
     if arguments.command_config is not None and arguments.bootstrap is None:
         raise ValueError("--command-config goes with --bootstrap")
     plan = plan_of(arguments)

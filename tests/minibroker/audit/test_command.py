@@ -118,6 +118,7 @@ def test_a_broken_batch_is_a_row_that_says_so(tmp_path: Path) -> None:
         (["nothing-here"], "nothing-here"),
         (["DIR", "--bootstrap", "h:1"], "one of them"),
         (["DIR", "--follow"], "--follow goes with"),
+        (["--bootstrap", "127.0.0.1:1", "--follow", "--html", "x"], "do not go with it"),
         (["DIR", "--as-of", "soon"], "--as-of soon"),
         (["DIR", "--lineage", "a"], "expected INPUT=OUTPUT"),
         (["DIR", "--lineage", "a=b", "--lineage-key", "x"], "--lineage-key x"),
