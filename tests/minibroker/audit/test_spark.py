@@ -263,7 +263,7 @@ def test_a_cluster_is_audited_on_spark(spark: Any, cluster: str) -> None:
 
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    live = plan_of(parser.parse_args(["--bootstrap", cluster]))
+    live = plan_of(parser.parse_args(["--bootstrap", cluster, "--topic", "t"]))
     figures, found, _ = SparkAudit(spark, live).run()
     assert found == []
     assert figures.outcomes() == {"COMMIT": 4, "ABORT": 2, "OPEN": 2}
