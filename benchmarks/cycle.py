@@ -9,10 +9,12 @@ need Java and Maven, kfake Go, the mock confluent-kafka, tansu and noida-db pack
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
+from math import nan
 from pathlib import Path
 from statistics import median
 
@@ -38,14 +40,20 @@ Series = dict[str, dict[str, list[float]]]
 """Broker → step → one value a round, in seconds."""
 
 
-def report(series: Series, failures: dict[str, str], rounds: int) -> str:
-    """A Markdown page of the medians."""
+def busy() -> float:
+    """The system's load average of the last five minutes, NaN where it keeps none; a run takes about as long."""
+    return os.getloadavg()[1] if hasattr(os, "getloadavg") else nan
+
+
+def report(series: Series, failures: dict[str, str], rounds: int, load: float) -> str:
+    """A Markdown page of the medians. load: `busy` at the end."""
     steps = list(next(iter(series.values())))
     lines = [
         "# Start, topic, ten in, ten out by a group, stop",
         "",
         f"Seconds; {rounds} rounds in turns, medians (lowest to highest for the whole). {machine()}.",
         f"Commit {commit()}, {datetime.now(UTC).date()}. Groups rebalance without delay where that can be set.",
+        f"The machine's load average meanwhile was {load:.1f}: above its cores, programs wait for each other to start.",
         "",
         f"| broker | {' | '.join(steps)} |",
         f"|---|{'---:|' * len(steps)}",
@@ -87,7 +95,7 @@ def main() -> int:
         for target in targets:
             target.close()
     ordered = {target.name: series[target.name] for target in targets if target.name in series}
-    page = report(ordered, failures, options.rounds)
+    page = report(ordered, failures, options.rounds, busy())
     print(page)
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results" / f"{options.label}.md").write_text(page, encoding="utf-8")

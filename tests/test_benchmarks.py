@@ -24,7 +24,8 @@ def test_the_page_of_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     cycle = importlib.import_module("cycle")
     series = {"ours": {"whole": [0.3, 0.1, 0.2], "stop": [0.01, 0.02, 0.03]}, "other": {"whole": [2.0], "stop": [1.0]}}
-    page = cycle.report(series, {"third": "did not start"}, 3).splitlines()
+    page = cycle.report(series, {"third": "did not start"}, 3, 1.25).splitlines()
+    assert any("was 1.2:" in line for line in page)
     assert "| broker | whole | stop |" in page
     assert "| ours | **0.200** (0.100 to 0.300) | 0.020 |" in page
     assert "| other | **2.000** (2.000 to 2.000) | 1.000 |" in page
