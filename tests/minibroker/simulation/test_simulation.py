@@ -160,6 +160,7 @@ def test_plans_differ_in_every_way() -> None:
         ("kafka", 1),
         ("kafka", 2),
         ("kip", 1),
+        ("kip", 2),
     }
     assert {plan.copiers for plan in plans} == {0, 1, 2}
 
