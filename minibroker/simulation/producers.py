@@ -97,6 +97,8 @@ class Producer(Client):
         self.initialising = False
         self._sequences: dict[Place, int] = {}
         self._transaction: Hashable | None = None
+        #: The one that runs, or ran last: its markers may not all be written.
+        self.newest_transaction: Hashable | None = None
         self._joined: set[Place] = set()
         self._began_ms = 0.0
         # A transaction timed out, and the epoch that the coordinator gave it then was not asked for yet.
@@ -143,7 +145,8 @@ class Producer(Client):
                 InitProducerIdResponse,
                 lambda a: a.error_code,
             )
-            self.world.initialising(self.transactional_id, self.number)
+            if answer.error_code == ErrorCode.NONE:
+                self.world.initialising(self.transactional_id, self.number)
             self.initialising = False
         if answer.error_code != ErrorCode.NONE:
             self._refused("InitProducerId", ErrorCode(answer.error_code), late=late, again=bump and twice)
@@ -364,6 +367,7 @@ class Producer(Client):
 
     def begin(self) -> None:
         self._transaction = f"{self.name}/{len(self.history.outcomes)}"
+        self.newest_transaction = self._transaction
         self.history.outcomes[self._transaction] = ABORT
         self._joined.clear()
         self._began_ms = self.world.schedule.elapsed_ms

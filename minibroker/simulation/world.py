@@ -140,8 +140,8 @@ class World:
                 continue
             for client in self.clients:
                 if isinstance(client, Producer) and (client.producer_id, client.epoch) == identity and client.joined:
-                    self.tell("late WriteTxnMarkers", f"a late marker meets {client.transaction_name}")
-                    self.history.evidence.marked[client.transaction_name] = identity
+                    self.tell("late WriteTxnMarkers", f"a late marker meets {client.newest_transaction}")
+                    self.history.evidence.marked[client.newest_transaction] = identity
 
     def _delayed(self, request: Request) -> None:
         """A marker under way outlives its coordinator more often than chance would have it."""
