@@ -1,9 +1,9 @@
 """Scenario files: read, checked, and turned into steps.
 
-A file is a YAML list of scenarios: `name`, `why`, `proves` (seed ids and KIPs), `catches` (names of deliberate defects
-that make it fail), `tags`, `only` (expectations it is for, by default all), `topics` (variable → partitions and
-configs, made before the steps and deleted after), `names` (variables for unique strings), `needs` (capabilities),
-`alone`, `steps`.
+A file is a YAML list of scenarios: `name`, `why`, `proves` (seed ids and KIPs, or `protocol-guide`), `catches` (names
+of deliberate defects that make it fail), `tags`, `only` (expectations it is for, by default all), `topics` (variable →
+partitions and configs, made before the steps and deleted after), `names` (variables for unique strings), `needs`
+(capabilities), `alone`, `steps`.
 """
 
 from __future__ import annotations

@@ -298,6 +298,13 @@ SERVING: Final = (
         "if n == -1:",
     ),
     Defect(
+        "silent-on-unknown-api",
+        "a request of an API there is not closes its connection",
+        "minibroker.handlers.dispatch:Dispatcher.dispatch",
+        'raise CloseConnection(f"API key {api_key} is not served")',
+        "return None",
+    ),
+    Defect(
         "silent-on-broken-header",
         "a request whose header cannot be read closes its connection",
         "minibroker.handlers.dispatch:Dispatcher.dispatch",

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from seeds import SEEDS
+
 from minibroker.conformance.scenario import EXPECTATIONS, bundled
 from minibroker.defects import DEFECTS
 
@@ -38,7 +40,7 @@ def counts() -> str:
     proved = {proof for one in scenarios for proof in one.proves}
     summary = (
         f"{len(scenarios)} scenarios ({by_expectation}) with {sum(row[1] for row in groups.values())} steps prove "
-        f"{sum(not p.startswith('kip') for p in proved)} seeds and {sum(p.startswith('kip') for p in proved)} KIPs. "
+        f"{sum(p in SEEDS for p in proved)} seeds and {sum(p.startswith('kip') for p in proved)} KIPs. "
         f"{len(caught)} of {len(DEFECTS)} deliberate defects are caught by a scenario that names them; "
         f"{sum(row[2] for row in groups.values())} scenarios name a defect."
     )

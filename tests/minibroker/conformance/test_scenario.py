@@ -23,9 +23,10 @@ def test_the_bundled_scenarios() -> None:
 
 def test_what_scenarios_prove_exists() -> None:
     proved = {proof for scenario in bundled() for proof in scenario.proves}
-    seeds = {proof for proof in proved if not proof.startswith("kip-")}
+    seeds = {proof for proof in proved if not proof.startswith(("kip-", "protocol"))}
     assert seeds <= set(SEEDS)
-    assert all(re.fullmatch(r"kip-\d+", proof) for proof in proved - seeds)
+    assert all(re.fullmatch(r"kip-\d+|protocol-guide", proof) for proof in proved - seeds)
+    assert [scenario.name for scenario in bundled() if not scenario.proves] == []
 
 
 def test_what_scenarios_catch_exists() -> None:
