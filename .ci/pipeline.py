@@ -205,12 +205,12 @@ def find_python(version: str) -> Path:
 
 
 def tier(marker: str) -> Callable[[Workplace], None]:
-    """Tests of one marker, with the real home, whose caches spare downloads."""
+    """Tests of one marker but the slow ones, with the real home, whose caches spare downloads."""
 
     def part(place: Workplace) -> None:
         python = scripts(place.clone / ".venv") / "python"
         home = os.environ.get("HOME", "")
-        argv: list[str | Path] = [python, "-m", "pytest", "-m", marker]
+        argv: list[str | Path] = [python, "-m", "pytest", "-m", f"{marker} and not slow"]
         with_results(place, lambda options: place.run(*argv, HOME=home, PYTEST_ADDOPTS=options), may_skip=True)
 
     return part
