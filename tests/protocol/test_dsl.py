@@ -325,3 +325,12 @@ def test_a_type_checker_sees_constructors_and_attributes(tmp_path: Path) -> None
 def test_struct_constructed_directly_is_a_struct() -> None:
     assert isinstance(Evolved.Extra(), Struct)
     assert bytes(16) == NO_ID
+
+
+def test_a_length_below_minus_one_is_null_too() -> None:
+    """As for Kafka's generated readers, where null may be."""
+    from minibroker_protocol.messages import MetadataRequest
+
+    assert MetadataRequest.decode(bytes.fromhex("fffffffe00"), 4, 0).topics is None
+    with pytest.raises(Malformed):
+        MetadataRequest.decode(bytes.fromhex("fffffffe"), 0, 0)
