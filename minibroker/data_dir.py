@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import tempfile
 
@@ -27,7 +26,7 @@ class TemporaryDirectory:
     def __init__(self, parent: str | None = None) -> None:
         parent = parent or tempfile.gettempdir()
         while True:
-            path = os.path.join(parent, f"{_PREFIX}{secrets.token_hex(6)}")
+            path = os.path.join(parent, f"{_PREFIX}{os.urandom(6).hex()}")
             lock_path = path + _LOCK_SUFFIX
             try:
                 lock = OsLock(lock_path, lock_path, str(os.getpid()))

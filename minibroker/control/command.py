@@ -8,9 +8,10 @@ import os
 import sys
 from typing import Any
 
+from minibroker.control import TOKEN_VARIABLE
+
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 DEFAULT_ADDRESS = "127.0.0.1:9094"
-TOKEN_VARIABLE = "MINIBROKER_CONTROL_TOKEN"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

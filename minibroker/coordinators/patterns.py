@@ -8,7 +8,6 @@ one of the whole text. Syntax and limits: RE2's syntax page and RE2/J's Parser.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -237,7 +236,9 @@ class _Parser:
         name = name.removeprefix("^")
         if len(name) > 2 or name[:1] not in "LMNPSZC":
             raise BadPattern(f"Unicode class {name!r} is not supported")
-        return lambda c: unicodedata.category(c).startswith(name) != negated
+        from unicodedata import category  # a shared library that hardly any pattern needs
+
+        return lambda c: category(c).startswith(name) != negated
 
     def escaped_char(self, c: str) -> str:
         if c in _ESCAPED:

@@ -10,6 +10,7 @@ from typing import Any
 
 from minibroker import logs
 from minibroker.config_types import ConfigError
+from minibroker.control import TOKEN_VARIABLE
 from minibroker.logs import get_logger
 from minibroker.server.options import DEFAULT_HOST, Options, make_options, parse_ports, parse_topic
 
@@ -132,10 +133,10 @@ def _options(arguments: argparse.Namespace) -> Options:
 
 
 def _control_token(path: str | None) -> str | None:
-    from minibroker.control.command import TOKEN_VARIABLE, read_token
-
     if path is None:
         return os.environ.get(TOKEN_VARIABLE) or None
+    from minibroker.control.command import read_token
+
     try:
         token = read_token(path)
     except OSError as error:

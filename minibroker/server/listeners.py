@@ -61,8 +61,10 @@ def _listen(host: str, port: int, backlog: int | None) -> socket.socket:
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    # As text it would be encoded by a codec whose import is a hundredth of a start.
+    name = host.encode() if host.isascii() else host
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ListenError(f"host {host!r} has no address: {error.strerror or error}") from None
     # localhost is often both; clients that try 127.0.0.1 first are the rule.

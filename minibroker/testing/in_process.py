@@ -11,7 +11,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import IO, TYPE_CHECKING
 
-from minibroker.control.command import TOKEN_VARIABLE
+from minibroker.control import TOKEN_VARIABLE
 from minibroker.logs import get_logger
 from minibroker.server.options import Options, behaviour_arguments
 from minibroker.server.service import StartError

@@ -20,7 +20,7 @@ aiokafka = pytest.importorskip("aiokafka")
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition  # noqa: E402
 
 from minibroker import Minibroker  # noqa: E402
-from minibroker.control.command import TOKEN_VARIABLE  # noqa: E402
+from minibroker.control import TOKEN_VARIABLE  # noqa: E402
 from minibroker.faults import (  # noqa: E402
     ApplyThenError,
     BlackHole,
