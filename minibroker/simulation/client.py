@@ -82,6 +82,11 @@ class Surroundings(Protocol):
         ...
 
     @property
+    def behind(self) -> list[int]:
+        """Brokers that may not know what the controller decided."""
+        ...
+
+    @property
     def closing(self) -> bool:
         """No client begins anything new."""
         ...

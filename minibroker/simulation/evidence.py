@@ -26,6 +26,7 @@ class Fact:
     LATE_JOIN = "a late AddPartitionsToTxn or AddOffsetsToTxn came since its transaction began"
     OVERRUN = "five later batches were sent to the partition before this one was acknowledged"
     LATE_WRITE = "a late copy of what it wrote came"
+    BEHIND = "the broker is cut off from the controller, or was until a moment ago"
     RETRY = "the batch was sent before"
     NEW_LEADER = "the partition had another leader, or life of it, since the batch before"
     UNCLEAN = "the partition had an unclean election"

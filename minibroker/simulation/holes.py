@@ -130,6 +130,10 @@ def _began_anywhere(found: Finding, world: World) -> bool:
     return int(match[2]) == 0 and not match[3].startswith("0-")
 
 
+def _left_behind(found: Finding, world: World) -> bool:
+    return Fact.BEHIND in _facts(found, world)
+
+
 # -- what a machine forgets --------------------------------------------------------------------------------------------
 
 
@@ -253,6 +257,13 @@ HOLES = (
         "unclean.leader.election.enable, KIP-966",
         "A replica that is out of sync and has to lead has not got what was acknowledged since.",
         _unclean,
+    ),
+    Hole(
+        "fenced by a coordinator left behind",
+        "KafkaApis, AddPartitionsToTxnManager",
+        "A leader that is cut off from the controller verifies with a coordinator that is cut off too, or is one, and"
+        " knows the producer's epoch no more; the producer aborts and goes on elsewhere.",
+        _left_behind,
     ),
     Hole(
         "late copy awaits verification",

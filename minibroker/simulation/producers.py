@@ -215,14 +215,18 @@ class Producer(Client):
         late: bool = False,
         again: bool = False,
         batch: Batch | None = None,
+        behind: bool = False,
     ) -> None:
-        """`late`: its transaction may have timed out. `again`: an earlier attempt may have been served."""
+        """`late`: its transaction may have timed out. `again`: an earlier attempt may have been served. `behind`: the
+        broker may not know what the controller decided."""
         reason = self.world.reason(self.name, code)
         self.tell(f"{api} refused: {code.name}", f"{api} is refused with {code.name}: {reason}")
         if not (self.superseded or self.late or late):
             text = f"{self.name}, alone and in time, is told {code.name} by {api}: {reason}"
             place = (self.transactional_id or self.places[0][0], -1) if batch is None else batch.place
             facts = self._facts(code, batch)
+            if behind and (code in _FENCING or code in _VERIFYING):
+                facts |= {Fact.BEHIND}
             if again and self.world.coordinator_changed(self.transactional_id or "", self._epoch_ms):
                 facts |= {Fact.FORGOTTEN}
             self.history.report("refusal", *place, text, facts)
@@ -244,8 +248,8 @@ class Producer(Client):
         }
         if batch is not None:
             written = self._written_ms.get(batch.place, since)
-            idle = batch.place, (self.producer_id, self.epoch)
-            if code == ErrorCode.INVALID_TXN_STATE and idle in evidence.idle_markers:
+            idle = {identity[0] for place, identity in evidence.idle_markers if place == batch.place}
+            if code == ErrorCode.INVALID_TXN_STATE and self.producer_id in idle:
                 facts[Fact.LATE_MARKER] = True  # it took the verification away that the batch relied on
             facts[Fact.RETRY] = batch.attempts > 1
             facts[Fact.OVERRUN] = sum(s > batch.sequence for s in self._sent.get(batch.place, ())) >= _WINDOW
@@ -325,7 +329,7 @@ class Producer(Client):
                     self._refused("Produce", code, batch=batch)
                     raise Fatal(code)
                 else:
-                    self._refused("Produce", code, batch=batch)
+                    self._refused("Produce", code, batch=batch, behind=leader in self.world.behind)
                     raise Abortable(code, bump=True)
             if retrying:
                 self.lost_leader(*place)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from minibroker.cluster.metadata import PartitionImage
     from minibroker.simulation.world import World
 
+_CATCH_UP_MS = 500.0
 _SESSION_MS = 800.0
 """After which the controller fences a broker it does not hear of."""
 
@@ -28,6 +29,7 @@ class Troubles:
         self._random = world.random
         self._isolated: dict[int, int] = {}
         self._fenced: set[int] = set()
+        self._reconnected: dict[int, float] = {}
         self._over = False
         self._turn = 0
         self._absent = False
@@ -63,6 +65,13 @@ class Troubles:
             disk.heal()
         for node in self._world.disks:
             self._bring_back(node)
+
+    @property
+    def behind(self) -> list[int]:
+        """Brokers that may not know what the controller decided: cut off now, or until a moment ago."""
+        now = self._world.schedule.elapsed_ms
+        lately = [node for node, at in self._reconnected.items() if now - at < _CATCH_UP_MS]
+        return sorted({*self._isolated, *lately})
 
     def _strike(self) -> None:
         if self._over:
@@ -261,6 +270,7 @@ class Troubles:
             return
         del self._isolated[node]
         world = self._world
+        self._reconnected[node] = world.schedule.elapsed_ms
         for other in (*world.disks, CONTROLLER):
             world.weather.mend(node, other)
         world.tell("broker reconnected", f"broker {node} is reachable again")

@@ -124,6 +124,10 @@ class World:
         return self.history.evidence.led_since((TRANSACTION_STATE_TOPIC, index), since_ms)
 
     @property
+    def behind(self) -> list[int]:
+        return self.troubles.behind
+
+    @property
     def closing(self) -> bool:
         return self._closing
 
