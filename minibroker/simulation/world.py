@@ -133,14 +133,14 @@ class World:
 
     def _strayed(self, request: Request) -> None:
         """A request between brokers that its sender gave up arrives: a marker may meet a later transaction."""
-        if not isinstance(request, WriteTxnMarkersRequest) or self.plan.client_version >= 2:
+        if not isinstance(request, WriteTxnMarkersRequest):
             return
         for marker in request.markers:
             identity = marker.producer_id, marker.producer_epoch
             places = [(topic.name, i) for topic in marker.topics for i in topic.partition_indexes]
             taken = {place: self._takes(marker, *place) for place in places}
             self.history.evidence.idle_markers |= {(p, identity) for p in places if taken[p] == "without data"}
-            if "ends a transaction" not in taken.values():
+            if "ends a transaction" not in taken.values() or self.plan.client_version >= 2:
                 continue
             for client in self.clients:
                 if isinstance(client, Producer) and (client.producer_id, client.epoch) == identity and client.joined:
