@@ -318,8 +318,9 @@ class _TxnJudge:
                 self._offset(commit, around, outcomes[around.producer_id, *epochs])
 
     def _offset(self, commit: CommittedOffset, txn: Transaction, others: Mapping[Log, list[str]]) -> None:
-        # With transaction.version below 2 an epoch has many transactions, which only the coordinator tells apart.
-        single = all(len(found) == 1 for found in others.values())
+        # With transaction.version below 2 an epoch has many transactions, each on partitions of its own, which only the
+        # coordinator tells apart; a marker with an epoch above its transaction's belongs to one of them alone.
+        single = txn.marker_epoch > txn.producer_epoch and all(len(found) == 1 for found in others.values())
         against = [str(log) for log, found in others.items() if single and found[0] != txn.outcome]
         if (txn.log, txn.producer_id, txn.marker_epoch) in self._torn:
             against.append("the coordinator")
