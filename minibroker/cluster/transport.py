@@ -264,9 +264,23 @@ def _unreachable(node_id: int) -> ApiError:
     return ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {node_id} cannot be reached")
 
 
-async def call(transport: Transport, node_id: int, request: Request, api_version: int, response: type[R]) -> R:
+def call(
+    transport: Transport, node_id: int, request: Request, api_version: int, response: type[R]
+) -> Deferred[R]:
     """Send and wait; checks that what came back is a `response`."""
-    answer = await transport.send(node_id, request, api_version)
-    if not isinstance(answer, response):
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"expected {response.__name__}, got {type(answer).__name__}")
+    answer: Deferred[R] = Deferred()
+
+    def came(sent: Deferred[Response]) -> None:
+        try:
+            found = sent.result()
+        except Exception as error:
+            answer.fail(error)
+            return
+        if isinstance(found, response):
+            answer.resolve(found)
+        else:
+            wrong = f"expected {response.__name__}, got {type(found).__name__}"
+            answer.fail(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, wrong))
+
+    transport.send(node_id, request, api_version).then(came)
     return answer
