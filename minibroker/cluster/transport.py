@@ -264,9 +264,7 @@ def _unreachable(node_id: int) -> ApiError:
     return ApiError(ErrorCode.NETWORK_EXCEPTION, f"node {node_id} cannot be reached")
 
 
-def call(
-    transport: Transport, node_id: int, request: Request, api_version: int, response: type[R]
-) -> Deferred[R]:
+def call(transport: Transport, node_id: int, request: Request, api_version: int, response: type[R]) -> Deferred[R]:
     """Send and wait; checks that what came back is a `response`."""
     answer: Deferred[R] = Deferred()
 
