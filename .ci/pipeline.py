@@ -300,10 +300,10 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("simulation", 150, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),
     ("clients", 600, tier("clients")),
     ("jvm", 450, tier("jvm")),
-    ("go", 120, tier("go")),
+    ("go", 180, tier("go")),
     ("node", 120, tier("node")),
     ("container", 240, container),
-    ("spark", 360, spark),
+    ("spark", 330, spark),
 ]
 
 
