@@ -84,30 +84,37 @@ def test_a_client_sees_the_effect(stories: dict[tuple[Target, Row], Seen], targe
 
 
 @pytest.fixture(scope="module")
-def changed() -> dict[tuple[Target, Change], Changed]:
+def changed() -> dict[tuple[Target, Change], Changed | Exception]:
+    """Every cell's story, or why it could not be told."""
     left = Queue[tuple[Target, Change]]()
     for cell in changes():
         left.put(cell)
 
-    def work() -> list[Changed]:
-        done = []
+    def work() -> dict[tuple[Target, Change], Changed | Exception]:
+        done: dict[tuple[Target, Change], Changed | Exception] = {}
         with Minibroker(brokers=3, config=_CONFIG) as broker:
             Changed(broker, TARGETS[0], CHANGES[0]).warm_up()
             with suppress(Empty):
                 while True:
-                    done.append(Changed(broker, *left.get_nowait()).run())
+                    cell = left.get_nowait()
+                    try:
+                        done[cell] = Changed(broker, *cell).run()
+                    except Exception as error:
+                        done[cell] = error
         return done
 
     with ThreadPoolExecutor(_CLUSTERS) as pool:
         workers = [pool.submit(work) for _ in range(_CLUSTERS)]
-        return {(story.target, story.change): story for worker in workers for story in worker.result()}
+        return {cell: story for worker in workers for cell, story in worker.result().items()}
 
 
 @pytest.mark.parametrize(("target", "change"), changes(), ids=lambda value: getattr(value, "api", None) or value.name)
 def test_a_client_gets_over_what_happens_to_a_broker(
-    changed: dict[tuple[Target, Change], Changed], target: Target, change: Change
+    changed: dict[tuple[Target, Change], Changed | Exception], target: Target, change: Change
 ) -> None:
     story = changed[target, change]
+    if isinstance(story, Exception):
+        raise story
     seen = story.seen
     assert seen.problem == ""
     assert seen.fired == 1

@@ -8,6 +8,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
@@ -335,6 +336,22 @@ class Cell(Story):
         return any(partition[0] == wanted for partition in metadata.partitions)
 
 
+def wait_for_all(broker: Minibroker) -> None:
+    """Return once all three brokers serve: who has just been restarted may still be reading its logs."""
+    began = time.monotonic()
+    while True:
+        live = broker.cluster.run(lambda cluster: [b for b in cluster.image.brokers.values() if not b.fenced])
+        if len(live) == 3:
+            return
+        if time.monotonic() - began > SECONDS / 3:
+            for node in {1, 2, 3} - set(broker.control.describe()["brokers"]):
+                with suppress(Exception):  # another thread's start is on its way
+                    broker.state.start_broker(broker=node)
+        if time.monotonic() - began > SECONDS:
+            raise TimeoutError(f"of three brokers only {[b.node_id for b in live]} serve after {SECONDS:g} s")
+        time.sleep(0.02)
+
+
 class Changed(Story):
     """One operation on the broker that is asked, on a cluster of three that nobody else uses meanwhile."""
 
@@ -342,6 +359,7 @@ class Changed(Story):
     idempotent = True
 
     def __init__(self, broker: Minibroker, target: Target, change: Change) -> None:
+        wait_for_all(broker)
         super().__init__(broker, target)
         self.change = change
         self.moved = False
