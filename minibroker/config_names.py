@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_JAAS_KEY = re.compile(r"listener\.name\.[^.]+\.[^.]+\.sasl\.jaas\.config", re.IGNORECASE)
+_JAAS_KEY = re.compile(r"listener\.name\.([^.]+)\.[^.]+\.sasl\.jaas\.config", re.IGNORECASE)
 PREFIXES_WITHOUT_EFFECT = (
     "controller.",
     "delegation.token.",
@@ -81,6 +81,7 @@ def without_effect(name: str) -> bool:
     return name in _NAMES or name.startswith(PREFIXES_WITHOUT_EFFECT)
 
 
-def is_jaas_key(name: str) -> bool:
-    """True for ``listener.name.<listener>.<mechanism>.sasl.jaas.config``, which `security.credentials` reads."""
-    return _JAAS_KEY.fullmatch(name) is not None
+def jaas_listener(name: str) -> str | None:
+    """The listener in ``listener.name.<listener>.<mechanism>.sasl.jaas.config``, None for any other name."""
+    match = _JAAS_KEY.fullmatch(name)
+    return None if match is None else match[1]

@@ -405,9 +405,9 @@ def _refuse_unknown(name: str) -> None:
 
 
 def _is_jaas_key(name: str) -> bool:
-    from minibroker.config_names import is_jaas_key
+    from minibroker.config_names import jaas_listener
 
-    return is_jaas_key(name)
+    return jaas_listener(name) is not None
 
 
 def _suggestion(name: str, known: Mapping[str, ConfigKey]) -> str:

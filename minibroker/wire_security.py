@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minibroker.security.protocols import SecurityProtocol
+from minibroker.security.sasl import MECHANISMS
 from minibroker.wire import Address, BrokerFailed, Connection
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
@@ -25,8 +27,7 @@ from minibroker_protocol.messages.sasl import (
     SaslHandshakeResponse,
 )
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PROTOCOLS = tuple(SecurityProtocol.__members__)
 _CLIENT_ID = "minibroker"
 _OURS = ("security.protocol", "sasl.", "ssl.")
 _SAME = {

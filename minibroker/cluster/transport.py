@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from minibroker.runtime.clock import Timers
-from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.deferred import Deferred, mapped
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -266,19 +266,10 @@ def _unreachable(node_id: int) -> ApiError:
 
 def call(transport: Transport, node_id: int, request: Request, api_version: int, response: type[R]) -> Deferred[R]:
     """Send and wait; checks that what came back is a `response`."""
-    answer: Deferred[R] = Deferred()
 
-    def came(sent: Deferred[Response]) -> None:
-        try:
-            found = sent.result()
-        except Exception as error:
-            answer.fail(error)
-            return
-        if isinstance(found, response):
-            answer.resolve(found)
-        else:
-            wrong = f"expected {response.__name__}, got {type(found).__name__}"
-            answer.fail(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, wrong))
+    def checked(answer: Response) -> R:
+        if not isinstance(answer, response):
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"expected {response.__name__}, got {type(answer).__name__}")
+        return answer
 
-    transport.send(node_id, request, api_version).then(came)
-    return answer
+    return mapped(transport.send(node_id, request, api_version), checked)

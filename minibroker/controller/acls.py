@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minibroker.controller.state import ControllerState
-from minibroker.security.acls import AccessControlEntry, EntryFilter, problem_of
+from minibroker.security.acls import NO_AUTHORIZER, AccessControlEntry, EntryFilter, problem_of
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.acls import (
     CreateAclsRequest,
@@ -12,7 +12,6 @@ from minibroker_protocol.messages.acls import (
     DeleteAclsResponse,
 )
 
-_NO_AUTHORIZER = "No Authorizer is configured on the broker"
 _Created = CreateAclsResponse.AclCreationResult
 _Deleted = DeleteAclsResponse.DeleteAclsFilterResult
 
@@ -33,7 +32,7 @@ class AclControl:
 
     def _create(self, given: CreateAclsRequest.AclCreation) -> _Created:
         if not self._enabled:
-            return _Created(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER)
+            return _Created(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         entry = AccessControlEntry(
             given.resource_type,
             given.resource_name,
@@ -56,7 +55,7 @@ class AclControl:
 
     def _delete(self, given: DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
         if not self._enabled:
-            return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=_NO_AUTHORIZER, matching_acls=[])
+            return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[])
         chosen = EntryFilter(
             given.resource_type_filter,
             given.resource_name_filter,

@@ -6,11 +6,9 @@ from itertools import groupby
 from operator import attrgetter
 
 from minibroker.handlers.context import RequestContext
-from minibroker.security.acls import EntryFilter
+from minibroker.security.acls import NO_AUTHORIZER, EntryFilter
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.acls import DescribeAclsRequest, DescribeAclsResponse
-
-NO_AUTHORIZER = "No Authorizer is configured on the broker"
 
 
 def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:

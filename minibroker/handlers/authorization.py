@@ -16,7 +16,7 @@ from typing import Any
 from minibroker.handlers.context import Answer, Api, RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import refused
-from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.runtime.deferred import Deferred, mapped, spawn
 from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import NO_ID, Request, Response
@@ -324,17 +324,7 @@ def _later(answer: Answer, change: Callable[[Response], Response]) -> Answer:
     if isinstance(answer, Response):
         return change(answer)
     pending: Deferred[Any] = spawn(answer) if iscoroutine(answer) else answer  # type: ignore[assignment]
-    changed: Deferred[Any] = Deferred()
-
-    def done(given: Deferred[Any]) -> None:
-        try:
-            response = given.result()
-            changed.resolve(None if response is None else change(response))
-        except Exception as error:
-            changed.fail(error)
-
-    pending.then(done)
-    return changed
+    return mapped(pending, lambda response: None if response is None else change(response))
 
 
 # -- what is like no other ---------------------------------------------------------------------------------------------

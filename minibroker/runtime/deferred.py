@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _PENDING: Any = object()
 
@@ -97,6 +98,20 @@ def _advance(coroutine: Coroutine[Deferred[Any], None, T], outcome: Deferred[T])
     else:
         # The awaited value is read by Deferred.__await__ itself, so the callback only wakes the coroutine.
         awaited.then(lambda _: _advance(coroutine, outcome))
+
+
+def mapped(given: Deferred[T], change: Callable[[T], U]) -> Deferred[U]:
+    """What `change` makes of the value, once it is there; fails with `given`, or as `change` does."""
+    outcome: Deferred[U] = Deferred()
+
+    def done(_: Deferred[T]) -> None:
+        try:
+            outcome.resolve(change(given.result()))
+        except Exception as error:
+            outcome.fail(error)
+
+    given.then(done)
+    return outcome
 
 
 def gather(deferreds: Iterable[Deferred[T]]) -> Deferred[list[T]]:

@@ -9,6 +9,7 @@ from enum import IntEnum
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
 EVERYBODY = "User:*"
+NO_AUTHORIZER = "No Authorizer is configured."
 
 
 class ResourceType(IntEnum):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from minibroker.config_names import jaas_listener
 from minibroker.config_types import ConfigError
 
-# listener.name.sasl_ssl.plain.sasl.jaas.config
-_JAAS_KEY = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<mechanism>[^.]+)\.sasl\.jaas\.config", re.IGNORECASE)
 # user_alice="secret" among the options of PlainLoginModule
 _JAAS_USER = re.compile(r"""\buser_(?P<name>[^\s=]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))""")
 _ESCAPED = re.compile(r"\\(.)")
@@ -43,7 +42,6 @@ def users_of_listener(jaas: Mapping[str, str], listener: str, setting: str | Non
     """
     users = users_of_setting(setting)
     for name, text in jaas.items():
-        match = _JAAS_KEY.fullmatch(name)
-        if match is not None and match["listener"].upper() == listener.upper():
+        if (jaas_listener(name) or "").upper() == listener.upper():
             users.update(users_of_jaas(text))
     return users

@@ -379,3 +379,25 @@ def test_the_cluster_is_not_everybodys(world: World, request_: Any) -> None:
     _, high = type(request_).__versions__
     assert world.alice.ask(request_, high).error_code == CLUSTER_DENIED
     assert world.admin.ask(request_, high).error_code != CLUSTER_DENIED
+
+
+def test_without_an_authorizer_entries_are_refused_in_kafkas_words() -> None:
+    config = {name: value for name, value in CONFIG.items() if name not in ("authorizer.class.name", "super.users")}
+    everything: dict[str, Any] = {"principal_filter": None, "host_filter": None, "operation": 1, "permission_type": 1}
+    creation = m.CreateAclsRequest.AclCreation(
+        resource_type=TOPIC, resource_name="t", principal="User:a", host="*", operation=READ, permission_type=3
+    )
+    chosen = m.DeleteAclsRequest.DeleteAclsFilter(resource_type_filter=1, resource_name_filter=None, **everything)
+    with Minibroker(config=config, ephemeral=True) as broker:
+        client = Client(broker, "alice")
+        described = client.ask(
+            m.DescribeAclsRequest(resource_type_filter=1, resource_name_filter=None, **everything), 3
+        )
+        (created,) = client.ask(m.CreateAclsRequest(creations=[creation]), 3).results
+        (deleted,) = client.ask(m.DeleteAclsRequest(filters=[chosen]), 3).filter_results
+        client.close()
+    for answer in (described, created, deleted):
+        assert (answer.error_code, answer.error_message) == (
+            ErrorCode.SECURITY_DISABLED,
+            "No Authorizer is configured.",
+        )
