@@ -106,9 +106,11 @@ def mapped(given: Deferred[T], change: Callable[[T], U]) -> Deferred[U]:
 
     def done(_: Deferred[T]) -> None:
         try:
-            outcome.resolve(change(given.result()))
+            value = change(given.result())
         except Exception as error:
             outcome.fail(error)
+        else:  # what its callbacks raise is theirs
+            outcome.resolve(value)
 
     given.then(done)
     return outcome

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from manual_time import ManualTimers
 
-from minibroker.runtime.deferred import Deferred, gather, resolved, spawn
+from minibroker.runtime.deferred import Deferred, gather, mapped, resolved, spawn
 from minibroker.runtime.waiting import sleep, with_timeout
 
 
@@ -72,6 +72,33 @@ def test_callbacks_run_in_order_and_at_once_when_late() -> None:
     deferred.resolve(1)
     deferred.then(lambda d: seen.append(f"c{d.result()}"))
     assert seen == ["a1", "b1", "c1"]
+
+
+def test_a_mapped_value_fails_with_its_source_and_with_the_change() -> None:
+    given: Deferred[str] = Deferred()
+    number = mapped(given, int)
+    assert not number.done
+    given.resolve("7")
+    assert number.result() == 7
+    with pytest.raises(ValueError, match="invalid literal"):
+        mapped(resolved("x"), int).result()
+    failed: Deferred[str] = Deferred()
+    failed.fail(KeyError("gone"))
+    with pytest.raises(KeyError, match="gone"):
+        mapped(failed, int).result()
+
+
+def test_what_a_callback_of_a_mapped_value_raises_is_not_laid_to_the_change() -> None:
+    given: Deferred[str] = Deferred()
+    number = mapped(given, int)
+
+    def broken(_: Deferred[int]) -> None:
+        raise LookupError("the callback's own")
+
+    number.then(broken)
+    with pytest.raises(LookupError, match="own"):
+        given.resolve("7")
+    assert number.result() == 7
 
 
 def test_gather_keeps_the_order_and_reports_a_failure_when_all_are_done() -> None:
