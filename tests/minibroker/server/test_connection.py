@@ -524,6 +524,27 @@ def test_a_stream_of_large_requests_lets_the_others_have_their_turn(run: Run) ->
     run(story)
 
 
+def test_a_flood_of_small_requests_lets_the_others_have_their_turn(run: Run) -> None:
+    """Whatever one client sent at once, the loop comes round after a few of its requests."""
+    flood_of = 400
+
+    async def story(bench: Bench) -> None:
+        loop = asyncio.get_running_loop()
+        behind: list[int] = []
+
+        def note() -> None:
+            behind.append(len(bench.broker.served))
+
+        with socket.create_connection(("127.0.0.1", bench.port)) as flood:
+            flood.sendall(frame(SILENT) * flood_of)
+            while len(bench.broker.served) < flood_of:
+                loop.call_soon(note)
+                await asyncio.sleep(0)
+        assert max(b - a for a, b in itertools.pairwise([*behind, flood_of])) <= 32
+
+    run(story)
+
+
 def test_a_view_the_loop_still_holds_does_not_stop_a_frame_from_growing() -> None:
     """Windows' proactor loop asks for the next buffer while it holds the last one."""
 
