@@ -48,7 +48,7 @@ class ControllerChannel:
             return
         if not _unanswered(done) or self._closed:
             self._end(waiting, None)
-            waiting.take(done)
+            waiting.answer.take(done)
             return
         if waiting.expiry is None:
             self._waiting.add(waiting)
@@ -81,12 +81,6 @@ class _Waiting:
         self.answer: Deferred[Response] = Deferred()
         self.expiry: TimerHandle | None = None
         self.retry: TimerHandle | None = None
-
-    def take(self, done: Deferred[Response]) -> None:
-        try:
-            self.answer.resolve(done.result())
-        except Exception as error:
-            self.answer.fail(error)
 
 
 def _unanswered(done: Deferred[Response]) -> bool:

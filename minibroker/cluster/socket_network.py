@@ -14,7 +14,7 @@ from typing import Final, cast
 from minibroker.cluster.transport import CONTROLLER, Cuts, Endpoint, Node, Transport
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import Timers
-from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.deferred import Deferred, failed
 from minibroker_protocol.dsl import Request, Response, registry
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.frames import FrameSplitter
@@ -160,8 +160,7 @@ class _Served:
         try:
             served = self.node(request, version)
         except Exception as error:
-            served = Deferred()
-            served.fail(error)
+            served = failed(error)
         served.then(lambda done: self._answer(end, source, request, version, correlation_id, done))
 
     def _answer(

@@ -75,7 +75,7 @@ class Suspension:
             if not self.paused:
                 return node(request, api_version)
             answer: Deferred[Response] = Deferred()
-            self.run(lambda: node(request, api_version).then(partial(pass_on, answer)))
+            self.run(lambda: node(request, api_version).then(answer.take))
             return answer
 
         return receive
@@ -83,14 +83,6 @@ class Suspension:
     def tap(self, otherwise: Tap | None) -> Tap:
         """What requests of clients go through while the broker is paused; then through `otherwise`."""
         return _Tap(self, otherwise)
-
-
-def pass_on(answer: Deferred[Response], done: Deferred[Response]) -> None:
-    """Deliver to `answer` what `done` holds."""
-    try:
-        answer.resolve(done.result())
-    except Exception as error:
-        answer.fail(error)
 
 
 class _Timer:
@@ -159,10 +151,10 @@ class _Transport:
             if node_id == self._node_id or sent.done:
                 return sent
             answer: Deferred[Response] = Deferred()
-            sent.then(lambda done: suspension.run(partial(pass_on, answer, done)))
+            sent.then(lambda done: suspension.run(partial(answer.take, done)))
             return answer
         later: Deferred[Response] = Deferred()
-        suspension.run(lambda: self.send(node_id, request, api_version).then(partial(pass_on, later)))
+        suspension.run(lambda: self.send(node_id, request, api_version).then(later.take))
         return later
 
     @property
@@ -189,11 +181,4 @@ class _Tap:
         if not isinstance(served, Deferred):
             answer.resolve(served)
             return
-
-        def done(finished: Deferred[Answered]) -> None:
-            try:
-                answer.resolve(finished.result())
-            except Exception as error:
-                answer.fail(error)
-
-        served.then(done)
+        served.then(answer.take)

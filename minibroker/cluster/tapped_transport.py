@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
 from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange, Tap, framed
-from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.deferred import Deferred, failed
 from minibroker_protocol.dsl import Buffer, Request, Response, registry
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.headers import RequestHeader, encode_response_header, first_flexible_version
@@ -83,9 +83,7 @@ class TappedTransport:
     def forward(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
         """On to where it was sent; fails when the broker is gone by now."""
         if self._closed:
-            gone: Deferred[Response] = Deferred()
-            gone.fail(CloseConnection("fault: the broker that sent this is gone"))
-            return gone
+            return failed(CloseConnection("fault: the broker that sent this is gone"))
         return self._inner.send(node_id, request, api_version)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from minibroker.faults.rules import Rule
 from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange
 from minibroker.handlers.table import apis
 from minibroker.logs import get_logger
-from minibroker.runtime.deferred import Deferred, resolved, spawn
+from minibroker.runtime.deferred import Deferred, failed, resolved, spawn
 from minibroker.runtime.waiting import sleep, with_timeout
 
 if TYPE_CHECKING:
@@ -106,9 +106,7 @@ class SetRule:
     def going(self, exchange: Exchange) -> Deferred[None]:
         broker = exchange.context.broker
         if self.cluster.brokers.get(broker.node_id) is not broker:
-            gone: Deferred[None] = Deferred()
-            gone.fail(CloseConnection(f"fault: broker {broker.node_id} is gone"))
-            return gone
+            return failed(CloseConnection(f"fault: broker {broker.node_id} is gone"))
         return self.cluster.when_going(broker.node_id)
 
     def silence(self, exchange: Exchange) -> Deferred[None]:

@@ -8,7 +8,7 @@ from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
-from minibroker.runtime.deferred import Deferred, resolved, spawn
+from minibroker.runtime.deferred import Deferred, failed, resolved, spawn
 from minibroker_protocol.dsl import Buffer, Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.headers import encode_response_header, parse_request_header
@@ -202,18 +202,14 @@ class Dispatcher:
         """A request object that another broker of the cluster sent (`cluster.transport.Node`)."""
         api = self._between_brokers.get(request.__api_key__)
         if api is None:
-            failed: Deferred[Response] = Deferred()
-            failed.fail(ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not served"))
-            return failed
+            return failed(ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not served"))
         context = RequestContext(
             self._broker, api.key, api_version, None, ConnectionInfo(listener="INTERNAL"), inter_broker=True
         )
         try:
             answer = api.handler(context, request)
         except Exception as error:
-            failed = Deferred()
-            failed.fail(error)
-            return failed
+            return failed(error)
         if isinstance(answer, Deferred):
             return answer
         if iscoroutine(answer):

@@ -15,7 +15,7 @@ from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
 from minibroker.logs import get_logger
 from minibroker.runtime.clock import Clock, Timers
-from minibroker.runtime.deferred import Deferred, resolved, spawn
+from minibroker.runtime.deferred import Deferred, failed, resolved, spawn
 from minibroker.runtime.waiting import sleep
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import (
@@ -81,13 +81,6 @@ def append_error(code: ErrorCode) -> ErrorCode:
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
         return ErrorCode.NOT_COORDINATOR
     return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def _pass_on(done: Deferred[R], answer: Deferred[R]) -> None:
-    try:
-        answer.resolve(done.result())
-    except ApiError as error:
-        answer.fail(error)
 
 
 class _Hosted(Generic[S]):
@@ -280,7 +273,7 @@ class CoordinatorHost(Generic[S]):
 
         def replicated(done: Deferred[None]) -> None:
             decided = self._decided(done, index, hosted, outcome, info.base_offset)
-            decided.then(lambda _: _pass_on(decided, answer))
+            decided.then(answer.take)
 
         durable.then(replicated)
         return answer
@@ -308,9 +301,7 @@ class CoordinatorHost(Generic[S]):
             outcome.on_abandon()
         if outcome.on_error is not None:
             return resolved(outcome.on_error(code))
-        failed: Deferred[R] = Deferred()
-        failed.fail(ApiError(code, f"the append to {self.topic} was refused"))
-        return failed
+        return failed(ApiError(code, f"the append to {self.topic} was refused"))
 
     def _replay(self, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int) -> None:
         for delta, record in enumerate(outcome.records):

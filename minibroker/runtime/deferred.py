@@ -45,6 +45,13 @@ class Deferred(Generic[T]):
         self._error = error
         self._run_callbacks()
 
+    def take(self, other: Deferred[T]) -> None:
+        """Deliver what `other`, which is done, holds: a callback for `then`."""
+        if other._error is not None:
+            self.fail(other._error)
+        else:
+            self.resolve(other.result())
+
     def result(self) -> T:
         """The value; raises what was delivered with `fail`, or RuntimeError when nothing was delivered yet."""
         value = self._value
@@ -78,6 +85,13 @@ def resolved(value: T) -> Deferred[T]:
     """A Deferred that already holds `value`."""
     deferred: Deferred[T] = Deferred()
     deferred._value = value
+    return deferred
+
+
+def failed(error: BaseException) -> Deferred[Any]:
+    """A Deferred that already holds an exception."""
+    deferred: Deferred[Any] = Deferred()
+    deferred.fail(error)
     return deferred
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from manual_time import ManualTimers
 
-from minibroker.runtime.deferred import Deferred, gather, mapped, resolved, spawn
+from minibroker.runtime.deferred import Deferred, failed, gather, mapped, resolved, spawn
 from minibroker.runtime.waiting import sleep, with_timeout
 
 
@@ -74,6 +74,21 @@ def test_callbacks_run_in_order_and_at_once_when_late() -> None:
     assert seen == ["a1", "b1", "c1"]
 
 
+def test_one_takes_what_another_holds() -> None:
+    source: Deferred[int] = Deferred()
+    taker: Deferred[int] = Deferred()
+    source.then(taker.take)
+    assert not taker.done
+    source.resolve(3)
+    assert taker.result() == 3
+    refused: Deferred[int] = Deferred()
+    refused.take(failed(KeyError("gone")))
+    with pytest.raises(KeyError, match="gone"):
+        refused.result()
+    with pytest.raises(RuntimeError, match="not resolved yet"):
+        Deferred[int]().take(Deferred())
+
+
 def test_a_mapped_value_fails_with_its_source_and_with_the_change() -> None:
     given: Deferred[str] = Deferred()
     number = mapped(given, int)
@@ -82,10 +97,8 @@ def test_a_mapped_value_fails_with_its_source_and_with_the_change() -> None:
     assert number.result() == 7
     with pytest.raises(ValueError, match="invalid literal"):
         mapped(resolved("x"), int).result()
-    failed: Deferred[str] = Deferred()
-    failed.fail(KeyError("gone"))
     with pytest.raises(KeyError, match="gone"):
-        mapped(failed, int).result()
+        mapped(failed(KeyError("gone")), int).result()
 
 
 def test_what_a_callback_of_a_mapped_value_raises_is_not_laid_to_the_change() -> None:
