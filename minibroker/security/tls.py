@@ -29,15 +29,13 @@ _SHORT = {
 _asked_for: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
 
 
-def server_context(settings: Settings, hosts: Sequence[str]) -> ssl.SSLContext:
-    """What listeners of SSL and SASL_SSL use. hosts: what a certificate made here is for.
-
-    Raises ConfigError naming the setting that is wrong.
-    """
+def server_context(settings: Settings) -> ssl.SSLContext:
+    """What listeners of SSL and SASL_SSL use, but for a certificate that is made. Raises ConfigError naming the setting
+    that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     enabled = [_version(name) for name in settings.list("ssl.enabled.protocols")]
     context.minimum_version, context.maximum_version = min(enabled), max(enabled)
-    _load_key(context, settings, hosts)
+    _load_key(context, settings)
     auth = settings.str("ssl.client.auth")
     _load_authorities(context, settings, needed=auth == "required")
     context.verify_mode = _CLIENT_AUTH[auth]
@@ -61,20 +59,18 @@ def _version(name: str) -> ssl.TLSVersion:
     return _VERSIONS[name]
 
 
-def _load_key(context: ssl.SSLContext, settings: Settings, hosts: Sequence[str]) -> None:
+def _load_key(context: ssl.SSLContext, settings: Settings) -> None:
     key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
     location = settings.get("ssl.keystore.location")
     # Without one, OpenSSL would ask for it on the terminal.
     password = str(settings.get("ssl.key.password") or "")
-    authority = settings.get("minibroker.ssl.ca.location")
+    if makes_certificate(settings):
+        return  # with the start
     if location is None and not (key and chain):
-        if authority is None:
-            raise ConfigError(
-                "a listener of SSL needs ssl.keystore.location, or ssl.keystore.key with "
-                "ssl.keystore.certificate.chain, or minibroker.ssl.ca.location to have a certificate made"
-            )
-        _make(context, str(authority), hosts)
-        return
+        raise ConfigError(
+            "a listener of SSL needs ssl.keystore.location, or ssl.keystore.key with "
+            "ssl.keystore.certificate.chain, or minibroker.ssl.ca.location to have a certificate made"
+        )
     if location is not None:
         _load_chain(context, str(location), password, f"ssl.keystore.location: {location}")
         return
@@ -88,7 +84,17 @@ def _load_key(context: ssl.SSLContext, settings: Settings, hosts: Sequence[str])
         os.unlink(path)
 
 
-def _make(context: ssl.SSLContext, authority: str, hosts: Sequence[str]) -> None:
+def makes_certificate(settings: Settings) -> bool:
+    """Whether none is given and one is to be made."""
+    given = settings.get("ssl.keystore.location") or (
+        settings.get("ssl.keystore.key") and settings.get("ssl.keystore.certificate.chain")
+    )
+    return not given and settings.get("minibroker.ssl.ca.location") is not None
+
+
+def make_certificate(context: ssl.SSLContext, settings: Settings, hosts: Sequence[str]) -> None:
+    """A certificate for `hosts`; that of its authority goes to minibroker.ssl.ca.location. Raises ConfigError."""
+    authority = settings.str("minibroker.ssl.ca.location")
     try:
         import trustme
     except ImportError:

@@ -34,14 +34,14 @@ OPEN = ListenerSecurity()
 
 
 def listener_securities(
-    settings: Settings, listeners: Sequence[tuple[str, SecurityProtocol]], hosts: Sequence[str]
+    settings: Settings, listeners: Sequence[tuple[str, SecurityProtocol]]
 ) -> list[ListenerSecurity]:
-    """One for each (name, protocol). hosts: what a certificate made here is for. Raises ConfigError."""
+    """One for each (name, protocol); they share a TLS context. Raises ConfigError."""
     tls = None
     if any(protocol.tls for _, protocol in listeners):
         from minibroker.security.tls import server_context
 
-        tls = server_context(settings, hosts)
+        tls = server_context(settings)
     return [
         ListenerSecurity(tls if protocol.tls else None, _mechanisms(settings, name) if protocol.sasl else None)
         for name, protocol in listeners

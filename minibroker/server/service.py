@@ -61,7 +61,7 @@ class Service:
         self.semantics = _semantics(options, self.settings)
         self._declared = declared_listeners(self.settings, len(options.ports))
         authorizer_of(self.settings)  # says what is wrong with it
-        self._declared_securities, self._security = _securities(self._declared, options, self.settings)
+        self._declared_securities, self._security = _securities(self._declared, self.settings)
         self.options = options = _with_data_dir(options, self.settings)
         self.bootstrap_servers = ""
         self.cluster: Cluster | None = None
@@ -95,6 +95,7 @@ class Service:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_report)
         try:
+            self._make_certificate()
             self._bind()
             self._executor = ThreadExecutor(loop)
             with self._guarded():
@@ -112,6 +113,18 @@ class Service:
             raise
         if self.options.data_dir is None:
             loop.call_later(_CLEAN_UP_SECONDS, self._clean_up_after_others)
+
+    def _make_certificate(self) -> None:
+        """Where none was given; at the start, because it writes a file."""
+        found = [one.tls for one in (self._security, *self._declared_securities) if one.tls is not None]
+        if not found:
+            return
+        from minibroker.security.tls import make_certificate, makes_certificate
+
+        if makes_certificate(self.settings):
+            advertised = [listener.advertised[0] for listener in self._declared if listener.advertised is not None]
+            hosts = [*_OWN_NAMES, socket.gethostname(), self.options.host, *advertised]
+            make_certificate(found[0], self.settings, [host for host in hosts if host not in _EVERYWHERE])
 
     def _bind(self) -> None:
         backlog = self.settings.int("socket.listen.backlog.size")
@@ -303,15 +316,12 @@ class Service:
 
 
 def _securities(
-    declared: Sequence[DeclaredListener], options: Options, settings: Settings
+    declared: Sequence[DeclaredListener], settings: Settings
 ) -> tuple[list[ListenerSecurity], ListenerSecurity]:
     """What the declared listeners ask of their clients, and every other port. Raises ConfigError."""
     protocol = SecurityProtocol[settings.str("minibroker.security.protocol")]
     listeners = [(listener.name, listener.protocol) for listener in declared]
-    advertised = [listener.advertised[0] for listener in declared if listener.advertised is not None]
-    hosts = [*_OWN_NAMES, socket.gethostname(), options.host, *advertised]
-    named = [host for host in dict.fromkeys(hosts) if host not in _EVERYWHERE]
-    *found, other = listener_securities(settings, [*listeners, (protocol.name, protocol)], named)
+    *found, other = listener_securities(settings, [*listeners, (protocol.name, protocol)])
     return found, other
 
 

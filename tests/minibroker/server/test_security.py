@@ -150,6 +150,9 @@ def test_a_client_must_show_a_certificate_where_one_is_required(pems: Path) -> N
 
 def test_a_certificate_is_made_where_none_is_given(tmp_path: Path) -> None:
     authority = str(tmp_path / "ca.pem")
+    settings = {"minibroker.security.protocol": "SSL", "minibroker.ssl.ca.location": authority}
+    Minibroker(config=settings)  # checked, but not started
+    assert not list(tmp_path.iterdir())
     with broker("SASL_SSL", **{"minibroker.ssl.ca.location": authority}) as (_, port):
         security = login("SCRAM-SHA-256", "SASL_SSL", **{"ssl.truststore.location": authority})
         assert brokers_told(("localhost", port), security) == [("localhost", port)]
