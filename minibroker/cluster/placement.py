@@ -165,7 +165,13 @@ class _Placing:
         held = self._log(topic, index)
         leader_epoch = self._partition(topic, index).leader_epoch
         try:
-            held.append_as_leader(data, origin=Origin.COORDINATOR, leader_epoch=leader_epoch, now_ms=self._now_ms)
+            guard = None
+            if producer is not None:
+                # The verification that a first batch needs (KIP-890): the transactions themselves were read just now.
+                guard = held.producers.start_verification(producer_id, epoch, _BASE_SEQUENCE, False, self._now_ms)
+            held.append_as_leader(
+                data, origin=Origin.COORDINATOR, leader_epoch=leader_epoch, now_ms=self._now_ms, guard=guard
+            )
         except ApiError as error:
             if error.code != ErrorCode.INVALID_PRODUCER_EPOCH:
                 raise

@@ -81,7 +81,7 @@ def _commit(client: TransactionsClient, group: str) -> int:
         partition_index=0, committed_offset=3, committed_metadata=""
     )
     topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[partition])
-    request = m.OffsetCommitRequest(group_id=group, topics=[topic])
+    request = m.OffsetCommitRequest(group_id=group, member_id="", topics=[topic])
     return client._anywhere(request, m.OffsetCommitResponse, 8).topics[0].partitions[0].error_code
 
 
