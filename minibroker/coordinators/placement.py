@@ -118,6 +118,13 @@ def placements(
     return moved, _moved_groups(groups, offset_partitions)
 
 
+def _home(name: str, index: int, count: int) -> int:
+    """Where an id that lies in partition `index` belongs. One that 0.1.0 would not have put there stays: that topic has
+    had another number of partitions, and all its ids would move."""
+    home = partition_for(name, count)
+    return home if home == counterpart(index, count) else index
+
+
 def _known_transactions(states: States, count: int, layout: TransactionStateLayout) -> dict[str, _Transaction]:
     """Of each id the state that 0.1.0 went by: the misplaced one where there are two."""
     known: dict[str, _Transaction] = {}
@@ -126,7 +133,7 @@ def _known_transactions(states: States, count: int, layout: TransactionStateLayo
             transactional_id = _transactional_id(stored.key)
             if transactional_id is None:
                 continue
-            home = partition_for(transactional_id, count)
+            home = _home(transactional_id, index, count)
             if transactional_id not in known or index != home:
                 known[transactional_id] = _Transaction(index, stored, _decoded(stored, layout))
     return known
@@ -161,7 +168,7 @@ def _moved_transactions(
 ) -> Appends:
     appends = Appends()
     for transactional_id, transaction in known.items():
-        stored, home = transaction.stored, partition_for(transactional_id, count)
+        stored, home = transaction.stored, _home(transactional_id, transaction.partition, count)
         extended = _extended(transaction.record, offset_partitions, offsets_topic)
         if extended is not None:
             stored = replace(stored, value=extended)
@@ -192,9 +199,11 @@ def _moved_groups(states: States, count: int) -> Appends:
         found = [*state.latest.values(), *(s for held in state.waiting.values() for s in held.values())]
         for stored in sorted(found, key=lambda stored: stored.offset):
             group_id = _group_id(stored.key)
-            if group_id is not None and (home := partition_for(group_id, count)) != index:
+            if group_id is not None and (home := _home(group_id, index, count)) != index:
                 _move(appends, states, index, home, stored)
-                ids.add(group_id)
+                if stored.value is not None:  # a group also lives by its offsets alone, until its own tombstone
+                    appends.leaving[index].append(group_records.group_tombstone(group_id).key_bytes())
+                    ids.add(group_id)
     for keys in appends.leaving.values():
         keys[:] = sorted(dict.fromkeys(keys), key=_removal_order)
     appends.ids = len(ids)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from real_kafka import RealKafka
@@ -24,10 +24,12 @@ from minibroker_protocol.coordinator_records import OffsetCommitKey, Transaction
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import decode_records, iter_batches
 from minibroker_storage.directory import DataDirectory
+from minibroker_storage.disk import Disk
 from minibroker_storage.os_disk import OsDisk
 
 PARTITIONS = {CONSUMER_OFFSETS_TOPIC: 4, TRANSACTION_STATE_TOPIC: 50}
 _KEY_TYPES = {CONSUMER_OFFSETS_TOPIC: 1, TRANSACTION_STATE_TOPIC: 0}
+PARTITIONS_AT_MOST = 50
 _SECONDS = 60.0
 
 NAMES = (
@@ -35,6 +37,9 @@ NAMES = (
     "polygenelubricants",  # its hash is the smallest int
     *("", " ", "\t", ".", "-", "_", "0", "a", "A", "~", "\x7f"),
     *("aa", "Aa", "BB", "zz", "tx", "tx-1", "tx-2", "tx-3", "tx-4", "txn", "test", "events", "inventory", "checkout"),
+    *("shipping", "consumers", "tx-complete", "tx-open", "tx-fenced", "tx-prepared", "tx-joined", "tx-announced"),
+    *("tx-zero", "tx-running", "tx-near", "tx-next", "tx-open-here"),
+    *(f"tenant-{number}.service" for number in range(24)),
     *(f"group-{number}" for number in range(2, 22)),
     *(f"app-{number}-producer-0_{number % 7}" for number in range(20)),
     *("x" * 100, "x" * 101, "long." * 200, "0123456789" * 40, "é" * 99),
@@ -59,7 +64,7 @@ def left_by_kafka() -> dict[str, dict[str, int]]:
             _use(client)
         kafka.stop()
         disk = OsDisk(str(kafka.directory / "data"), read_only=True)
-        return {topic: dict(sorted(_ids(disk, topic))) for topic in PARTITIONS}
+        return {topic: dict(sorted(ids_of(disk, topic))) for topic in PARTITIONS}
     finally:
         kafka.close()
 
@@ -91,30 +96,29 @@ def _init(client: TransactionsClient, name: str) -> int:
     return client._anywhere(request, m.InitProducerIdResponse, 4).error_code
 
 
-def _until_taken(name: str, ask: object) -> None:
-    assert callable(ask)
+def _until_taken(name: str, ask: Callable[[], int]) -> None:
     deadline = time.monotonic() + _SECONDS
     while (code := ask()) != ErrorCode.NONE:
         assert time.monotonic() < deadline, f"{name!r}: {ErrorCode(code).name}"
         time.sleep(0.1)
 
 
-def _ids(disk: OsDisk, topic: str) -> Iterator[tuple[str, int]]:
-    for index in range(PARTITIONS[topic]):
+def ids_of(disk: Disk, topic: str) -> Iterator[tuple[str, int]]:
+    """(id, partition) of every id with a record that no tombstone has followed in that partition."""
+    for index in range(PARTITIONS_AT_MOST):
         path = DataDirectory.partition_path(topic, index)
-        if not disk.exists(path):
-            continue
-        for name in disk.list(path):
+        alive: dict[bytes, bool] = {}
+        for name in disk.list(path) if disk.exists(path) else ():
             if not name.endswith(".log"):
                 continue
             data = disk.read_bytes(f"{path}/{name}")
             for position, header in iter_batches(data):
-                if header.is_control:
-                    continue
-                for record in decode_records(data, position, header):
-                    key = bytes(record.key or b"")
-                    if int.from_bytes(key[:2], "big") == _KEY_TYPES[topic]:
-                        yield _id(topic, key), index
+                if not header.is_control:
+                    for record in decode_records(data, position, header):
+                        alive[bytes(record.key or b"")] = record.value is not None
+        for key, there in alive.items():
+            if there and int.from_bytes(key[:2], "big") == _KEY_TYPES[topic]:
+                yield _id(topic, key), index
 
 
 def _id(topic: str, key: bytes) -> str:
