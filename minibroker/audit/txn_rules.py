@@ -89,8 +89,9 @@ def read_coordinators(states: Iterable[TxnState], *, whole: bool) -> Coordinator
 def _ordered(history: Mapping[tuple[int, int], TxnState]) -> list[TxnState]:
     """The records of one transactional id, by partition and offset, as they were written.
 
-    An id of minibroker 0.1.0 may have moved to the partition where Kafka has it: with a new leader epoch its last record
-    was copied, and a tombstone took it away where it was. That is one state, not two, and no end of the id.
+    An id of minibroker 0.1.0 may have moved to the partition where Kafka has it: its last record was
+    copied with a new leader epoch, and a tombstone took it away where it was. That is one state, not two, and the id
+    goes on.
     """
     if len({partition for partition, _ in history}) == 1:
         return [history[place] for place in sorted(history)]

@@ -254,8 +254,8 @@ class Ids:
 
 
 def write(ids: Ids, *, decided: bool = True) -> dict[str, Any]:
-    """Every state there is; what the clients hold of it afterwards. decided: also transactions that have ended and whose
-    markers are not written, which only a broker of ours can be made to leave."""
+    """Every state there is; what the clients hold of it afterwards. decided: also ended transactions without their
+    markers, which only a broker of ours can be made to leave."""
     cluster = ids.cluster
     cluster.create(TOPIC, [[*cluster.cluster.brokers]] * 2)
     for number, group in enumerate(GROUPS[:4] + GROUPS[6:]):
@@ -290,7 +290,7 @@ def write(ids: Ids, *, decided: bool = True) -> dict[str, Any]:
 
 
 def begin(ids: Ids, held: dict[str, tuple[int, int]], name: str, partition: int, *groups: str) -> None:
-    """A transaction with a record and, for each group, the offset 901 for the first that is begun, 902 for the next …"""
+    """A transaction with a record and, for each group, the offset 901 for the first one held, 902 for the next …"""
     held[name] = ids.producer(name)
     ids.produce(name, held[name], partition)
     for group in groups:

@@ -5,6 +5,7 @@ They are in `tests/golden/minibroker-0.1.0/misplaced-ids`, with what their clien
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 from collections.abc import Iterator
@@ -18,8 +19,8 @@ from many_brokers import ManyBrokers
 from memory_cluster import MemoryCluster
 from misplaced_ids import ABANDONED, CONFIG, COUNT, DECIDED, Ids, go_on, opened
 
+from minibroker.audit import command
 from minibroker.audit.engine import audit_here
-from minibroker.audit.plan import plan
 from minibroker.cluster import placement
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.coordinators.hashing import partition_for
@@ -63,7 +64,9 @@ def misplaced(disk: Disk) -> list[tuple[str, int]]:
 def damage(directory: Path) -> list[str]:
     """What `check` and `audit` find, without the offsets past the ends of their partitions that the story commits."""
     disk = OsDisk(str(directory), read_only=True)
-    _, audited, _ = audit_here(plan(directory))
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    _, audited, _ = audit_here(command.plan_of(parser.parse_args([str(directory)])))
     return [str(finding) for finding in check_directory(disk) if finding.severity == ERROR] + [
         str(finding) for finding in audited if finding.rule != "offset-end"
     ]
