@@ -1,4 +1,4 @@
-"""Ids that moved from one partition of an internal topic to another are followed, and offsets stand by where they lie."""
+"""Ids that moved from one partition of an internal topic to another are followed; offsets stand by where they lie."""
 
 from __future__ import annotations
 

@@ -148,12 +148,16 @@ def test_a_leader_is_the_only_replica_in_sync_until_others_have_fetched(tmp_path
 def test_partitions_that_exchange_ids_have_the_same_epoch(tmp_path: Path) -> None:
     """A marker of an older coordinator epoch than the last is refused for good."""
     directory = unpacked("clean", tmp_path)
+    led_often = {"topic": TRANSACTION_STATE_TOPIC, "index": 3, "leader": 1, "leader_epoch": 9, "partition_epoch": 9}
+    entry = {"type": "partition-changes", "partitions": [{**led_often, "replicas": [1], "isr": [1]}]}
+    with (directory / "metadata.journal").open("a") as journal_file:
+        journal_file.write(json.dumps(entry) + "\n")
     opened(directory, 1).cluster.stop()
     journal = [json.loads(line) for line in (directory / "metadata.journal").read_text().splitlines()]
-    changes = next(entry for entry in journal if entry["type"] == "partition-changes")["partitions"]
+    changes = next(entry for entry in reversed(journal) if entry["type"] == "partition-changes")["partitions"]
     epochs = {(change["topic"], change["index"]): change["leader_epoch"] for change in changes}
-    for one, other in ((0, 3), (1, 2)):
-        assert epochs[TRANSACTION_STATE_TOPIC, one] == epochs[TRANSACTION_STATE_TOPIC, other]
+    assert epochs[TRANSACTION_STATE_TOPIC, 0] == epochs[TRANSACTION_STATE_TOPIC, 3] == 12  # a restart adds two
+    assert epochs[TRANSACTION_STATE_TOPIC, 1] == epochs[TRANSACTION_STATE_TOPIC, 2] == 3
 
 
 def test_a_partition_without_its_leader_is_named(tmp_path: Path) -> None:
