@@ -60,13 +60,13 @@ def coordinators_whole(facts: Iterable[LogFacts]) -> bool:
 
 def read_coordinators(states: Iterable[TxnState], *, whole: bool) -> Coordinators:
     """Decisions and newest states out of the records of `__transaction_state`, of one replica or several."""
-    by_id: dict[str, dict[int, TxnState]] = defaultdict(dict)
+    by_id: dict[str, dict[tuple[int, int], TxnState]] = defaultdict(dict)
     for state in states:
-        by_id[state.transactional_id][state.offset] = state
+        by_id[state.transactional_id][state.log.partition, state.offset] = state
     decisions = []
     latest: dict[int, TxnState] = {}
     for history in by_id.values():
-        ordered = [history[offset] for offset in sorted(history)]
+        ordered = _ordered(history)
         for number, state in enumerate(ordered):
             if state.state in _PREPARED:
                 decisions.append(
@@ -84,6 +84,31 @@ def read_coordinators(states: Iterable[TxnState], *, whole: bool) -> Coordinator
             if state.state:
                 latest[state.producer_id] = state
     return Coordinators(tuple(decisions), latest, whole)
+
+
+def _ordered(history: Mapping[tuple[int, int], TxnState]) -> list[TxnState]:
+    """The records of one transactional id, by partition and offset, as they were written.
+
+    An id of minibroker 0.1.0 may have moved to the partition where Kafka has it: its last record was
+    copied with a new leader epoch, and a tombstone took it away where it was. That is one state, not two, and the id
+    goes on.
+    """
+    if len({partition for partition, _ in history}) == 1:
+        return [history[place] for place in sorted(history)]
+    found: list[TxnState] = []
+    for state in sorted(history.values(), key=lambda state: (state.leader_epoch, bool(state.state), state.offset)):
+        if found and found[-1].log.partition != state.log.partition:
+            if not found[-1].state:
+                found.pop()
+            if found and _same_state(found[-1], state):
+                found.pop()
+        found.append(state)
+    return found
+
+
+def _same_state(one: TxnState, other: TxnState) -> bool:
+    fields = ("producer_id", "producer_epoch", "state", "update_timestamp")
+    return all(getattr(one, field) == getattr(other, field) for field in fields)
 
 
 def judge_transactions(
@@ -334,23 +359,23 @@ class _TxnJudge:
 
 
 def final_offsets(commits: Iterable[CommittedOffset], transactions: Iterable[Transaction]) -> list[CommittedOffset]:
-    """Groups' offsets as they stand in the end: a commit within a transaction counts from its COMMIT marker on, a
-    tombstone removes. `transactions`: those of `__consumer_offsets`."""
+    """Groups' offsets as they stand in the end: of all that was committed, tombstones included, what was written last
+    (OffsetMetadataManager, which compares record offsets when a marker comes). `transactions`: those of
+    `__consumer_offsets`."""
     by_place: dict[tuple[Log, int], list[Transaction]] = defaultdict(list)
     for txn in transactions:
         by_place[txn.log, txn.producer_id].append(txn)
-    final: dict[tuple[str, str, int], tuple[int, CommittedOffset]] = {}
+    # By partition of the group too: what moved from one to another left tombstones, which are no end of it.
+    final: dict[tuple[int, str, str, int], CommittedOffset] = {}
     for commit in commits:
-        effective = commit.offset
         if commit.producer_id >= 0:
             around = _around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
             if around is None or around.outcome != COMMIT:
                 continue
-            effective = around.marker_offset
-        key = commit.group, commit.topic, commit.partition
-        if key not in final or final[key][0] <= effective:
-            final[key] = effective, commit
-    return [commit for _, commit in final.values() if commit.committed >= 0]
+        key = commit.log.partition, commit.group, commit.topic, commit.partition
+        if key not in final or final[key].offset <= commit.offset:
+            final[key] = commit
+    return [commit for commit in final.values() if commit.committed >= 0]
 
 
 def judge_committed_offsets(

@@ -161,6 +161,9 @@ class Cluster(Operations):
             self._attach(self._make_broker(node, directory, epochs[node.node_id]))
         for broker in self.brokers.values():
             broker.prepare()
+        self._place_ids(state, new=new)
+        for broker in self.brokers.values():
+            broker.image = state.image  # nothing went stray since `prepare`
             broker.start(state.image)
         state.subscribe(self._publish)
         self._create_topics(state)
@@ -168,6 +171,22 @@ class Cluster(Operations):
             self._schedule_balance()
         self._warn_of_short_sessions()
         self._watch_sessions()
+
+    def _place_ids(self, state: ControllerState, *, new: bool) -> None:
+        """Once in a directory's life, and only where minibroker wrote before it was done."""
+        if state.ids_placed:
+            return
+        if new and not any(directory.written_before_by for directory in self._directories):
+            state.finish_placing()
+            return
+        from minibroker.cluster.placement import place_ids
+
+        place_ids(
+            state,
+            self.brokers,
+            layout=self.semantics.transaction_state_layout,
+            now_ms=self.clock.now_ms(),
+        )
 
     def _activate_controller(self, state: ControllerState) -> Controller:
         controller = Controller(state, self._executor, self.semantics.problems)

@@ -53,6 +53,10 @@ class ControllerState:
         self.settings = settings
         self.image = MetadataImage(cluster_id=cluster_id, controller_id=controller_id)
         self.next_producer_id = 0
+        #: Whether every group and transactional id lies in the partition where Kafka has it; minibroker 0.1.0 had not.
+        self.ids_placed = False
+        #: Where logs ended, by topic and partition, before an attempt to place ids that was not brought to its end.
+        self.placing_from: dict[tuple[str, int], int] = {}
         self.journal = journal
         self._random = random
         self._publishers: list[Publish] = []
@@ -196,6 +200,20 @@ class ControllerState:
         if following > self.next_producer_id:
             self._commit({"type": "producer-ids", "next": following})
 
+    def begin_placing(self, changes: Iterable[PartitionChange], ends: Mapping[tuple[str, int], int]) -> None:
+        """Before the first record of an id moves: `changes`, and where each log ends that will grow. Durable when it
+        returns."""
+        self.change_partitions(changes)
+        logs = [[topic, index, end] for (topic, index), end in sorted(ends.items())]
+        self._commit({"type": "placing-ids", "ends": logs})
+        self.journal.sync()
+
+    def finish_placing(self) -> None:
+        """Every id lies where Kafka has it, in this directory for good. A version that would look for it elsewhere does
+        not know the entry, and refuses the directory."""
+        self._commit({"type": "ids-placed"})
+        self.journal.sync()
+
     # -- application -------------------------------------------------------------------------------------------------
 
     def _commit(self, entry: Entry) -> None:
@@ -257,6 +275,12 @@ class ControllerState:
 
     def _apply_producer_ids(self, entry: Entry) -> None:
         self.next_producer_id = int(entry["next"])
+
+    def _apply_placing_ids(self, entry: Entry) -> None:
+        self.placing_from = {(topic, int(index)): int(end) for topic, index, end in entry["ends"]}
+
+    def _apply_ids_placed(self, _: Entry) -> None:
+        self.ids_placed, self.placing_from = True, {}
 
     def _apply_restart(self, _: Entry) -> None:
         topics = {

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+_SMALLEST_INT = -(1 << 31)
+
 
 def java_string_hash(text: str) -> int:
-    """Java's ``String.hashCode`` as an unsigned 32-bit number."""
+    """Java's ``String.hashCode``, a signed 32-bit number."""
     value = 0
     if text.isascii():
         for byte in text.encode("ascii"):
             value = (31 * value + byte) & 0xFFFFFFFF
-        return value
-    units = text.encode("utf-16-be", "surrogatepass")
-    for i in range(0, len(units), 2):
-        value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
-    return value
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for i in range(0, len(units), 2):
+            value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
 
 
 @lru_cache(maxsize=4096)
 def partition_for(key: str, partition_count: int) -> int:
-    """Partition of an internal topic that owns `key` (Kafka's ``Utils.abs(key.hashCode) % count``)."""
-    return (java_string_hash(key) & 0x7FFFFFFF) % partition_count
+    """Partition of an internal topic that owns `key`: Kafka's ``Utils.abs(key.hashCode) % count``, where the smallest
+    int, which has no positive counterpart, counts as 0."""
+    value = java_string_hash(key)
+    return 0 if value == _SMALLEST_INT else abs(value) % partition_count
+
+
+def counterpart(partition: int, partition_count: int) -> int:
+    """Where Kafka has the ids that minibroker 0.1.0 kept in `partition` although they belong elsewhere.
+
+    0.1.0 cleared the sign bit of the hash instead of its sign: a hash of -m became 2**31 - m. So all misplaced ids of
+    a partition belong to the same other one, and the other way round; some partitions are their own counterpart.
+    """
+    return (-_SMALLEST_INT - partition) % partition_count

@@ -68,6 +68,8 @@ class DataDirectory:
         self.clean = clean
         #: Broker epoch of the process that closed the directory cleanly, -1 when unknown (KIP-966).
         self.previous_broker_epoch = previous_epoch
+        #: The version that opened the directory before this one; empty when it is new, or only Kafka has.
+        self.written_before_by = ""
         self.warnings: list[str] = []
         self.recovery_points = self._read_or_empty(RECOVERY_POINT)
         self.log_starts = self._read_or_empty(LOG_START_OFFSET)
@@ -101,9 +103,11 @@ class DataDirectory:
         try:
             meta = _identity(disk, node_id, cluster_id, make_id, transaction_state_layout)
             clean, epoch = _take_clean_mark(disk)
+            before = _written_by(disk)
             if version:
                 disk.write_atomic(VERSION_FILE, f"{version}\n".encode())
             directory = cls(disk, lock, meta, clean=clean, previous_epoch=epoch)
+            directory.written_before_by = before
             directory.remove_deleted()
         except BaseException:
             lock.release()
@@ -121,7 +125,7 @@ class DataDirectory:
     @property
     def written_by(self) -> str:
         """The version that opened the directory last; empty when only Kafka has."""
-        return self.disk.read_bytes(VERSION_FILE).decode().strip() if self.disk.exists(VERSION_FILE) else ""
+        return _written_by(self.disk)
 
     # -- partitions ----------------------------------------------------------------------------------------------
 
@@ -240,6 +244,10 @@ class DataDirectory:
             self._lock.release()
             self._lock = None
         self.disk.close()
+
+
+def _written_by(disk: Disk) -> str:
+    return disk.read_bytes(VERSION_FILE).decode().strip() if disk.exists(VERSION_FILE) else ""
 
 
 def _read_offsets(disk: Disk, name: str) -> Offsets:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -202,6 +203,19 @@ def _state(status: int, version: int) -> TransactionState:
 
 def _flat(topics: Iterable[_Partitions]) -> frozenset[TopicPartition]:
     return frozenset((topic.topic, index) for topic in topics for index in topic.partition_ids)
+
+
+def with_partitions(record: TransactionRecord, partitions: frozenset[TopicPartition]) -> TransactionRecord:
+    """The same state with other `partitions`, in the version and layout in which it was read."""
+    assert record.metadata is not None
+    value = copy(record.value)
+    if isinstance(value, LiteralTransactionLogValue):
+        literal = LiteralTransactionLogValue.PartitionsSchema
+        value.txn_partitions = [literal(topic=t, partition_ids=ids) for t, ids in _by_topic(partitions).items()]
+    else:
+        assert isinstance(value, TransactionLogValue)
+        value.transaction_partitions = _grouped(partitions)
+    return _record(record.metadata._replace(partitions=partitions), value, record.value_version)
 
 
 def as_reloaded(
