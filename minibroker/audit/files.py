@@ -17,9 +17,9 @@ from minibroker.audit.scan import CLEAN_FILE, base_of, partition_of
 from minibroker.controller.journal import JOURNAL, MARK, lost_of_journal, topics_in
 from minibroker_protocol.errors import Malformed
 from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, decode_offsets
-from minibroker_storage.indexes import OFFSET_ENTRY
 from minibroker_storage.directory import META_FILE
-from minibroker_storage.lost import CHECKPOINTS, POWER_LOSS, lost_of_partition
+from minibroker_storage.indexes import OFFSET_ENTRY
+from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, lost_of_partition
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 
 TXN_INDEX_SUFFIX = ".txnindex"
@@ -200,7 +200,7 @@ def _journal(files: Files) -> tuple[set[str], list[Finding]]:
     lost = lost_of_journal(journal, mark)
     found = []
     if lost is not None:
-        found.append(finding("lost-data", Log("", "__cluster_metadata", 0), f"{lost} ({POWER_LOSS})", file=lost.path))
+        found.append(finding("lost-data", Log("", "__cluster_metadata", 0), lost.explained, file=lost.path))
     return topics_in(journal or b""), found
 
 
@@ -213,7 +213,8 @@ class _Reader:
 
     def sizes(self, path: str) -> dict[str, int]:
         try:
-            return {entry.name: entry.size for entry in self._files.list(self._root + path) if not entry.is_dir}
+            entries = self._files.list(self._root + path)
+            return {entry.name: DIRECTORY if entry.is_dir else entry.size for entry in entries}
         except NotReadable:
             return {}
 
@@ -284,7 +285,7 @@ class _Root:
             finding(
                 "lost-data",
                 Log(self._root, *place),
-                f"{one} ({POWER_LOSS})",
+                one.explained,
                 first_offset=one.offset,
                 file=self._path(one.path),
             )

@@ -178,7 +178,12 @@ class Broker:
             for partition in topic.partitions
             if self.node_id in partition.replicas
         ]
-        lost_data.report(self.directory.lost(held), self.log_dir, self.settings)
+        lost = self.directory.lost(held)
+        lost_data.report(lost, self.log_dir, self.settings)
+        missing = {one.directory for one in lost} - {self.directory.partition_path(*key) for key in self._stored}
+        for key in held:
+            if self.directory.partition_path(*key) in missing:
+                self.directory.forget(*key)  # or it would be said again until the partition is written to
 
     def _recover(self) -> None:
         """Check and mend the logs of an unclean end, several at a time, on the executor's threads."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from minibroker.logs import get_logger
 from minibroker.settings import Settings
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_storage.lost import POWER_LOSS, Lost
+from minibroker_storage.lost import Lost
 
 log = get_logger(__name__)
 
@@ -15,9 +15,12 @@ REFUSE = "minibroker.refuse.lost.data"
 
 
 def report(lost: Sequence[Lost], where: str, settings: Settings) -> None:
-    """One line of the log for each; then ApiError KAFKA_STORAGE_ERROR where the settings refuse to start on it."""
+    """One line of the log for each; then ApiError KAFKA_STORAGE_ERROR where the settings refuse to start on it, or no
+    broker could."""
     for one in lost:
-        log.warning("lost data in %s: %s (%s)", where, one, POWER_LOSS)
+        log.warning("lost data in %s: %s", where, one.explained)
+        if not one.usable:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be used: {one}")
     if lost and settings.bool(REFUSE):
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise ApiError(

@@ -74,7 +74,7 @@ def check_directory(disk: Disk, *, topics: Collection[str] = (), progress: Progr
             continue
         reached = {name: checkpoints[name][key] for name in CHECKPOINTS if key in checkpoints.get(name, {})}
         findings += [
-            Finding(lost.path, f"says {lost.said}, {lost.there}", offset=lost.offset)
+            Finding(lost.path, f"says {lost.said}, {lost.there}", offset=lost.offset if lost.offset >= 0 else None)
             for lost in lost_of_partition(reader, directory, reached)
         ]
         cleaned = checkpoints.get(CLEANER_OFFSET, {}).get(key, 0)

@@ -158,7 +158,7 @@ class PartitionCheck:
         self._report = report
         self._clean = clean
         self._progress = progress
-        self._names = set(disk.list(directory))
+        self._names = {name for name in disk.list(directory) if not disk.is_dir(join(directory, name))}
         self._producers = ProducerStateManager(_FOREVER)
         self._doubtful: set[int] = set()  # producers whose state the log alone does not give
         self._epochs = LeaderEpochCache()

@@ -21,6 +21,8 @@ from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK)
 """The checkpoints whose offsets a log reaches."""
 POWER_LOSS = "a power loss takes what was not synced, a killed process loses nothing"
+DIRECTORY = -1
+"""As a size: what has this name is a directory."""
 _CHUNK_BYTES = 1 << 20
 _LOG = re.compile(r"\d{20}\.log")
 _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
@@ -29,23 +31,29 @@ _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 @dataclass(frozen=True, slots=True)
 class Lost:
     """`path`: the file that speaks of what is gone; `said`: what it says; `there`: what there is. `offset`: how far the
-    log of `directory` reached by it, -1 where it is not about a log."""
+    log of `directory` reached by it, -1 where it is not about that. `usable`: whether a broker can go on without it."""
 
     path: str
     said: str
     there: str
     directory: str = ""
     offset: int = -1
+    usable: bool = True
 
     def __str__(self) -> str:
         return f"{self.path} says {self.said}, {self.there}"
+
+    @property
+    def explained(self) -> str:
+        """The line, and what could have brought it about."""
+        return f"{self} ({POWER_LOSS})" if self.usable else str(self)
 
 
 class Reader(Protocol):
     """Where the files are."""
 
     def sizes(self, path: str) -> Mapping[str, int]:
-        """Name → bytes of the files in a directory; empty when there is none."""
+        """Name → bytes of what is in a directory, DIRECTORY for one within it; empty when it is not there."""
         ...
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes: ...
@@ -62,7 +70,8 @@ class DiskReader:
             names = self._disk.list(path)
         except NotFound:
             return {}
-        return {name: self._disk.size(join(path, name)) for name in names if not self._disk.is_dir(join(path, name))}
+        paths = {name: join(path, name) for name in names}
+        return {name: DIRECTORY if self._disk.is_dir(at) else self._disk.size(at) for name, at in paths.items()}
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
         if start == 0 and stop is None:
@@ -76,7 +85,8 @@ class DiskReader:
 
 def lost_of_partition(reader: Reader, directory: str, reached: Mapping[str, int]) -> list[Lost]:
     """What a partition's directory lacks. `reached`: checkpoint file → the offset it has for this partition."""
-    sizes = reader.sizes(directory)
+    entries = reader.sizes(directory)
+    sizes = {name: size for name, size in entries.items() if size != DIRECTORY}
     bases = sorted(int(name[:20]) for name in sizes if _LOG.fullmatch(name))
     end = log_end(reader, directory, bases, sizes)
     if bases:
@@ -87,6 +97,11 @@ def lost_of_partition(reader: Reader, directory: str, reached: Mapping[str, int]
         Lost(checkpoint, f"{directory} reached offset {offset}", there, directory, offset)
         for checkpoint, offset in reached.items()
         if offset > end
+    ]
+    found += [
+        Lost(join(directory, name), "by its name that it is a log file", "it is a directory", directory, usable=False)
+        for name in sorted(entries.keys() - sizes.keys())
+        if _LOG.fullmatch(name)
     ]
     for name in sorted(sizes):
         if not name[:20].isdecimal():
