@@ -314,7 +314,7 @@ class Cluster(Operations):
             broker.close(keep=keep)
         self.network.detach(CONTROLLER)
         if self._state is not None:
-            self._state.close()
+            self._state.close(keep=keep)
         self.clock.close()
 
     def _new_id(self) -> str:

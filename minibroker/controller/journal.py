@@ -163,9 +163,11 @@ class MetadataJournal:
             self._mark.truncate(0)
             self._mark.append([text])
 
-    def close(self) -> None:
+    def close(self, *, keep: bool = True) -> None:
+        """Without `keep` nothing more is written, as nobody will read it."""
         if self._file is not None:
-            self.sync()
+            if keep:
+                self.sync()
             self._file.close()
             self._file = None
         if self._mark is not None:
