@@ -150,9 +150,9 @@ COORDINATORS: Final = (
     Defect(
         "missing-partition-adds-the-others",
         "nothing is added when one of the partitions does not exist",
-        "minibroker.handlers.transactions:_missing",
-        "if not 0 <= index < count:",
-        "if False:",
+        "minibroker.handlers.transactions:_cannot_join",
+        "elif not 0 <= index < count:",
+        "elif False:",
     ),
     Defect(
         "internal-topic-joins-a-transaction",
