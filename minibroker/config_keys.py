@@ -384,6 +384,13 @@ def _add_own_keys(key: Callable[..., None]) -> None:
         "Have brokers reach each other and the controller over TCP connections of the loopback interface instead of "
         "inside the process, so that a capture shows what they say.",
     )
+    key(
+        "minibroker.refuse.lost.data",
+        BOOLEAN,
+        False,
+        "Do not start on a data directory that lacks what its checkpoints, producer snapshots, indexes or metadata "
+        "journal say was there. What is missing is logged in any case.",
+    )
     key("minibroker.cluster.id", STRING, None, "Cluster id of a new data directory; an old one must have it already.")
     key(
         "minibroker.ephemeral.max.bytes",

@@ -209,6 +209,15 @@ _ALL = (
         "the commit's offset in __consumer_offsets",
     ),
     Rule(
+        "lost-data",
+        ERROR,
+        "data that is gone",
+        "UnifiedLog, LogManager",
+        "A log reaches every offset that its checkpoints, producer snapshots and indexes name; the metadata journal "
+        "holds all that was acknowledged. A power loss takes what was not synced, a killed process loses nothing.",
+        "the file that says so and the offset it names, where the log ends",
+    ),
+    Rule(
         "lineage-lost",
         ERROR,
         "input without output",

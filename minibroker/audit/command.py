@@ -143,6 +143,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         batches=not arguments.no_batches,
         content=arguments.content,
         lineage=_lineage(arguments),
+        lost=listed.lost,
     )
 
 

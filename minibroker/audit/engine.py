@@ -97,6 +97,8 @@ class SparkAudit:
         if any(fact.log.topic == CONSUMER_OFFSETS for fact in plan.facts):
             findings.append(self._judge_offsets(read, transactions, ends))
         findings += self._judge_content(read, transactions)
+        if plan.lost:
+            findings.append(self._context.parallelize(list(plan.lost), 1))
         found = self._context.union(findings)
         if plan.out is not None:
             found = found.persist()
@@ -466,6 +468,7 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
     found, transactions, as_of = judge_rows(plan, rows)
     commits = [row for row in rows if isinstance(row, CommittedOffset)]
     found += _content_here(plan, transactions, commits)
+    found += plan.lost
     for row in rows:
         if isinstance(row, Run):
             figures.add_run(row)

@@ -11,11 +11,15 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from minibroker.audit.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log, LogFacts
+from minibroker.audit.catalogue import finding
+from minibroker.audit.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Finding, Log, LogFacts
 from minibroker.audit.scan import CLEAN_FILE, base_of, partition_of
+from minibroker.controller.journal import JOURNAL, MARK, lost_of_journal, topics_in
 from minibroker_protocol.errors import Malformed
 from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, decode_offsets
+from minibroker_storage.directory import META_FILE
 from minibroker_storage.indexes import OFFSET_ENTRY
+from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, lost_of_partition
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 
 TXN_INDEX_SUFFIX = ".txnindex"
@@ -137,11 +141,13 @@ class Files:
 
 
 class Directory(NamedTuple):
-    """What lies under a path: the logs, the parts to read, and what could not be read and is taken as not there."""
+    """What lies under a path: the logs, the parts to read, what could not be read and is taken as not there, and what
+    is gone of what checkpoints, snapshots, indexes or the metadata journal say was there."""
 
     facts: list[LogFacts]
     parts: list[Part]
     warnings: tuple[str, ...] = ()
+    lost: tuple[Finding, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -161,32 +167,74 @@ def list_directory(
     facts: list[LogFacts] = []
     parts: list[Part] = []
     warnings: list[str] = []
+    existing, lost = _journal(files)
+
+    def chosen(topic: str, partition: int) -> bool:
+        return not (topics and topic not in topics) and not (partitions and partition not in partitions)
+
     for root in _roots(files):
         listing = _Root(files, root, compacted)
         warnings += listing.warnings
+        places = set()
         for name in listing.partition_names:
             place = partition_of(name)
-            if place is None or (topics and place[0] not in topics) or (partitions and place[1] not in partitions):
+            if place is None or not chosen(*place):
                 continue
             fact, found = listing.partition(name, place, split_bytes)
             facts.append(fact)
             parts += found
-    if not facts:
+            places.add(place)
+        # A partition of a topic that exists may have lost its directory too.
+        places |= {place for place in listing.reached if place[0] in existing and chosen(*place)}
+        for place in sorted(places):
+            lost += listing.lost(place)
+    if not facts and not lost:
         raise NotReadable(f"{files.uri}: no directory of a partition in it")
-    return Directory(facts, parts, tuple(warnings))
+    return Directory(facts, parts, tuple(warnings), tuple(lost))
+
+
+def _journal(files: Files) -> tuple[set[str], list[Finding]]:
+    """The topics that the controller's journal has, and what is gone of it."""
+    names = {entry.name for entry in files.list()}
+    journal, mark = (files.read(name) if name in names else None for name in (JOURNAL, MARK))
+    lost = lost_of_journal(journal, mark)
+    found = []
+    if lost is not None:
+        found.append(finding("lost-data", Log("", "__cluster_metadata", 0), lost.explained, file=lost.path))
+    return topics_in(journal or b""), found
+
+
+class _Reader:
+    """The files below a data directory."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        self._files = files
+        self._root = f"{root}/" if root else ""
+
+    def sizes(self, path: str) -> dict[str, int]:
+        try:
+            entries = self._files.list(self._root + path)
+            return {entry.name: DIRECTORY if entry.is_dir else entry.size for entry in entries}
+        except NotReadable:
+            return {}
+
+    def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
+        return self._files.read(self._root + path, start, stop)
 
 
 def _roots(files: Files) -> list[str]:
     """Where partitions' directories lie: in the path itself, or in directories in it (`broker-1`)."""
-    names = [entry.name for entry in files.list() if entry.is_dir]
-    if _holds_partitions(files, "", names):
+    entries = files.list()
+    if _is_data_directory(files, "", entries):
         return [""]
-    inner = ((name, [entry.name for entry in files.list(name) if entry.is_dir]) for name in names)
-    return [name for name, below in inner if _holds_partitions(files, name, below)]
+    inner = ((entry.name, files.list(entry.name)) for entry in entries if entry.is_dir)
+    return [name for name, below in inner if _is_data_directory(files, name, below)]
 
 
-def _holds_partitions(files: Files, root: str, names: Sequence[str]) -> bool:
-    for name in names:
+def _is_data_directory(files: Files, root: str, entries: Sequence[Entry]) -> bool:
+    if any(entry.name == META_FILE for entry in entries):
+        return True
+    for name in [entry.name for entry in entries if entry.is_dir]:
         if partition_of(name) is not None:
             path = f"{root}/{name}" if root else name
             if any(entry.name.endswith(".log") for entry in files.list(path)):
@@ -205,7 +253,12 @@ class _Root:
         self._names = {entry.name for entry in entries}
         self.partition_names = [entry.name for entry in entries if entry.is_dir]
         self.warnings: list[str] = []
-        self._starts = self._checkpoint(LOG_START_OFFSET) or {}
+        offsets = {name: self._checkpoint(name) or {} for name in CHECKPOINTS}
+        self._starts = offsets[LOG_START_OFFSET]
+        self.reached: dict[tuple[str, int], dict[str, int]] = {}
+        for name, of_partitions in offsets.items():
+            for place, offset in of_partitions.items():
+                self.reached.setdefault(place, {})[name] = offset
         cleaned = self._checkpoint(CLEANER_OFFSET)
         self._doubtful = cleaned is None  # any batch of any topic may be missing
         self._cleaned = cleaned or {}
@@ -224,6 +277,20 @@ class _Root:
         except Malformed as error:
             self.warnings.append(f"{error}; taken as missing")
             return None
+
+    def lost(self, place: tuple[str, int]) -> list[Finding]:
+        """What is gone of a partition."""
+        directory = f"{place[0]}-{place[1]}"
+        return [
+            finding(
+                "lost-data",
+                Log(self._root, *place),
+                one.explained,
+                first_offset=one.offset,
+                file=self._path(one.path),
+            )
+            for one in lost_of_partition(_Reader(self._files, self._root), directory, self.reached.get(place, {}))
+        ]
 
     def partition(self, name: str, place: tuple[str, int], split_bytes: int) -> tuple[LogFacts, list[Part]]:
         entries = [entry for entry in self._files.list(self._path(name)) if not entry.is_dir]

@@ -33,7 +33,8 @@ class Lineage:
 @dataclass(frozen=True)
 class Plan:
     """`as_of_ms`: when the data was alive; None takes the latest time that a broker wrote down. `out`: a directory for
-    the tables (None: none are written); `batches`: whether the largest of them is wanted."""
+    the tables (None: none are written); `batches`: whether the largest of them is wanted. `lost`: what listing
+    the files found gone."""
 
     files: Files | Topics
     facts: tuple[LogFacts, ...]
@@ -46,6 +47,7 @@ class Plan:
     batches: bool = True
     content: bool = False
     lineage: Lineage | None = None
+    lost: tuple[Finding, ...] = ()
 
     @property
     def bytes(self) -> int:

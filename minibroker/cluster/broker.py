@@ -8,6 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from minibroker.cluster import lost_data
 from minibroker.cluster.controller_channel import ControllerChannel, ask_controller
 from minibroker.cluster.fetch_sessions import FetchSessionCache
 from minibroker.cluster.heartbeat import Heartbeat
@@ -137,7 +138,9 @@ class Broker:
         end each log is checked and mended.
 
         remove_strays: delete replicas that were taken from this broker, or whose topic was deleted, while it was down.
+        Raises ApiError KAFKA_STORAGE_ERROR for lost data that the settings do not let it start on.
         """
+        self._look_for_lost_data()
         if remove_strays:
             self._remove_strays()
         for warning in self.directory.warnings:
@@ -180,6 +183,20 @@ class Broker:
         self.replication.start()
         self._heartbeat.start()
 
+    def _look_for_lost_data(self) -> None:
+        held = [
+            (topic.name, partition.index)
+            for topic in self.image.topics.values()
+            for partition in topic.partitions
+            if self.node_id in partition.replicas
+        ]
+        lost = self.directory.lost(held)
+        lost_data.report(lost, self.log_dir, self.settings)
+        missing = {one.directory for one in lost} - {self.directory.partition_path(*key) for key in self._stored}
+        for key in held:
+            if self.directory.partition_path(*key) in missing:
+                self.directory.forget(*key)  # or it would be said again until the partition is written to
+
     def _recover(self) -> None:
         """Check and mend the logs of an unclean end, several at a time, on the executor's threads."""
 
@@ -205,6 +222,7 @@ class Broker:
             log.info("removing the stray replica %s-%d", topic, index)
             self._stored.discard((topic, index))
             self.directory.disk.remove_tree(self.directory.partition_path(topic, index))
+            self.directory.forget(topic, index)
 
     def _stop(self) -> None:
         self._started = False
@@ -316,6 +334,8 @@ class Broker:
 
     def _new_partition(self, topic: TopicImage, partition: PartitionImage) -> Partition:
         key = (topic.name, partition.index)
+        if key not in self._stored:
+            self.directory.begin(*key)
         return Partition(
             topic.name,
             partition.index,

@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 from typing import Protocol, cast
 
+from minibroker.cluster import lost_data
 from minibroker.cluster.adoption import adopt
 from minibroker.cluster.broker import Broker
 from minibroker.cluster.internal_topics import replicated_internals
@@ -123,6 +124,10 @@ class Cluster(Operations):
         try:
             self._start()
         except BaseException:
+            # Nothing may be written that calls the directories clean, or logs empty that were not looked at.
+            for broker in self.brokers.values():
+                broker.kill()
+            self.brokers.clear()
             for directory in self._directories:
                 directory.release()
             if self._state is not None:
@@ -133,9 +138,11 @@ class Cluster(Operations):
         for node in self._nodes.values():
             self._directories.append(self._open_directory(node))
         assert self._cluster_id is not None
+        journal = MetadataJournal(self._journal_disk)
+        self._look_for_lost_metadata(journal)
         state = ControllerState(
             self.settings,
-            MetadataJournal(self._journal_disk),
+            journal,
             Random(self._random.getrandbits(64)),
             cluster_id=self._cluster_id,
             controller_id=min(self._nodes),
@@ -187,6 +194,11 @@ class Cluster(Operations):
             layout=self.semantics.transaction_state_layout,
             now_ms=self.clock.now_ms(),
         )
+
+    def _look_for_lost_metadata(self, journal: MetadataJournal) -> None:
+        lost = journal.lost()
+        if lost is not None:
+            lost_data.report([lost], next(iter(self._nodes.values())).log_dir, self.settings)
 
     def _activate_controller(self, state: ControllerState) -> Controller:
         controller = Controller(state, self._executor, self.semantics.problems)
@@ -321,7 +333,7 @@ class Cluster(Operations):
             broker.close(keep=keep)
         self.network.detach(CONTROLLER)
         if self._state is not None:
-            self._state.close()
+            self._state.close(keep=keep)
         self.clock.close()
 
     def _new_id(self) -> str:

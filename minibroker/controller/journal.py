@@ -2,21 +2,76 @@
 
 The part that KRaft's metadata log plays for Kafka. A torn last line (power lost while it was written) is dropped; the
 change it held was never acknowledged.
+
+Beside it stands how much of it was synced, with a checksum: the mark. It is written after each sync and before what was
+synced is acknowledged, and not synced itself: a killed process leaves it exact, a power loss at worst older than the
+journal. A journal that is shorter than its mark, or begins with other bytes, was cut or replaced.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.disk import Disk, DiskFile, StorageError
+from minibroker_storage.lost import Lost
 
 JOURNAL = "metadata.journal"
+MARK = "metadata.journal.synced"
 FORMAT = 1
 
 Entry = dict[str, Any]
+
+
+def lost_of_journal(journal: bytes | None, mark: bytes | None, path: str = JOURNAL) -> Lost | None:
+    """What the journal lacks of what its mark says (None: no such file). A mark that cannot be read says nothing, as a
+    power loss while it was written may leave one."""
+    said = None if mark is None else _read_mark(mark)
+    if said is None:
+        return None
+    length, checksum = said
+    there = None
+    if journal is None:
+        there = "there is no such file"
+    elif len(journal) < length:
+        there = f"it has {len(journal)}"
+    elif zlib.crc32(journal[:length]) != checksum:
+        there = "it begins with others"
+    if there is None:
+        return None
+    return Lost(path + MARK.removeprefix(JOURNAL), f"{path} had {length} bytes that were acknowledged", there)
+
+
+def _read_mark(data: bytes) -> tuple[int, int] | None:
+    """(bytes, CRC-32 of them)."""
+    length, _, checksum = data.decode("latin-1").strip().partition(" ")
+    try:
+        return int(length), int(checksum, 16)
+    except ValueError:
+        return None
+
+
+def read_entry(line: bytes) -> Entry | None:
+    """One line of the journal; None when it is no entry."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and "type" in entry else None
+
+
+def topics_in(journal: bytes) -> set[str]:
+    """The topics that exist as far as the journal can be read."""
+    topics: set[str] = set()
+    for entry in filter(None, map(read_entry, journal.splitlines())):
+        if entry["type"] == "topic":
+            topics.add(str(entry.get("name")))
+        elif entry["type"] == "remove-topic":
+            topics.discard(str(entry.get("name")))
+    return topics
 
 
 class MetadataJournal:
@@ -27,8 +82,21 @@ class MetadataJournal:
         self._path = path
         self._file: DiskFile | None = None
         self._made = False
+        self._mark: DiskFile | None = None
+        self._written = (0, 0)  # bytes, and the CRC-32 of them
         #: Whether entries were written that a power cut could take; never on a disk that keeps nothing anyway.
         self.unsynced = False
+
+    def lost(self) -> Lost | None:
+        """What is gone of what was acknowledged; to be asked before `replay`."""
+        journal, mark = (
+            self._disk.read_bytes(path) if self._disk.exists(path) else None for path in (self._path, self._mark_path)
+        )
+        return lost_of_journal(journal, mark, self._path)
+
+    @property
+    def _mark_path(self) -> str:
+        return self._path + MARK.removeprefix(JOURNAL)
 
     def replay(self) -> Iterator[Entry]:
         """Every whole entry in order; cuts off what a crash left: half a line at the end, or zeros in the place of a
@@ -41,6 +109,7 @@ class MetadataJournal:
         whole = data.rfind(b"\n", 0, data.find(b"\0") if b"\0" in data else len(data)) + 1
         if whole < len(data):
             file.truncate(whole)
+        self._written = whole, zlib.crc32(data[:whole])
         for number, line in enumerate(data[:whole].splitlines(), start=1):
             try:
                 entry = json.loads(line)
@@ -57,10 +126,13 @@ class MetadataJournal:
         file = self._open()
         before = file.size
         try:
-            file.append([json.dumps(entry, separators=(",", ":")).encode() + b"\n"])
+            line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+            file.append([line])
         except StorageError as error:
             file.truncate(before)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        length, checksum = self._written
+        self._written = length + len(line), zlib.crc32(line, checksum)
         self.unsynced = self._disk.durable
 
     def sync(self) -> None:
@@ -69,20 +141,38 @@ class MetadataJournal:
         if not self.unsynced or self._file is None:
             return
         self.unsynced = False
+        synced = self._written
         try:
             self._file.sync()
             if self._made:
                 self._disk.sync_dir(self._path.rpartition("/")[0])
                 self._made = False
+            self._note(*synced)
         except StorageError as error:
             self.unsynced = True
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
-    def close(self) -> None:
+    def _note(self, length: int, checksum: int) -> None:
+        """Write the mark over the one before it, which is as long."""
+        if self._mark is None:
+            self._mark = self._disk.open(self._mark_path, create=True)
+        text = f"{length:019d} {checksum:08x}\n".encode()
+        if self._mark.size == len(text):
+            self._mark.pwrite(text, 0)
+        else:
+            self._mark.truncate(0)
+            self._mark.append([text])
+
+    def close(self, *, keep: bool = True) -> None:
+        """Without `keep` nothing more is written, as nobody will read it."""
         if self._file is not None:
-            self.sync()
+            if keep:
+                self.sync()
             self._file.close()
             self._file = None
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
 
     def _open(self) -> DiskFile:
         if self._file is None:

@@ -97,8 +97,8 @@ class ControllerState:
         )
         self._publish(*self.image.topics)
 
-    def close(self) -> None:
-        self.journal.close()
+    def close(self, *, keep: bool = True) -> None:
+        self.journal.close(keep=keep)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

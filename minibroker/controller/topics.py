@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Sequence
 
+from minibroker.cluster.metadata import TopicImage
 from minibroker.controller.state import ControllerState
 from minibroker.settings import validate_topic_config
 from minibroker_protocol.dsl import NO_ID
@@ -24,6 +25,8 @@ from minibroker_protocol.messages.topics import (
 
 MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_NAMED_TWICE = "Duplicate topic name."
+_NOT_HOSTED = "This server does not host this topic-partition."
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH."""
 
@@ -77,7 +80,7 @@ class TopicControl:
         for topic in {topic.name: topic for topic in request.topics}.values():
             try:
                 if counts[topic.name] > 1:
-                    raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                    raise ApiError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
                 results.append(self._create_topic(topic, validate_only=request.validate_only))
             except ApiError as error:
                 results.append(
@@ -198,43 +201,68 @@ class TopicControl:
     # -- delete and grow ---------------------------------------------------------------------------------------------
 
     def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        """What is named twice, by name, by id or by both, is answered once and stays (ControllerApis.deleteTopics)."""
         image = self._state.image
-        results = []
-        wanted: list[tuple[str | None, bytes]] = [(name, NO_ID) for name in request.topic_names]
-        wanted += [(state.name, state.topic_id) for state in request.topics]
-        for name, topic_id in wanted:
-            code, message, found, found_id = ErrorCode.NONE, None, name, topic_id
-            if topic_id != NO_ID:
-                by_id = image.topic_by_id(topic_id)
-                if name is not None:
-                    code, message = ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
-                elif by_id is None:
-                    code, message = ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."
-                else:
-                    found = by_id.name
-            elif name is None:
-                code, message = ErrorCode.INVALID_REQUEST, "Neither topic name nor id was specified."
-            elif name not in image.topics:
-                code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            else:
-                found_id = image.topics[name].topic_id
-            if code == ErrorCode.NONE and found is not None:
-                if not self._state.settings.bool("delete.topic.enable"):
-                    code, message = ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled."
-                elif found in self._state.image.topics:
-                    self._state.remove_topic(found)
+        results: list[DeleteTopicsResponse.DeletableTopicResult] = []
+
+        def answer(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None = None) -> None:
             results.append(
                 DeleteTopicsResponse.DeletableTopicResult(
-                    name=found, topic_id=found_id, error_code=code, error_message=message
+                    name=name, topic_id=topic_id, error_code=code, error_message=message
                 )
             )
+
+        names, ids = Counter(request.topic_names), Counter[bytes]()
+        for state in request.topics:
+            if state.name is not None and state.topic_id != NO_ID:
+                message = "You may not specify both topic name and topic id."
+                answer(state.name, state.topic_id, ErrorCode.INVALID_REQUEST, message)
+            elif state.name is not None:
+                names[state.name] += 1
+            elif state.topic_id != NO_ID:
+                ids[state.topic_id] += 1
+            else:
+                message = "Neither topic name nor id were specified."
+                answer(None, NO_ID, ErrorCode.INVALID_REQUEST, message)
+        doomed: list[TopicImage] = []
+        claimed: set[bytes] = set()
+        for name, count in names.items():
+            topic = image.topics.get(name)
+            if count > 1:
+                answer(name, NO_ID, ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
+            elif topic is None:
+                answer(name, NO_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
+            elif topic.topic_id in ids:
+                claimed.add(topic.topic_id)
+                message = "The provided topic name maps to an ID that was already supplied."
+                answer(name, topic.topic_id, ErrorCode.INVALID_REQUEST, message)
+            else:
+                doomed.append(topic)
+        for topic_id, count in ids.items():
+            topic = image.topic_by_id(topic_id)
+            if count > 1:
+                answer(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
+            elif topic is None:
+                answer(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            elif topic_id not in claimed:
+                doomed.append(topic)
+        for topic in doomed:
+            if not self._state.settings.bool("delete.topic.enable"):
+                answer(topic.name, topic.topic_id, ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
+                continue
+            self._state.remove_topic(topic.name)
+            answer(topic.name, topic.topic_id, ErrorCode.NONE)
         return DeleteTopicsResponse(throttle_time_ms=0, responses=results)
 
     def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        # A name that comes twice is answered once (ControllerApis.createPartitions).
+        counts = Counter(topic.name for topic in request.topics)
         results = []
-        for topic in request.topics:
+        for topic in {topic.name: topic for topic in request.topics}.values():
             code, message = ErrorCode.NONE, None
             try:
+                if counts[topic.name] > 1:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
                 added = self._grown(topic)
                 if not request.validate_only:
                     self._state.add_partitions(topic.name, added)
@@ -250,7 +278,7 @@ class TopicControl:
     def _grown(self, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Sequence[tuple[int, ...]]:
         image = self._state.image.topics.get(topic.name)
         if image is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
         have = len(image.partitions)
         if topic.count == have:
             raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")

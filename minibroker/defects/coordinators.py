@@ -150,9 +150,23 @@ COORDINATORS: Final = (
     Defect(
         "missing-partition-adds-the-others",
         "nothing is added when one of the partitions does not exist",
-        "minibroker.handlers.transactions:_missing",
-        "if not 0 <= index < count:",
-        "if False:",
+        "minibroker.handlers.transactions:_cannot_join",
+        "elif not 0 <= index < count:",
+        "elif False:",
+    ),
+    Defect(
+        "internal-topic-joins-a-transaction",
+        "a client adds no partition of an internal topic to a transaction",
+        "minibroker.handlers.transactions:_cannot_join",
+        "internal = for_client and topic.name in INTERNAL_TOPICS",
+        "internal = False",
+    ),
+    Defect(
+        "offsets-of-no-producer",
+        "TxnOffsetCommit without a producer id commits nothing",
+        "minibroker_storage.producer_state:ProducerStateManager.start_verification",
+        "if self.has_open_transaction(producer_id, epoch):",
+        "if producer_id < 0 or self.has_open_transaction(producer_id, epoch):",
     ),
     Defect(
         "append-without-verification",

@@ -13,13 +13,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 from minibroker.cluster.metadata import NO_LEADER, PartitionImage, TopicImage
+from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.authorized import NOT_ASKED, operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.runtime.deferred import Deferred
 from minibroker.security.acls import ResourceType
 from minibroker_protocol.dsl import NO_ID
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -75,9 +76,17 @@ def _find(
         return _unknown_id(ctx, NO_ID)
     topic = image.topics.get(name)
     if topic is None:
-        code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _Topic(error_code=code, name=name, topic_id=NO_ID, partitions=[])
+        return _Topic(error_code=refused.get(name) or _absent(name), name=name, topic_id=NO_ID, partitions=[])
     return _describe(ctx, request, topic)
+
+
+def _absent(name: str) -> ErrorCode:
+    """The code for a topic that is not there. Where none of its name can be, clients need not wait for it."""
+    try:
+        check_topic_name(name)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _unknown_id(ctx: RequestContext, topic_id: bytes) -> MetadataResponse.MetadataResponseTopic:
@@ -197,7 +206,7 @@ def describe_topic_partitions(
         if topic is None:
             topics.append(
                 DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    error_code=_absent(name),
                     name=name,
                     topic_id=NO_ID,
                     is_internal=False,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC
+from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import code_for_leader, wire_code
 from minibroker.handlers.context import Answer, RequestContext
@@ -42,7 +42,7 @@ _NONE: Final = int(ErrorCode.NONE)
 
 
 def handle_add_partitions(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Answer:
-    """Every partition of a transaction gets the same code, except where one does not exist: then nothing is added."""
+    """Every partition of a transaction gets the same code, except where one cannot join it: then nothing is added."""
     if ctx.api_version < BATCHED_SINCE:
         return _add_for_client(ctx, request)
     try:
@@ -65,6 +65,7 @@ def _add_for_client(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> 
         ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
         topics,
         transaction_version=0,
+        for_client=True,
     )
     if added.done:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=added.result())
@@ -80,7 +81,14 @@ def _add_for_leader(ctx: RequestContext, transaction: _Transaction) -> Deferred[
         topic_results = Deferred()
         topic_results.resolve(_verify(ctx, transaction.transactional_id, producer, transaction.topics))
     else:
-        topic_results = _add(ctx, transaction.transactional_id, producer, transaction.topics, transaction_version=2)
+        topic_results = _add(
+            ctx,
+            transaction.transactional_id,
+            producer,
+            transaction.topics,
+            transaction_version=2,
+            for_client=False,
+        )
     result: Deferred[_Result] = Deferred()
     topic_results.then(
         lambda done: result.resolve(_Result(transactional_id=transaction.transactional_id, topic_results=done.result()))
@@ -95,11 +103,12 @@ def _add(
     topics: Sequence[_Topic],
     *,
     transaction_version: int,
+    for_client: bool,
 ) -> Deferred[list[_TopicResult]]:
     answer: Deferred[list[_TopicResult]] = Deferred()
-    missing = _missing(ctx, topics)
-    if missing:
-        answer.resolve(_refused_for_missing(topics, missing))
+    refused = _cannot_join(ctx, topics, for_client=for_client)
+    if refused:
+        answer.resolve(_not_attempted(topics, refused))
         return answer
     partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
     try:
@@ -127,9 +136,9 @@ def _add(
 def _verify(
     ctx: RequestContext, transactional_id: str, producer: ProducerIdAndEpoch, topics: Sequence[_Topic]
 ) -> list[_TopicResult]:
-    missing = _missing(ctx, topics)
-    if missing:
-        return _refused_for_missing(topics, missing)
+    refused = _cannot_join(ctx, topics, for_client=False)
+    if refused:
+        return _not_attempted(topics, refused)
     partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
     try:
         codes = ctx.broker.transactions.verify_partitions(transactional_id, producer, partitions)
@@ -151,28 +160,31 @@ def _verify(
     ]
 
 
-def _missing(ctx: RequestContext, topics: Sequence[_Topic]) -> set[TopicPartition]:
+def _cannot_join(ctx: RequestContext, topics: Sequence[_Topic], *, for_client: bool) -> dict[TopicPartition, ErrorCode]:
+    """Partitions that cannot join a transaction, and why: they do not exist, or a client names those of an internal
+    topic, whether they exist or not. Leaders may add them: offsets that commit with the transaction live there."""
     known = ctx.broker.image.topics
-    missing = set()
+    codes: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
         image = known.get(topic.name)
         count = 0 if image is None else len(image.partitions)
+        internal = for_client and topic.name in INTERNAL_TOPICS
         for index in topic.partitions:
-            if not 0 <= index < count:
-                missing.add((topic.name, index))
-    return missing
+            if internal:
+                codes[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not 0 <= index < count:
+                codes[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return codes
 
 
-def _refused_for_missing(topics: Sequence[_Topic], missing: set[TopicPartition]) -> list[_TopicResult]:
+def _not_attempted(topics: Sequence[_Topic], refused: dict[TopicPartition, ErrorCode]) -> list[_TopicResult]:
     return [
         _TopicResult(
             name=topic.name,
             results_by_partition=[
                 _PartitionResult(
                     partition_index=index,
-                    partition_error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    if (topic.name, index) in missing
-                    else ErrorCode.OPERATION_NOT_ATTEMPTED,
+                    partition_error_code=refused.get((topic.name, index), ErrorCode.OPERATION_NOT_ATTEMPTED),
                 )
                 for index in topic.partitions
             ],

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found: 0 when nothing is wrong, 1 when something is, 2 when there is no data directory."""
+    from minibroker.controller.journal import JOURNAL, topics_in
     from minibroker.inspection.progress import ProgressLine
     from minibroker_storage.check import ERROR, check_directory
     from minibroker_storage.disk import StorageError
@@ -34,10 +35,18 @@ def run(arguments: argparse.Namespace) -> int:
     progress = ProgressLine(sys.stderr)
     errors = notices = 0
     try:
-        for prefix, root in _brokers(arguments.data_dir):
-            disk = OsDisk(root, read_only=True)
-            findings = [*check_directory(disk, progress=progress.show), *_journal(disk)]
-            disk.close()
+        brokers = _brokers(arguments.data_dir)
+        # With one broker the controller's journal is in its directory, else beside those of all.
+        together = OsDisk(arguments.data_dir, read_only=True)
+        topics = topics_in(together.read_bytes(JOURNAL)) if together.exists(JOURNAL) else set()
+        for prefix, root in [*brokers, ("", "")]:
+            if root:
+                disk = OsDisk(root, read_only=True)
+                findings = check_directory(disk, topics=topics, progress=progress.show)
+                disk.close()
+            else:
+                findings = list(_journal(together))
+                together.close()
             progress.clear()
             for finding in findings:
                 wrong = finding.severity == ERROR
@@ -75,10 +84,13 @@ def _brokers(root: str) -> list[tuple[str, str]]:
 
 
 def _journal(disk: Disk) -> Iterator[Finding]:
-    """The controller's journal, where there is one: whole JSON lines."""
-    from minibroker.controller.journal import JOURNAL
+    """The controller's journal, where there is one: whole JSON lines, and as many as were acknowledged."""
+    from minibroker.controller.journal import JOURNAL, MetadataJournal, read_entry
     from minibroker_storage.check import ERROR, NOTICE, Finding
 
+    lost = MetadataJournal(disk).lost()
+    if lost is not None:
+        yield Finding(lost.path, f"says {lost.said}, {lost.there}")
     if not disk.exists(JOURNAL):
         return
     position = 0
@@ -86,11 +98,7 @@ def _journal(disk: Disk) -> Iterator[Finding]:
         if not line.endswith(b"\n"):
             yield Finding(JOURNAL, "the last line is torn; opening the directory drops it", position, severity=NOTICE)
             return
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            entry = None
-        if not isinstance(entry, dict) or "type" not in entry:
+        if read_entry(line) is None:
             yield Finding(JOURNAL, "expected a JSON object with a type", position, severity=ERROR)
         position += len(line)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 
 from minibroker_protocol.errors import Malformed
 from minibroker_storage.check_partition import ERROR, NOTICE, Finding, PartitionCheck, Progress, Report
@@ -16,6 +17,7 @@ from minibroker_storage.checkpoints import (
 )
 from minibroker_storage.disk import Disk, join
 from minibroker_storage.dump import dump
+from minibroker_storage.lost import CHECKPOINTS, DiskReader, lost_of_partition
 from minibroker_storage.partition_metadata import FILE_NAME, topic_id_text
 
 __all__ = ["ERROR", "NOTICE", "Finding", "check_directory"]
@@ -28,10 +30,11 @@ _CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK, CLEANER_OFFSET
 _PARTITION_DIR = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
 
-def check_directory(disk: Disk, *, progress: Progress = lambda *_: None) -> list[Finding]:
+def check_directory(disk: Disk, *, topics: Collection[str] = (), progress: Progress = lambda *_: None) -> list[Finding]:
     """Everything wrong or noteworthy in the directory at the disk's root, in the order it was found.
 
-    `progress` is told after each segment. Raises StorageError when a file cannot be read at all.
+    `topics` are known to exist, so that their partitions cannot merely have been deleted. `progress` is told after each
+    segment. Raises StorageError when a file cannot be read at all.
     """
     findings: list[Finding] = []
     names = disk.list()
@@ -59,8 +62,26 @@ def check_directory(disk: Disk, *, progress: Progress = lambda *_: None) -> list
             if known != check.topic_id:
                 reason = f"topic id {topic_id_text(check.topic_id)}, {other} has {topic_id_text(known)}"
                 findings.append(Finding(join(name, FILE_NAME), reason))
-    for name, offsets in checkpoints.items():
-        _compare(name, offsets, ends, ERROR if clean else NOTICE, findings.append)
+    reader = DiskReader(disk)
+    for topic, partition in sorted({*ends, *(key for offsets in checkpoints.values() for key in offsets)}):
+        key = topic, partition
+        directory = f"{topic}-{partition}"
+        if key not in ends and topic not in topics:
+            # Its topic was deleted, or only the metadata know what became of it.
+            for name, offsets in checkpoints.items():
+                if key in offsets:
+                    findings.append(Finding(name, f"{directory} has no directory", severity=NOTICE))
+            continue
+        reached = {name: checkpoints[name][key] for name in CHECKPOINTS if key in checkpoints.get(name, {})}
+        findings += [
+            Finding(lost.path, f"says {lost.said}, {lost.there}", offset=lost.offset if lost.offset >= 0 else None)
+            for lost in lost_of_partition(reader, directory, reached)
+        ]
+        cleaned = checkpoints.get(CLEANER_OFFSET, {}).get(key, 0)
+        if key in ends and cleaned > ends[key]:
+            severity = ERROR if clean else NOTICE
+            message = f"{directory} ends at {ends[key]}"
+            findings.append(Finding(CLEANER_OFFSET, message, offset=cleaned, severity=severity))
     return findings
 
 
@@ -89,13 +110,3 @@ def _offsets(disk: Disk, name: str, report: Report) -> Offsets:
     except Malformed as error:
         report(Finding(name, str(error)))
         return {}
-
-
-def _compare(name: str, offsets: Offsets, ends: Offsets, severity: str, report: Report) -> None:
-    """No checkpoint may lie past the end of its log; after a crash that is only worth a notice."""
-    for (topic, partition), offset in offsets.items():
-        end = ends.get((topic, partition))
-        if end is None:
-            report(Finding(name, f"{topic}-{partition} has no directory", severity=NOTICE))
-        elif offset > end:
-            report(Finding(name, f"{topic}-{partition} ends at {end}", offset=offset, severity=severity))

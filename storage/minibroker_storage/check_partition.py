@@ -158,7 +158,7 @@ class PartitionCheck:
         self._report = report
         self._clean = clean
         self._progress = progress
-        self._names = set(disk.list(directory))
+        self._names = {name for name in disk.list(directory) if not disk.is_dir(join(directory, name))}
         self._producers = ProducerStateManager(_FOREVER)
         self._doubtful: set[int] = set()  # producers whose state the log alone does not give
         self._epochs = LeaderEpochCache()
@@ -185,8 +185,6 @@ class PartitionCheck:
             done += size
             self._progress(self._dir, done, sum(sizes))
         self._compare_snapshots(self.end, inclusive=True)
-        for offset in self._snapshots:
-            self._late(self._stem(offset) + SNAPSHOT_SUFFIX, f"taken after the log's end {self.end}", offset)
         for epoch, start in self._epochs.entries:
             if start > self.end:
                 self._late(join(self._dir, LEADER_EPOCH), f"epoch {epoch} begins after the log's end {self.end}", start)

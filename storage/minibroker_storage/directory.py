@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from minibroker_storage import indexes
@@ -20,6 +21,7 @@ from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import DirLock, Disk, Locked, join
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.log import NO_TOPIC_ID, PartitionLog
+from minibroker_storage.lost import CHECKPOINTS, DiskReader, Lost, lost_of_partition
 from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
 from minibroker_storage.partition_metadata import decode_partition_metadata
 from minibroker_storage.producer_state import ProducerRules
@@ -75,6 +77,15 @@ class DataDirectory:
         self.log_starts = self._read_or_empty(LOG_START_OFFSET)
         self.cleaner_offsets = self._read_or_empty(CLEANER_OFFSET)
         self.high_watermarks = _read_offsets(disk, HIGH_WATERMARK)
+        self._offsets: dict[str, Offsets] = {
+            RECOVERY_POINT: self.recovery_points,
+            LOG_START_OFFSET: self.log_starts,
+            HIGH_WATERMARK: self.high_watermarks,
+            CLEANER_OFFSET: self.cleaner_offsets,
+        }
+        #: What each checkpoint's file says; the maps above are what the next write will say.
+        self._on_file = {name: dict(offsets) for name, offsets in self._offsets.items()}
+        self._writing = threading.Lock()
         self._lock: DirLock | None = lock
 
     @classmethod
@@ -167,7 +178,7 @@ class DataDirectory:
     ) -> PartitionLog:
         """The partition's log, with what the checkpoints say of it. Raises ApiError like :meth:`PartitionLog.open`."""
         key = (topic, partition)
-        return PartitionLog.open(
+        opened = PartitionLog.open(
             self.disk,
             self.partition_path(topic, partition),
             topic=topic,
@@ -181,6 +192,8 @@ class DataDirectory:
             log_start_offset=self.log_starts.get(key, 0),
             high_watermark=self.high_watermarks.get(key, 0),
         )
+        opened.before_shortening = lambda offset: self._lower(key, offset)
+        return opened
 
     def delete_log(self, log: PartitionLog, unique: str) -> str:
         """Moves a partition's directory out of the way and forgets its offsets; returns the new path, which
@@ -188,9 +201,41 @@ class DataDirectory:
         ending = f"-{log.partition}.{unique}{DELETE_SUFFIX}"
         path = log.topic[: MAX_NAME - len(ending)] + ending
         log.rename(path)
-        for offsets in (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets):
-            offsets.pop((log.topic, log.partition), None)
+        self.forget(log.topic, log.partition)
         return path
+
+    def forget(self, topic: str, partition: int) -> None:
+        """The partition's directory is gone: the next checkpoints do not name it."""
+        for offsets in self._offsets.values():
+            offsets.pop((topic, partition), None)
+
+    def begin(self, topic: str, partition: int) -> None:
+        """A new partition may have the name of one that is gone, whose offsets must not be taken for its own: the
+        checkpoints that still name that one are written anew."""
+        key = (topic, partition)
+        for name in CHECKPOINTS:
+            if key in self._on_file[name] and key not in self._offsets[name]:
+                self._write(name, sync=False)
+
+    def _lower(self, key: tuple[str, int], offset: int) -> None:
+        """The log is about to end at `offset`: no checkpoint may say that it ever reached further, as after a crash
+        that would look like records that are lost."""
+        for name in CHECKPOINTS:
+            offsets = self._offsets[name]
+            if offsets.get(key, 0) > offset:
+                offsets[key] = offset
+            if self._on_file[name].get(key, 0) > offset:
+                self._write(name, sync=False)
+
+    def lost(self, held: Iterable[tuple[str, int]]) -> list[Lost]:
+        """What is missing of the partitions that have a directory and of those `held`, which have one once they were
+        written. Nothing may have been opened before, as that settles it."""
+        reader = DiskReader(self.disk)
+        found = []
+        for key in sorted({*self.partitions(), *held}):
+            reached = {name: self._on_file[name][key] for name in CHECKPOINTS if key in self._on_file[name]}
+            found += lost_of_partition(reader, self.partition_path(*key), reached)
+        return found
 
     def remove_deleted(self) -> None:
         """Removes directories that were renamed for deletion."""
@@ -213,15 +258,22 @@ class DataDirectory:
 
     def write_checkpoints(self, *, sync: bool = True) -> None:
         """Writes recovery points, log starts and high watermarks down; slow when synced, fit for another thread."""
-        self.disk.write_atomic(RECOVERY_POINT, encode_offsets(dict(self.recovery_points)), sync=sync)
-        self.disk.write_atomic(LOG_START_OFFSET, encode_offsets(dict(self.log_starts)), sync=sync)
-        self.write_high_watermarks(sync=sync)
+        for name in CHECKPOINTS:
+            self._write(name, sync=sync)
 
     def write_high_watermarks(self, *, sync: bool = True) -> None:
-        self.disk.write_atomic(HIGH_WATERMARK, encode_offsets(dict(self.high_watermarks)), sync=sync)
+        self._write(HIGH_WATERMARK, sync=sync)
 
     def write_cleaner_offsets(self, *, sync: bool = True) -> None:
-        self.disk.write_atomic(CLEANER_OFFSET, encode_offsets(dict(self.cleaner_offsets)), sync=sync)
+        self._write(CLEANER_OFFSET, sync=sync)
+
+    def _write(self, name: str, *, sync: bool) -> None:
+        """One at a time, whichever thread it is on: each goes by way of a file of the same name, and what is written
+        last must be what was known last."""
+        with self._writing:
+            offsets = dict(self._offsets[name])
+            self.disk.write_atomic(name, encode_offsets(offsets), sync=sync)
+            self._on_file[name] = offsets
 
     def close(self, logs: Iterable[PartitionLog] = (), *, broker_epoch: int = -1) -> None:
         """The clean end, after every log was closed: checkpoints, then the mark that says so, then the lock.

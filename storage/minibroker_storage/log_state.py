@@ -16,6 +16,10 @@ from minibroker_storage.segment import Segment
 from minibroker_storage.snapshots import SnapshotFiles
 
 
+def _nothing_else(_: int) -> None:
+    """No file but the log's own speaks of its end."""
+
+
 class LogState:
     """What the parts of :class:`~minibroker_storage.log.PartitionLog` have in common."""
 
@@ -26,6 +30,7 @@ class LogState:
         "_segments",
         "_snapshots",
         "_truncations",
+        "before_shortening",
         "closed",
         "config",
         "disk",
@@ -80,6 +85,8 @@ class LogState:
         self._truncations = 0
         #: Called when a segment was sealed, which is the time to flush it.
         self.on_roll: Callable[[], None] | None = None
+        #: Told the new end before the log is truncated, so that nothing else says that it reached further.
+        self.before_shortening: Callable[[int], None] = _nothing_else
         #: Why the log takes no more writes until it was opened again; None as long as it does.
         self.offline: ApiError | None = None
         #: Set by a close that came to its end; only then may the directory be called clean.

@@ -176,9 +176,10 @@ class ProducerStateManager:
         """The guard that the append must bring once the coordinator has agreed; None: its transaction is open already.
 
         `sequence` is the first sequence of the batch; `supports_epoch_bump` says the request knows transaction.version
-        2 (Produce v12, TxnOffsetCommit v5). Raises INVALID_PRODUCER_EPOCH when the epoch is stale.
+        2 (Produce v12, TxnOffsetCommit v5). A producer id that no producer can have is asked about like any other: the
+        coordinator knows of no such producer. Raises INVALID_PRODUCER_EPOCH when the epoch is stale.
         """
-        if producer_id < 0 or self.has_open_transaction(producer_id, epoch):
+        if self.has_open_transaction(producer_id, epoch):
             return None
         entry = self._verifications.get(producer_id)
         if entry is None:

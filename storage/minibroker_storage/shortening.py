@@ -90,6 +90,8 @@ class Shortening(LogState):
             self.truncate_fully_and_start_at(offset if first else 0, now_ms=now_ms)
             return True
         with self._all_or_offline():
+            self.before_shortening(offset)
+            self._snapshots.remove_where(lambda taken: taken > offset)
             self._remove_from_the_end(self._segments.all[len(kept) :])
             self._segments.replace(kept)
             self._segments.active.truncate_to(offset)
@@ -130,8 +132,9 @@ class Shortening(LogState):
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Empties the log, producer state and snapshots included; it begins anew at ``offset``."""
         with self._all_or_offline():
-            self._remove_from_the_end(self._segments.all)
+            self.before_shortening(offset)
             self._snapshots.remove_where(lambda _: True)
+            self._remove_from_the_end(self._segments.all)
             self._segments.replace([Segment.create(self.disk, self.path, offset, self.config, now_ms=now_ms)])
             self.producers.truncate_fully_and_start_at(offset)
             self.log_start_offset = offset

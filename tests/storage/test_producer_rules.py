@@ -104,12 +104,17 @@ def test_duplicate_keeps_offset_and_timestamp_of_the_original() -> None:
     assert (duplicate.first_offset, duplicate.last_offset, duplicate.timestamp) == (0, 2, 4711)
 
 
+def test_the_coordinator_is_asked_about_no_producer_id_too() -> None:
+    producers = ProducerStateManager(KAFKA)
+    for pid in (-1, -2):
+        assert producers.start_verification(pid, -1, -1, False, NOW) is not None
+
+
 def test_no_producer_id_is_not_looked_at() -> None:
     producers = ProducerStateManager(KAFKA)
     for pid in (-1, -2):
         assert producers.find_duplicate(data(0, 0, pid=pid, txn=True)) is None
         assert producers.prepare(data(0, 0, pid=pid, txn=True), origin=Origin.CLIENT) is None
-        assert producers.start_verification(pid, 0, 0, False, NOW) is None
     assert producers.active() == []
 
 

@@ -1,0 +1,28 @@
+"""Saying at a start what is gone of a data directory, and not starting on it when the settings say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minibroker.logs import get_logger
+from minibroker.settings import Settings
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.lost import Lost
+
+log = get_logger(__name__)
+
+REFUSE = "minibroker.refuse.lost.data"
+
+
+def report(lost: Sequence[Lost], where: str, settings: Settings) -> None:
+    """One line of the log for each; then ApiError KAFKA_STORAGE_ERROR where the settings refuse to start on it, or no
+    broker could."""
+    for one in lost:
+        log.warning("lost data in %s: %s", where, one.explained)
+        if not one.usable:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be used: {one}")
+    if lost and settings.bool(REFUSE):
+        more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise ApiError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"not starting on lost data in {where}, as {REFUSE} says: {lost[0]}{more}"
+        )

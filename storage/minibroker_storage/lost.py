@@ -1,0 +1,167 @@
+"""What a data directory lacks of what its own small files say was there.
+
+A log's offset checkpoints, producer snapshots and indexes are written after the records they speak of are in the log's
+file, so a process that is killed leaves none of them ahead of its log. Only a power loss does, which takes what was not
+synced, or a hand that removed, emptied or cut a file. Kafka's LogLoader says nothing about either. Reads only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from minibroker_protocol.records import HEADER_SIZE, CorruptBatch, parse_header
+from minibroker_storage.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
+from minibroker_storage.disk import Disk, NotFound, join
+from minibroker_storage.indexes import OFFSET_ENTRY
+from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
+
+CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK)
+"""The checkpoints whose offsets a log reaches."""
+POWER_LOSS = "a power loss takes what was not synced, a killed process loses nothing"
+DIRECTORY = -1
+"""As a size: what has this name is a directory."""
+_CHUNK_BYTES = 1 << 20
+_LOG = re.compile(r"\d{20}\.log")
+_INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """`path`: the file that speaks of what is gone; `said`: what it says; `there`: what there is. `offset`: how far the
+    log of `directory` reached by it, -1 where it is not about that. `usable`: whether a broker can go on without it."""
+
+    path: str
+    said: str
+    there: str
+    directory: str = ""
+    offset: int = -1
+    usable: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.path} says {self.said}, {self.there}"
+
+    @property
+    def explained(self) -> str:
+        """The line, and what could have brought it about."""
+        return f"{self} ({POWER_LOSS})" if self.usable else str(self)
+
+
+class Reader(Protocol):
+    """Where the files are."""
+
+    def sizes(self, path: str) -> Mapping[str, int]:
+        """Name → bytes of what is in a directory, DIRECTORY for one within it; empty when it is not there."""
+        ...
+
+    def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes: ...
+
+
+class DiskReader:
+    """The files of a `Disk`."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def sizes(self, path: str) -> Mapping[str, int]:
+        try:
+            names = self._disk.list(path)
+        except NotFound:
+            return {}
+        paths = {name: join(path, name) for name in names}
+        return {name: DIRECTORY if self._disk.is_dir(at) else self._disk.size(at) for name, at in paths.items()}
+
+    def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
+        if start == 0 and stop is None:
+            return self._disk.read_bytes(path)
+        file = self._disk.open(path)
+        try:
+            return file.pread((file.size if stop is None else stop) - start, start)
+        finally:
+            file.close()
+
+
+def lost_of_partition(reader: Reader, directory: str, reached: Mapping[str, int]) -> list[Lost]:
+    """What a partition's directory lacks. `reached`: checkpoint file → the offset it has for this partition."""
+    entries = reader.sizes(directory)
+    sizes = {name: size for name, size in entries.items() if size != DIRECTORY}
+    bases = sorted(int(name[:20]) for name in sizes if _LOG.fullmatch(name))
+    end = log_end(reader, directory, bases, sizes)
+    if bases:
+        there = f"its log ends at {end}"
+    else:
+        there = "it has no log" if sizes else "its directory is missing or empty"
+    found = [
+        Lost(checkpoint, f"{directory} reached offset {offset}", there, directory, offset)
+        for checkpoint, offset in reached.items()
+        if offset > end
+    ]
+    found += [
+        Lost(join(directory, name), "by its name that it is a log file", "it is a directory", directory, usable=False)
+        for name in sorted(entries.keys() - sizes.keys())
+        if _LOG.fullmatch(name)
+    ]
+    for name in sorted(sizes):
+        if not name[:20].isdecimal():
+            continue
+        base = int(name[:20])
+        if name.endswith(SNAPSHOT_SUFFIX) and base > end:
+            found.append(Lost(join(directory, name), f"the log reached offset {base}", there, directory, base))
+        elif _INDEX.fullmatch(name) and base not in bases and base >= end:
+            # Below the end it is of a segment whose removal a crash cut short.
+            said = f"a log file began at offset {base}"
+            found.append(Lost(join(directory, name), said, "there is none", directory, base))
+    return found
+
+
+def log_end(reader: Reader, directory: str, bases: list[int], sizes: Mapping[str, int]) -> int:
+    """One past the last offset of the last whole batch; 0 without a log. Headers only, checksums are not looked at."""
+    end = 0
+    for base in reversed(bases):
+        end = max(end, base, _segment_end(reader, directory, base, sizes))
+        if sizes[f"{base:020d}.log"]:
+            break
+    return end
+
+
+def _segment_end(reader: Reader, directory: str, base: int, sizes: Mapping[str, int]) -> int:
+    stem = f"{base:020d}"
+    size = sizes[stem + ".log"]
+    for start in (*_indexed(reader, directory, stem, sizes), 0):
+        end = _walk(reader, join(directory, stem + ".log"), start, size, base)
+        if end is not None:
+            return end
+    return base
+
+
+def _indexed(reader: Reader, directory: str, stem: str, sizes: Mapping[str, int]) -> list[int]:
+    """The last position that the offset index names within the log, so that not all of it must be walked."""
+    if not sizes.get(stem + ".index"):
+        return []
+    data = reader.read(join(directory, stem + ".index"))
+    last = 0
+    for _, position in OFFSET_ENTRY.iter_unpack(data[: len(data) - len(data) % OFFSET_ENTRY.size]):
+        if position <= last:  # allocated ahead with zeros
+            break
+        last = position
+    return [last] if 0 < last < sizes[stem + ".log"] else []
+
+
+def _walk(reader: Reader, path: str, position: int, size: int, base: int) -> int | None:
+    """The end of the batches from `position` on; None when no batch of this segment begins there."""
+    end: int | None = None
+    chunk, start = b"", position
+    while position + HEADER_SIZE <= size:
+        if position + HEADER_SIZE > start + len(chunk):
+            chunk, start = reader.read(path, position, min(position + _CHUNK_BYTES, size)), position
+        try:
+            header = parse_header(chunk, position - start)
+        except CorruptBatch:
+            break
+        if position + header.size > size or header.base_offset < (base if end is None else end):
+            break
+        end = header.next_offset
+        position += header.size
+    return end

@@ -1,0 +1,81 @@
+"""A start on a data directory that has lost something says so, and does not happen where the settings refuse it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from memory_cluster import MemoryCluster
+
+from minibroker.audit.files import Files, list_directory
+from minibroker.cli import main
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.disk import Disk
+from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.os_disk import OsDisk
+
+LOG = "t-0/00000000000000000000.log"
+SAID = "replication-offset-checkpoint says t-0 reached offset 1347, "
+REFUSE = {"minibroker.refuse.lost.data": "true"}
+
+
+def killed(disk: Disk) -> None:
+    """A broker that held topic t and was killed after a checkpoint said that t-0 reached offset 1347."""
+    cluster = MemoryCluster(topics={"t": 1}, disk=disk)
+    cluster.broker.partition("t", 0).log  # noqa: B018  (made when it is asked for)
+    cluster.broker.kill()
+    cluster.cluster._state.close()
+    disk.write_atomic("replication-offset-checkpoint", b"0\n1\nt 0 1347\n")
+
+
+@pytest.mark.parametrize(
+    ("gone", "there"), [(LOG, "it has no log"), ("t-0", "its directory is missing or empty"), ("", "its log ends at 0")]
+)
+def test_a_start_says_what_is_gone_and_can_be_refused(gone: str, there: str, caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    killed(disk)
+    if gone:
+        disk.remove_tree(gone) if disk.is_dir(gone) else disk.remove(gone)
+    before = disk.read_bytes("replication-offset-checkpoint")
+    for _ in range(2):  # a refused start leaves what it was refused for
+        with pytest.raises(ApiError, match="not starting on lost data in /memory") as error:
+            MemoryCluster(REFUSE, disk=disk)
+        assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert f"{SAID}{there}" in error.value.message
+    assert disk.read_bytes("replication-offset-checkpoint") == before
+    assert not disk.exists(".kafka_cleanshutdown")
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        MemoryCluster(disk=disk).stop()
+    assert [m for m in caplog.messages if "lost data" in m] == [
+        f"lost data in /memory: {SAID}{there} (a power loss takes what was not synced, a killed process loses nothing)"
+    ]
+    MemoryCluster(REFUSE, disk=disk).stop()  # it went on from there
+
+
+def test_a_directory_in_the_place_of_a_log_is_one_line() -> None:
+    disk = MemoryDisk()
+    MemoryCluster(topics={"t": 1}, disk=disk).stop()
+    disk.make_dir(LOG)
+    with pytest.raises(ApiError, match=f"/memory cannot be used: {LOG} says by its name that it is a log file"):
+        MemoryCluster(disk=disk)
+
+
+def test_check_and_audit_find_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    disk = OsDisk(str(tmp_path), durable=True)
+    killed(disk)
+    journal = tmp_path / "metadata.journal"
+    journal.write_bytes(journal.read_bytes()[: len(journal.read_bytes()) // 2])
+    assert main(["check", "--json", str(tmp_path)]) == 1
+    found = {row["path"]: row["message"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert found["replication-offset-checkpoint"] == "says t-0 reached offset 1347, its log ends at 0"
+    assert "bytes that were acknowledged, it has" in found["metadata.journal.synced"]
+    lost = list_directory(Files(str(tmp_path))).lost
+    assert [(one.rule, str(one.log), one.file) for one in lost] == [
+        ("lost-data", "__cluster_metadata-0", "metadata.journal.synced"),
+        ("lost-data", "t-0", "replication-offset-checkpoint"),
+    ]
+    with pytest.raises(ApiError, match=r"metadata.journal.synced says metadata.journal had \d+ bytes"):
+        MemoryCluster(REFUSE, disk=OsDisk(str(tmp_path), durable=True))
