@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -134,7 +134,7 @@ class Authorizer:
 
     def allows(
         self,
-        entries: Iterable[AccessControlEntry],
+        entries: Collection[AccessControlEntry],
         principal: str,
         host: str,
         operation: Operation,
@@ -144,10 +144,9 @@ class Authorizer:
         """A matching DENY outweighs every ALLOW; without either the answer is no."""
         if principal in self.super_users:
             return True
-        about = [entry for entry in entries if entry.names(resource_type, name)]
-        if not about:
-            return self.allow_without_entries
-        mine = [entry for entry in about if entry.concerns(principal, host)]
+        if self.allow_without_entries and not any(entry.names(resource_type, name) for entry in entries):
+            return True
+        mine = [entry for entry in entries if entry.concerns(principal, host) and entry.names(resource_type, name)]
         denied = (operation, Operation.ALL)
         if any(entry.permission == Permission.DENY and entry.operation in denied for entry in mine):
             return False
