@@ -32,7 +32,8 @@ CODES = {
 }
 _NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name")
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
-_TOPIC_CONFIG = 2
+# ConfigResource.Type: TOPIC, GROUP; BROKER, BROKER_LOGGER, CLIENT_METRICS.
+_CONFIG_TYPES = {TOPIC: (2,), GROUP: (32,), CLUSTER: (4, 8, 16)}
 
 
 def may(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
@@ -74,14 +75,20 @@ def _name_of(ctx: RequestContext, item: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A right that the request as a whole needs. names: of what; none means that it needs no right."""
+    """A right that the request as a whole needs. names: of what; none means that it needs no right.
+
+    instead: another operation that will do as well.
+    """
 
     operation: Operation
     kind: ResourceType
     names: Callable[[Any], Sequence[str]] = lambda _: (CLUSTER_NAME,)
+    instead: Operation | None = None
 
     def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
         for name in self.names(request):
+            if self.instead is not None and may(ctx, self.instead, self.kind, name):
+                continue
             if not may(ctx, self.operation, self.kind, name):
                 return _denied(ctx, self.operation, self.kind, name)
         return None
@@ -107,13 +114,17 @@ class Each:
             return items, []
         allowed, others = [], []
         for item in items:
-            name = _name_of(ctx, item) if self.applies(ctx, request, item) else None
+            name = self._name(ctx, item) if self.applies(ctx, request, item) else None
             if name is None or may(ctx, self.operation, self.kind, name):
                 allowed.append(item)
             else:
                 _denied(ctx, self.operation, self.kind, name)
                 others.append(item)
         return allowed, others
+
+
+    def _name(self, ctx: RequestContext, item: Any) -> str | None:
+        return CLUSTER_NAME if self.kind is CLUSTER else _name_of(ctx, item)
 
 
 Rule = Whole | Each
@@ -143,8 +154,22 @@ def _keys(kind: int) -> Callable[[RequestContext, Any, Any], bool]:
     return lambda _, request, __: bool(request.key_type == kind)
 
 
-def _of_topic(_: RequestContext, __: Any, resource: Any) -> bool:
-    return bool(resource.resource_type == _TOPIC_CONFIG)
+def _configs(operation: Operation) -> tuple[Each, ...]:
+    """Settings of topics and groups are theirs; those of brokers, their loggers and clients the cluster's. A type that
+    is none of these is the handler's to refuse."""
+    return tuple(
+        Each("resources", operation, kind, applies=lambda _, __, resource, types=types: resource.resource_type in types)
+        for kind, types in _CONFIG_TYPES.items()
+    )
+
+
+def _subscribed(request: Any) -> Sequence[str]:
+    return request.subscribed_topic_names or ()
+
+
+def _named_once(_: RequestContext, __: Any, topic: Any) -> bool:
+    """A topic named twice, or not at all, is the handler's to refuse."""
+    return (topic.name is None) != (topic.topic_id == NO_ID)
 
 
 def _would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
@@ -160,7 +185,6 @@ DESCRIBE_CONFIGS = Operation.DESCRIBE_CONFIGS
 
 RULES: dict[type[Request], tuple[Rule, ...]] = {
     m.ProduceRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id), Each("topic_data", WRITE, TOPIC)),
-    m.FetchRequest: (Each("topics", READ, TOPIC),),
     m.ListOffsetsRequest: (Each("topics", DESCRIBE, TOPIC),),
     m.MetadataRequest: (
         Each("topics", DESCRIBE, TOPIC),
@@ -181,13 +205,16 @@ RULES: dict[type[Request], tuple[Rule, ...]] = {
     m.HeartbeatRequest: (Whole(READ, GROUP, _group),),
     m.LeaveGroupRequest: (Whole(READ, GROUP, _group),),
     m.SyncGroupRequest: (Whole(READ, GROUP, _group),),
-    m.ConsumerGroupHeartbeatRequest: (Whole(READ, GROUP, _group),),
+    m.ConsumerGroupHeartbeatRequest: (Whole(READ, GROUP, _group), Whole(DESCRIBE, TOPIC, _subscribed)),
     m.DescribeGroupsRequest: (Each("groups", DESCRIBE, GROUP),),
     m.ConsumerGroupDescribeRequest: (Each("group_ids", DESCRIBE, GROUP),),
     m.DeleteGroupsRequest: (Each("groups_names", DELETE, GROUP),),
     m.OffsetDeleteRequest: (Whole(DELETE, GROUP, _group), Each("topics", READ, TOPIC)),
     m.CreateTopicsRequest: (Each("topics", CREATE, TOPIC, cluster=CREATE),),
-    m.DeleteTopicsRequest: (Each("topics", DELETE, TOPIC), Each("topic_names", DELETE, TOPIC)),
+    m.DeleteTopicsRequest: (
+        Each("topics", DELETE, TOPIC, applies=_named_once),
+        Each("topic_names", DELETE, TOPIC),
+    ),
     m.CreatePartitionsRequest: (Each("topics", ALTER, TOPIC),),
     m.DeleteRecordsRequest: (Each("topics", DELETE, TOPIC),),
     m.OffsetForLeaderEpochRequest: (Each("topics", DESCRIBE, TOPIC),),
@@ -206,22 +233,13 @@ RULES: dict[type[Request], tuple[Rule, ...]] = {
         Each("topics", READ, TOPIC),
     ),
     m.DescribeTransactionsRequest: (Each("transactional_ids", DESCRIBE, TRANSACTIONAL_ID),),
-    m.WriteTxnMarkersRequest: (Whole(ALTER, CLUSTER),),
+    m.WriteTxnMarkersRequest: (Whole(Operation.CLUSTER_ACTION, CLUSTER, instead=ALTER),),
     m.DescribeAclsRequest: (Whole(DESCRIBE, CLUSTER),),
     m.CreateAclsRequest: (Whole(ALTER, CLUSTER),),
     m.DeleteAclsRequest: (Whole(ALTER, CLUSTER),),
-    m.DescribeConfigsRequest: (
-        Each("resources", DESCRIBE_CONFIGS, TOPIC, applies=_of_topic),
-        Whole(DESCRIBE_CONFIGS, CLUSTER, lambda request: _cluster_configs(request.resources)),
-    ),
-    m.AlterConfigsRequest: (
-        Each("resources", ALTER_CONFIGS, TOPIC, applies=_of_topic),
-        Whole(ALTER_CONFIGS, CLUSTER, lambda request: _cluster_configs(request.resources)),
-    ),
-    m.IncrementalAlterConfigsRequest: (
-        Each("resources", ALTER_CONFIGS, TOPIC, applies=_of_topic),
-        Whole(ALTER_CONFIGS, CLUSTER, lambda request: _cluster_configs(request.resources)),
-    ),
+    m.DescribeConfigsRequest: _configs(DESCRIBE_CONFIGS),
+    m.AlterConfigsRequest: _configs(ALTER_CONFIGS),
+    m.IncrementalAlterConfigsRequest: _configs(ALTER_CONFIGS),
     m.ListConfigResourcesRequest: (Whole(DESCRIBE_CONFIGS, CLUSTER),),
     m.DescribeLogDirsRequest: (Whole(DESCRIBE, CLUSTER),),
     m.ElectLeadersRequest: (Whole(ALTER, CLUSTER),),
@@ -237,6 +255,7 @@ RULES: dict[type[Request], tuple[Rule, ...]] = {
 FREE: frozenset[type[Request]] = frozenset(
     {
         m.ApiVersionsRequest,
+        m.FetchRequest,  # whose handler looks itself: at every topic of the session, named in the request or not
         m.SaslHandshakeRequest,
         m.SaslAuthenticateRequest,
         m.DescribeClusterRequest,
@@ -245,10 +264,6 @@ FREE: frozenset[type[Request]] = frozenset(
         m.DescribeTransactionStateRequest,  # whose handler looks itself: its answers are in order and have no names
     }
 )
-
-
-def _cluster_configs(resources: Sequence[Any]) -> Sequence[str]:
-    return () if all(resource.resource_type == _TOPIC_CONFIG for resource in resources) else (CLUSTER_NAME,)
 
 
 def guarded(api: Api) -> Api:

@@ -48,7 +48,7 @@ authorizer.class.name={authorizer}
 super.users=User:admin;User:ANONYMOUS
 listener.name.sasl_plaintext.plain.sasl.jaas.config={module} required {users};
 """
-_SECONDS = 60.0
+_SECONDS = 30.0
 
 
 class KafkaSide:
