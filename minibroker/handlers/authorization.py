@@ -16,6 +16,7 @@ from typing import Any
 from minibroker.handlers.context import Answer, Api, RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import refused
+from minibroker.handlers.produce import has_transactional_batch
 from minibroker.runtime.deferred import Deferred, mapped, spawn
 from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from minibroker_protocol import messages as m
@@ -32,6 +33,8 @@ CODES = {
 }
 _NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name")
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
+_TOP_LEVEL_OFFSET_FETCH = 2
+"""First version of OffsetFetch with an error of the whole."""
 # ConfigResource.Type: TOPIC, GROUP; BROKER, BROKER_LOGGER, CLIENT_METRICS.
 _CONFIG_TYPES = {TOPIC: (2,), GROUP: (32,), CLUSTER: (4, 8, 16)}
 
@@ -138,6 +141,11 @@ def _transactional_id(request: Any) -> Sequence[str]:
     return () if request.transactional_id is None else (request.transactional_id,)
 
 
+def _id_of_transactional_batches(request: Any) -> Sequence[str]:
+    """A transactional id counts only where there is a transactional batch (KafkaApis.handleProduceRequest)."""
+    return _transactional_id(request) if has_transactional_batch(request) else ()
+
+
 def _v3_transactional_id(request: Any) -> Sequence[str]:
     return () if request.transactions else (request.v3_and_below_transactional_id,)
 
@@ -167,9 +175,13 @@ def _subscribed(request: Any) -> Sequence[str]:
     return request.subscribed_topic_names or ()
 
 
-def _named_once(_: RequestContext, __: Any, topic: Any) -> bool:
-    """A topic named twice, or not at all, is the handler's to refuse."""
-    return (topic.name is None) != (topic.topic_id == NO_ID)
+def _may_be_deleted(ctx: RequestContext, _: Any, topic: Any) -> bool:
+    """Whether it is a topic. One named twice or not at all is the handler's to refuse, as is a name that stands for
+    nothing where the client may know that (ControllerApis.deleteTopics)."""
+    name = _name_of(ctx, topic)
+    if not isinstance(topic, str) and (topic.name is None) == (topic.topic_id == NO_ID):
+        return False
+    return name in ctx.broker.image.topics or not may(ctx, DESCRIBE, TOPIC, name or "")
 
 
 def _would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
@@ -184,7 +196,10 @@ ALTER, DESCRIBE, ALTER_CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.
 DESCRIBE_CONFIGS = Operation.DESCRIBE_CONFIGS
 
 RULES: dict[type[Request], tuple[Rule, ...]] = {
-    m.ProduceRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id), Each("topic_data", WRITE, TOPIC)),
+    m.ProduceRequest: (
+        Whole(WRITE, TRANSACTIONAL_ID, _id_of_transactional_batches),
+        Each("topic_data", WRITE, TOPIC),
+    ),
     m.ListOffsetsRequest: (Each("topics", DESCRIBE, TOPIC),),
     m.MetadataRequest: (
         Each("topics", DESCRIBE, TOPIC),
@@ -212,12 +227,12 @@ RULES: dict[type[Request], tuple[Rule, ...]] = {
     m.OffsetDeleteRequest: (Whole(DELETE, GROUP, _group), Each("topics", READ, TOPIC)),
     m.CreateTopicsRequest: (Each("topics", CREATE, TOPIC, cluster=CREATE),),
     m.DeleteTopicsRequest: (
-        Each("topics", DELETE, TOPIC, applies=_named_once),
-        Each("topic_names", DELETE, TOPIC),
+        Each("topics", DELETE, TOPIC, cluster=DELETE, applies=_may_be_deleted),
+        Each("topic_names", DELETE, TOPIC, cluster=DELETE, applies=_may_be_deleted),
     ),
     m.CreatePartitionsRequest: (Each("topics", ALTER, TOPIC),),
     m.DeleteRecordsRequest: (Each("topics", DELETE, TOPIC),),
-    m.OffsetForLeaderEpochRequest: (Each("topics", DESCRIBE, TOPIC),),
+    m.OffsetForLeaderEpochRequest: (Each("topics", DESCRIBE, TOPIC, cluster=Operation.CLUSTER_ACTION),),
     m.DescribeProducersRequest: (Each("topics", READ, TOPIC),),
     m.DescribeTopicPartitionsRequest: (Each("topics", DESCRIBE, TOPIC),),
     m.InitProducerIdRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id),),
@@ -284,7 +299,7 @@ def guarded(api: Api) -> Api:
                 continue
             allowed, denied = rule.split(ctx, request)
             if denied:
-                others.append(refused(_with(request, rule.field, denied), ctx.api_version, CODES[rule.kind]))
+                others.append(_refuse_some(ctx, _with(request, rule.field, denied), CODES[rule.kind]))
                 request, left = _with(request, rule.field, allowed), bool(allowed)
         if more is not None:
             early = more(ctx, request)
@@ -320,7 +335,23 @@ def _with(request: Any, field: str, items: list[Any]) -> Any:
 def _refuse(ctx: RequestContext, request: Any, error: ApiError) -> Response:
     if getattr(request, "acks", None) == 0:
         raise CloseConnection(str(error))
-    return refused(request, ctx.api_version, error.code, error.message)
+    answer = refused(request, ctx.api_version, error.code, error.message)
+    shape = _WHOLLY_REFUSED.get(type(request))
+    if shape is not None:
+        shape(ctx, request, answer)
+    return answer
+
+
+def _refuse_some(ctx: RequestContext, request: Any, code: ErrorCode) -> Response:
+    """What is refused of a request whose rest is served: the answer as a whole has no error."""
+    answer: Any = refused(request, ctx.api_version, code)
+    if hasattr(answer, "error_code"):
+        answer.error_code = ErrorCode.NONE
+    if isinstance(answer, m.OffsetFetchResponse):
+        _offsets_of_no_group(ctx, request, answer)
+    if isinstance(answer, m.DeleteTopicsResponse):
+        _known_names(ctx, answer)
+    return answer  # type: ignore[no-any-return]
 
 
 def _joined(answer: Response, others: Sequence[Response]) -> Response:
@@ -355,7 +386,7 @@ def _init_producer_id(ctx: RequestContext, request: Any) -> Response | None:
 
 
 def _add_partitions(ctx: RequestContext, request: Any) -> Response | None:
-    """One topic that may not be written leaves all others untried: OPERATION_NOT_ATTEMPTED."""
+    """One topic that may not be written leaves all others untried: OPERATION_NOT_ATTEMPTED, where they are there."""
     topics = request.v3_and_below_topics
     denied = {topic.name for topic in topics if not may(ctx, WRITE, TOPIC, topic.name)}
     if not denied:
@@ -366,6 +397,10 @@ def _add_partitions(ctx: RequestContext, request: Any) -> Response | None:
             _denied(ctx, WRITE, TOPIC, result.name)
             for partition in result.results_by_partition:
                 partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif result.name not in ctx.broker.image.topics:
+            for partition in result.results_by_partition:
+                partition.partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ctx.refused(result.name, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic"))
     return answer  # type: ignore[no-any-return]
 
 
@@ -411,6 +446,107 @@ def _described_offsets(ctx: RequestContext, topics: list[Any], *, named: bool) -
     return kept
 
 
+def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    """A topic that was made says how it is set up to those who may describe that (KIP-525)."""
+    for topic in answer.topics:
+        if topic.error_code == ErrorCode.NONE and not may(ctx, DESCRIBE_CONFIGS, TOPIC, topic.name):
+            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topic.num_partitions = topic.replication_factor = -1
+            topic.configs = []
+    return answer  # type: ignore[no-any-return]
+
+
+def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    """A group whose members have topics that may not be described is refused (KafkaApis.handleConsumerGroupDescribe)."""
+    answer.groups = [_without_hidden_topics(ctx, group) for group in answer.groups]
+    return answer  # type: ignore[no-any-return]
+
+
+def _without_hidden_topics(ctx: RequestContext, group: Any) -> Any:
+    assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
+    names = dict.fromkeys(topic.topic_name for held in assignments for topic in held.topic_partitions)
+    for name in names:
+        if not may(ctx, DESCRIBE, TOPIC, name):
+            code = _denied(ctx, DESCRIBE, TOPIC, name).code
+            return type(group)(
+                error_code=code,
+                error_message="The group has described topic(s) that the client is not authorized to describe.",
+                group_id=group.group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=[],
+            )
+    return group
+
+
+# -- refusals that name less, or other things, than was asked about: Kafka's getErrorResponse of each ------------------
+
+
+def _empty(field: str) -> Callable[[RequestContext, Any, Any], None]:
+    return lambda _, __, answer: setattr(answer, field, [])
+
+
+def _offsets_of_no_group(ctx: RequestContext, _: Any, answer: Any) -> None:
+    if ctx.api_version >= _TOP_LEVEL_OFFSET_FETCH:
+        answer.topics = []
+        for group in answer.groups:
+            group.topics = []
+
+
+def _no_quotas(_: RequestContext, __: Any, answer: Any) -> None:
+    answer.entries = None
+
+
+def _no_credentials(_: RequestContext, request: Any, answer: Any) -> None:
+    kind = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+    answer.results = [
+        kind(user="", error_code=answer.error_code, error_message=answer.error_message, credential_infos=[])
+        for _ in request.users or []
+    ]
+
+
+def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
+    topic, partition = (
+        m.ListPartitionReassignmentsResponse.OngoingTopicReassignment,
+        m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment,
+    )
+    answer.topics = [
+        topic(
+            name=asked.name,
+            partitions=[
+                partition(partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[])
+                for index in asked.partition_indexes
+            ],
+        )
+        for asked in request.topics or []
+    ]
+
+
+def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
+    answer.member_epoch = answer.heartbeat_interval_ms = 0
+
+
+def _known_names(ctx: RequestContext, answer: Any) -> None:
+    """A topic that was asked for by its id is named to those who may describe it."""
+    for topic in answer.responses:
+        name = ctx.broker.image.topic_names.get(topic.topic_id)
+        if name is not None and may(ctx, DESCRIBE, TOPIC, name):
+            topic.name = name
+
+
+_WHOLLY_REFUSED: dict[type[Request], Callable[[RequestContext, Any, Any], None]] = {
+    m.OffsetFetchRequest: _offsets_of_no_group,
+    m.OffsetDeleteRequest: _empty("topics"),
+    m.AddPartitionsToTxnRequest: _empty("results_by_transaction"),
+    m.DescribeQuorumRequest: _empty("topics"),
+    m.UpdateFeaturesRequest: _empty("results"),
+    m.DescribeClientQuotasRequest: _no_quotas,
+    m.DescribeUserScramCredentialsRequest: _no_credentials,
+    m.ListPartitionReassignmentsRequest: _no_reassignments,
+    m.ConsumerGroupHeartbeatRequest: _no_member,
+}
 _MORE: dict[type[Request], Callable[[RequestContext, Any], Response | None]] = {
     m.InitProducerIdRequest: _init_producer_id,
     m.AddPartitionsToTxnRequest: _add_partitions,
@@ -420,4 +556,6 @@ _AFTER: dict[type[Request], Callable[[RequestContext, Any, Any], Response]] = {
     m.ListGroupsRequest: _described_groups,
     m.ListTransactionsRequest: _described_transactions,
     m.OffsetFetchRequest: _offsets_of_described_topics,
+    m.CreateTopicsRequest: _configs_of_created,
+    m.ConsumerGroupDescribeRequest: _groups_of_described_topics,
 }

@@ -46,7 +46,12 @@ def allowed(ctx: RequestContext, operation: Operation, kind: ResourceType, name:
 
 
 def operations(ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """The bits of what the client of a request may do; all that there are without an authorizer."""
+    """The bits of what the client of a request may do; all that there are without an authorizer.
+
+    None of the cluster's to those who may not describe it (KafkaApis.handleDescribeCluster).
+    """
     if ctx.broker.authorizer is None:
         return _EVERYTHING[kind]
+    if kind is ResourceType.CLUSTER and not allowed(ctx, Operation.DESCRIBE, kind):
+        return 0
     return sum(1 << operation for operation in _SUPPORTED[kind] if allowed(ctx, operation, kind, name))

@@ -207,6 +207,11 @@ def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes
     broker = ctx.broker
     if ctx.api_version >= TOPIC_IDS_VERSION:
         known = broker.image.topic_by_id(target.topic_id)
+        denied = fetch.denied.get("")
+        if known is None and denied is not None and fetch.follower:
+            # A replica has no right to any topic, or to all; a consumer may learn that an id is none.
+            ctx.refused(f"topic id {target.topic_id.hex()}", denied)
+            return _failed(target, denied, routed=False)
         if known is None:
             unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
             ctx.refused(f"topic id {target.topic_id.hex()}-{target.index}", unknown)
@@ -230,6 +235,11 @@ def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes
 
 def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool) -> _Read:
     partition.check_leader_epoch(target.current_leader_epoch)
+    if fetch.follower:
+        # Brokers of this cluster fetch over a way of their own: no client is a replica (Partition.followerReplicaOrThrow).
+        raise ApiError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: broker {fetch.replica_id} is none of its followers"
+        )
     log = partition.log
     data = _PartitionData(
         partition_index=target.index,

@@ -204,7 +204,7 @@ def describe_topic_partitions(
                     topic_id=NO_ID,
                     is_internal=False,
                     partitions=[],
-                    topic_authorized_operations=NOT_ASKED,
+                    topic_authorized_operations=operations(ctx, _TOPIC, name),
                 )
             )
             continue

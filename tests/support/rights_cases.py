@@ -36,6 +36,19 @@ STRANGER = 987_654
 TOPICS = ("a", "b", "ax", "bx")
 
 
+UNLIKE = {
+    "Metadata that makes topics v9": "a topic that was just made is there at once; Kafka says 3 until it is",
+    "CreateTopics v7": "Kafka makes an id up for a topic that is only validated",
+    "DescribeConfigs of groups v4": "there are no settings of groups",
+    "DescribeConfigs of client metrics v4": "there are no settings of client metrics",
+    "IncrementalAlterConfigs of groups v1": "there are no settings of groups",
+    "ElectLeaders of all v2": "Kafka names the topics whose leader it did not change, with no partitions",
+    "UpdateFeatures v1": "Kafka names no feature where one is unknown",
+}
+"""Cases whose answers differ from Kafka's for other reasons than rights. For these it is compared which users are
+answered alike."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One request. own_topics: prefixes of topics that are made for each user. silent: no answer is asked for."""
@@ -55,8 +68,12 @@ class Case:
         return f"{CASES.index(self)}.{user}"
 
 
-def _produce(transactional_id: str | None = None, acks: int = -1) -> Ask:
-    return lambda _: produce_to(list(TOPICS), transactional_id=transactional_id, acks=acks)
+def _produce(transactional_id: str | None = None, acks: int = -1, *, in_transaction: bool = False) -> Ask:
+    def ask(_: Names) -> Any:
+        topics = ["ax", "bx"] if in_transaction else list(TOPICS)
+        return produce_to(topics, transactional_id=transactional_id, acks=acks, in_transaction=in_transaction)
+
+    return ask
 
 
 def _produce_by_id(names: Names) -> Any:
@@ -333,7 +350,7 @@ SOME_CONFIG = {TOPIC: ("retention.ms", "-1"), BROKER: ("log.cleaner.threads", "1
 
 def _describe_configs(*resources: tuple[int, str]) -> Ask:
     kind = m.DescribeConfigsRequest
-    keys = {TOPIC: ["retention.ms"], BROKER: ["log.cleaner.threads"]}
+    keys = {TOPIC: ["retention.ms"], BROKER: ["auto.create.topics.enable"]}
     return lambda _: kind(
         resources=[
             kind.DescribeConfigsResource(
@@ -457,6 +474,9 @@ CASES: list[Case] = [
     Case("Produce with ids", 13, _produce_by_id),
     Case("Produce of a transactional id", 9, _produce("x")),
     Case("Produce of another's transactional id", 9, _produce("y")),
+    Case("Produce of a transactional batch", 9, _produce("x", in_transaction=True)),
+    Case("Produce of another's transactional batch", 9, _produce("y", in_transaction=True)),
+    Case("Produce of a transactional batch without an id", 9, _produce(in_transaction=True)),
     Case("Produce without an answer", 9, _produce(acks=0), silent=True),
     Case("Fetch", 4, fetch),
     Case("Fetch", 11, fetch),
@@ -527,7 +547,7 @@ CASES: list[Case] = [
     Case("DescribeConfigs", 4, _describe_configs(*RESOURCES)),
     Case("DescribeConfigs of groups", 4, _describe_configs((GROUP, "g"), (GROUP, "h"))),
     Case("DescribeConfigs of client metrics", 4, _describe_configs((CLIENT_METRICS, "m"), (TOPIC, "a"))),
-    Case("AlterConfigs", 2, _alter_configs(*RESOURCES)),
+    Case("AlterConfigs", 2, _alter_configs(*RESOURCES[:3])),
     Case("IncrementalAlterConfigs", 1, _alter_incrementally(*RESOURCES)),
     Case("IncrementalAlterConfigs of groups", 1, _alter_incrementally((GROUP, "g"), (GROUP, "h"))),
     Case("DescribeLogDirs", 4, lambda _: m.DescribeLogDirsRequest(topics=[])),
@@ -579,8 +599,8 @@ def ask(side: Side, case: Case, user: str, names: Names) -> Any:
     """What the answer to one user says."""
     mine = Names(names.ids, case.own(user))
     if case.silent:
-        side.ask(user, case.ask(mine), case.version)
-        return CLOSED if side.ask(user, _PING, 3) == CLOSED else "silent"
+        closed = side.ask(user, case.ask(mine), case.version) == CLOSED
+        return CLOSED if closed or side.ask(user, _PING, 3) == CLOSED else "silent"
     answer = told(side.ask(user, case.ask(mine), case.version), mine)
     if case.name == "ApiVersions":
         return answer["error_code"]

@@ -169,9 +169,13 @@ def produce(topic: str, *, transactional_id: str | None = None, acks: int = -1) 
     return produce_to([topic], transactional_id=transactional_id, acks=acks)
 
 
-def produce_to(topics: list[str], *, transactional_id: str | None = None, acks: int = -1) -> m.ProduceRequest:
+def produce_to(
+    topics: list[str], *, transactional_id: str | None = None, acks: int = -1, in_transaction: bool = False
+) -> m.ProduceRequest:
     request = m.ProduceRequest
-    records = build_batch([Record(offset=0, timestamp=0, key=b"k", value=b"v", headers=[])])
+    record = Record(offset=0, timestamp=0, key=b"k", value=b"v", headers=[])
+    producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0} if in_transaction else {}
+    records = build_batch([record], transactional=in_transaction, **producer)
     return request(
         transactional_id=transactional_id,
         acks=acks,
@@ -284,7 +288,7 @@ def fitted(value: Any, version: int) -> Any:
 
 # -- what an answer says -----------------------------------------------------------------------------------------------
 
-_CODES = frozenset({"error_code", "partition_error_code", "error"})
+_CODES = frozenset({"error_code", "partition_error_code", "topic_config_error_code", "error"})
 _NAMES = frozenset(
     {
         "name",
