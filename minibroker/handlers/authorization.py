@@ -101,7 +101,7 @@ class Whole:
 class Each:
     """A right that every item of the list `field` needs, or every one for which `applies` says so.
 
-    cluster: a right to the cluster that stands for all of them.
+    cluster: a right to the cluster that stands for all of them. unless: for which requests none is asked for.
     """
 
     field: str
@@ -109,11 +109,12 @@ class Each:
     kind: ResourceType
     cluster: Operation | None = None
     applies: Callable[[RequestContext, Any, Any], bool] = lambda _, __, ___: True
+    unless: Callable[[Any], bool] = lambda _: False
 
     def split(self, ctx: RequestContext, request: Request) -> tuple[list[Any], list[Any]]:
         """(items the client has a right to, the others)."""
         items = getattr(request, self.field) or []
-        if not items or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
+        if not items or self.unless(request) or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
             return items, []
         allowed, others = [], []
         for item in items:
@@ -124,7 +125,6 @@ class Each:
                 _denied(ctx, self.operation, self.kind, name)
                 others.append(item)
         return allowed, others
-
 
     def _name(self, ctx: RequestContext, item: Any) -> str | None:
         return CLUSTER_NAME if self.kind is CLUSTER else _name_of(ctx, item)
@@ -146,6 +146,11 @@ def _id_of_transactional_batches(request: Any) -> Sequence[str]:
     return _transactional_id(request) if has_transactional_batch(request) else ()
 
 
+def _transactional_without_id(request: Any) -> bool:
+    """The handler refuses that as a whole."""
+    return request.transactional_id is None and has_transactional_batch(request)
+
+
 def _v3_transactional_id(request: Any) -> Sequence[str]:
     return () if request.transactions else (request.v3_and_below_transactional_id,)
 
@@ -165,10 +170,11 @@ def _keys(kind: int) -> Callable[[RequestContext, Any, Any], bool]:
 def _configs(operation: Operation) -> tuple[Each, ...]:
     """Settings of topics and groups are theirs; those of brokers, their loggers and clients the cluster's. A type that
     is none of these is the handler's to refuse."""
-    return tuple(
-        Each("resources", operation, kind, applies=lambda _, __, resource, types=types: resource.resource_type in types)
-        for kind, types in _CONFIG_TYPES.items()
-    )
+    return tuple(Each("resources", operation, kind, applies=_of_types(types)) for kind, types in _CONFIG_TYPES.items())
+
+
+def _of_types(types: tuple[int, ...]) -> Callable[[RequestContext, Any, Any], bool]:
+    return lambda _, __, resource: resource.resource_type in types
 
 
 def _subscribed(request: Any) -> Sequence[str]:
@@ -198,7 +204,7 @@ DESCRIBE_CONFIGS = Operation.DESCRIBE_CONFIGS
 RULES: dict[type[Request], tuple[Rule, ...]] = {
     m.ProduceRequest: (
         Whole(WRITE, TRANSACTIONAL_ID, _id_of_transactional_batches),
-        Each("topic_data", WRITE, TOPIC),
+        Each("topic_data", WRITE, TOPIC, unless=_transactional_without_id),
     ),
     m.ListOffsetsRequest: (Each("topics", DESCRIBE, TOPIC),),
     m.MetadataRequest: (
@@ -457,7 +463,8 @@ def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Response:
 
 
 def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Response:
-    """A group whose members have topics that may not be described is refused (KafkaApis.handleConsumerGroupDescribe)."""
+    """A group whose members have topics that may not be described is refused, as in
+    KafkaApis.handleConsumerGroupDescribe."""
     answer.groups = [_without_hidden_topics(ctx, group) for group in answer.groups]
     return answer  # type: ignore[no-any-return]
 

@@ -24,7 +24,7 @@ from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.unknown_producer_check import refusal_of_unknown
 from minibroker.runtime.waiting import with_timeout
 from minibroker.semantics import PRODUCE
-from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.dsl import NO_ID, Buffer
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_storage.log import AppendInfo
@@ -83,11 +83,9 @@ class _Entry:
         return _is_transactional(self.records)
 
 
-def _is_transactional(records: memoryview | None) -> bool:
+def _is_transactional(records: Buffer | None) -> bool:
     return (
-        records is not None
-        and len(records) >= _HEADER_SIZE
-        and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT != 0
+        records is not None and len(records) >= _HEADER_SIZE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT != 0
     )
 
 

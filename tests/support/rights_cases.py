@@ -230,9 +230,7 @@ def _delete_topics(*, by_id: bool, both: bool = False) -> Ask:
 def _delete_records(_: Names) -> Any:
     kind = m.DeleteRecordsRequest
     entry = kind.DeleteRecordsPartition(partition_index=0, offset=0)
-    return kind(
-        topics=[kind.DeleteRecordsTopic(name=name, partitions=[entry]) for name in TOPICS], timeout_ms=30_000
-    )
+    return kind(topics=[kind.DeleteRecordsTopic(name=name, partitions=[entry]) for name in TOPICS], timeout_ms=30_000)
 
 
 def _init(transactional_id: bool, *, two_phase: bool = False) -> Ask:
@@ -246,9 +244,7 @@ def _init(transactional_id: bool, *, two_phase: bool = False) -> Ask:
 def _leader_epoch(_: Names) -> Any:
     kind = m.OffsetForLeaderEpochRequest
     entry = kind.OffsetForLeaderPartition(partition=0, leader_epoch=0)
-    return kind(
-        replica_id=-1, topics=[kind.OffsetForLeaderTopic(topic=name, partitions=[entry]) for name in TOPICS]
-    )
+    return kind(replica_id=-1, topics=[kind.OffsetForLeaderTopic(topic=name, partitions=[entry]) for name in TOPICS])
 
 
 def _add_partitions(*topics: str) -> Ask:
@@ -412,9 +408,7 @@ def _elect(*topics: str) -> Ask:
 def _reassign(_: Names) -> Any:
     kind = m.AlterPartitionReassignmentsRequest
     entry = kind.ReassignablePartition(partition_index=0, replicas=None)
-    return kind(
-        topics=[kind.ReassignableTopic(name=name, partitions=[entry]) for name in TOPICS], timeout_ms=30_000
-    )
+    return kind(topics=[kind.ReassignableTopic(name=name, partitions=[entry]) for name in TOPICS], timeout_ms=30_000)
 
 
 def _list_reassignments(_: Names) -> Any:
@@ -428,9 +422,7 @@ def _list_reassignments(_: Names) -> Any:
 def _offset_delete(_: Names) -> Any:
     kind = m.OffsetDeleteRequest
     entry = kind.OffsetDeleteRequestPartition(partition_index=7)
-    return kind(
-        group_id="g", topics=[kind.OffsetDeleteRequestTopic(name=name, partitions=[entry]) for name in TOPICS]
-    )
+    return kind(group_id="g", topics=[kind.OffsetDeleteRequestTopic(name=name, partitions=[entry]) for name in TOPICS])
 
 
 def _describe_producers(_: Names) -> Any:
@@ -511,12 +503,15 @@ CASES: list[Case] = [
         "SyncGroup",
         5,
         lambda names: m.SyncGroupRequest(
-            group_id=names.mine("g"), generation_id=1, member_id="m", protocol_type="c", protocol_name="p", assignments=[]
+            group_id=names.mine("g"),
+            generation_id=1,
+            member_id="m",
+            protocol_type="c",
+            protocol_name="p",
+            assignments=[],
         ),
     ),
-    Case(
-        "DescribeGroups", 5, lambda _: m.DescribeGroupsRequest(groups=["g", "h"], include_authorized_operations=True)
-    ),
+    Case("DescribeGroups", 5, lambda _: m.DescribeGroupsRequest(groups=["g", "h"], include_authorized_operations=True)),
     Case("ListGroups", 4, lambda _: m.ListGroupsRequest()),
     Case("SaslHandshake", 1, lambda _: m.SaslHandshakeRequest(mechanism="PLAIN")),
     Case("SaslAuthenticate", 1, lambda _: m.SaslAuthenticateRequest(auth_bytes=b"\0admin\0a")),
@@ -630,5 +625,3 @@ def run(side: Side, names: Names, cases: list[Case] | None = None) -> Table:
                 rows.append((answer, [user]))
         table[case.key] = rows
     return table
-
-

@@ -1,7 +1,7 @@
 """Ask a live Apache Kafka, or a broker in memory, the matrix of rights, and keep Kafka's answers.
 
 As a program it starts Kafka, asks it everything, and writes the table that tests compare minibroker with:
-`python tests/support/rights_record.py` (half a minute; needs Java and Kafka's jars).
+`python tests/support/rights_record.py` (two minutes; needs Java and Kafka's jars).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from rights_world import ADMIN, CLOSED, SESSION_USERS, USERS, fitted, furnish
 
 from minibroker.wire import BrokerFailed, Connection
 from minibroker.wire_security import Security
-from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, registry
 from minibroker_protocol.headers import RequestHeader, first_flexible_version
 
@@ -180,7 +179,7 @@ def main() -> int:
     with kafka_side() as side:
         found = record(side)
     TABLE.write_text(as_text(found))
-    asked = m.__name__ and len(CASES) * len(USERS)
+    asked = len(CASES) * len(USERS)
     print(f"{asked} answers of the matrix in {time.monotonic() - began:.0f} s: {TABLE.name}")
     return 0
 

@@ -1,7 +1,8 @@
 """Two brokers with the same topics, groups, transactional ids and rights: what the matrix of rights is asked of.
 
 Rights are given on prefixes (topics ``a``, groups ``g``, transactional ids ``x``); ``b``, ``h`` and ``y`` are there too
-and are not given to users. ``ax`` and ``bx`` are topics that do not exist. A side is a live Kafka or a broker in memory.
+and are not given to users. ``ax`` and ``bx`` are topics that do not exist. A side is a live Kafka or a broker in
+memory.
 """
 
 from __future__ import annotations

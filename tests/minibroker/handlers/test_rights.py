@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rights_cases import CASES, UNLIKE, Case
+from rights_cases import CASES, UNLIKE, Case, run
 from rights_in_memory import MemorySide
 from rights_record import flat, load
 from rights_stories import STORIES
@@ -22,8 +22,6 @@ def answers() -> Iterator[tuple[dict[str, dict[str, Any]], dict[str, list[Any]]]
     """(case → user → answer, story → answers) of minibroker."""
     side = MemorySide()
     names = furnish(side)
-    from rights_cases import run
-
     stories = {name: story(side, names) for name, story in STORIES.items()}
     yield flat(run(side, names)), stories
     side.close()
