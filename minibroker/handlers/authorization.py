@@ -16,6 +16,7 @@ from typing import Any
 from minibroker.handlers.context import Answer, Api, RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import refused
+from minibroker.handlers.produce import has_transactional_batch
 from minibroker.runtime.deferred import Deferred, mapped, spawn
 from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from minibroker_protocol import messages as m
@@ -32,7 +33,10 @@ CODES = {
 }
 _NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name")
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
-_TOPIC_CONFIG = 2
+_TOP_LEVEL_OFFSET_FETCH = 2
+"""First version of OffsetFetch with an error of the whole."""
+# ConfigResource.Type: TOPIC, GROUP; BROKER, BROKER_LOGGER, CLIENT_METRICS.
+_CONFIG_TYPES = {TOPIC: (2,), GROUP: (32,), CLUSTER: (4, 8, 16)}
 
 
 def may(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
@@ -74,14 +78,20 @@ def _name_of(ctx: RequestContext, item: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A right that the request as a whole needs. names: of what; none means that it needs no right."""
+    """A right that the request as a whole needs. names: of what; none means that it needs no right.
+
+    instead: another operation that will do as well.
+    """
 
     operation: Operation
     kind: ResourceType
     names: Callable[[Any], Sequence[str]] = lambda _: (CLUSTER_NAME,)
+    instead: Operation | None = None
 
     def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
         for name in self.names(request):
+            if self.instead is not None and may(ctx, self.instead, self.kind, name):
+                continue
             if not may(ctx, self.operation, self.kind, name):
                 return _denied(ctx, self.operation, self.kind, name)
         return None
@@ -91,7 +101,7 @@ class Whole:
 class Each:
     """A right that every item of the list `field` needs, or every one for which `applies` says so.
 
-    cluster: a right to the cluster that stands for all of them.
+    cluster: a right to the cluster that stands for all of them. unless: for which requests none is asked for.
     """
 
     field: str
@@ -99,21 +109,25 @@ class Each:
     kind: ResourceType
     cluster: Operation | None = None
     applies: Callable[[RequestContext, Any, Any], bool] = lambda _, __, ___: True
+    unless: Callable[[Any], bool] = lambda _: False
 
     def split(self, ctx: RequestContext, request: Request) -> tuple[list[Any], list[Any]]:
         """(items the client has a right to, the others)."""
         items = getattr(request, self.field) or []
-        if not items or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
+        if not items or self.unless(request) or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
             return items, []
         allowed, others = [], []
         for item in items:
-            name = _name_of(ctx, item) if self.applies(ctx, request, item) else None
+            name = self._name(ctx, item) if self.applies(ctx, request, item) else None
             if name is None or may(ctx, self.operation, self.kind, name):
                 allowed.append(item)
             else:
                 _denied(ctx, self.operation, self.kind, name)
                 others.append(item)
         return allowed, others
+
+    def _name(self, ctx: RequestContext, item: Any) -> str | None:
+        return CLUSTER_NAME if self.kind is CLUSTER else _name_of(ctx, item)
 
 
 Rule = Whole | Each
@@ -125,6 +139,16 @@ def _group(request: Any) -> Sequence[str]:
 
 def _transactional_id(request: Any) -> Sequence[str]:
     return () if request.transactional_id is None else (request.transactional_id,)
+
+
+def _id_of_transactional_batches(request: Any) -> Sequence[str]:
+    """A transactional id counts only where there is a transactional batch (KafkaApis.handleProduceRequest)."""
+    return _transactional_id(request) if has_transactional_batch(request) else ()
+
+
+def _transactional_without_id(request: Any) -> bool:
+    """The handler refuses that as a whole."""
+    return request.transactional_id is None and has_transactional_batch(request)
 
 
 def _v3_transactional_id(request: Any) -> Sequence[str]:
@@ -143,8 +167,27 @@ def _keys(kind: int) -> Callable[[RequestContext, Any, Any], bool]:
     return lambda _, request, __: bool(request.key_type == kind)
 
 
-def _of_topic(_: RequestContext, __: Any, resource: Any) -> bool:
-    return bool(resource.resource_type == _TOPIC_CONFIG)
+def _configs(operation: Operation) -> tuple[Each, ...]:
+    """Settings of topics and groups are theirs; those of brokers, their loggers and clients the cluster's. A type that
+    is none of these is the handler's to refuse."""
+    return tuple(Each("resources", operation, kind, applies=_of_types(types)) for kind, types in _CONFIG_TYPES.items())
+
+
+def _of_types(types: tuple[int, ...]) -> Callable[[RequestContext, Any, Any], bool]:
+    return lambda _, __, resource: resource.resource_type in types
+
+
+def _subscribed(request: Any) -> Sequence[str]:
+    return request.subscribed_topic_names or ()
+
+
+def _may_be_deleted(ctx: RequestContext, _: Any, topic: Any) -> bool:
+    """Whether it is a topic. One named twice or not at all is the handler's to refuse, as is a name that stands for
+    nothing where the client may know that (ControllerApis.deleteTopics)."""
+    name = _name_of(ctx, topic)
+    if not isinstance(topic, str) and (topic.name is None) == (topic.topic_id == NO_ID):
+        return False
+    return name in ctx.broker.image.topics or not may(ctx, DESCRIBE, TOPIC, name or "")
 
 
 def _would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
@@ -159,8 +202,10 @@ ALTER, DESCRIBE, ALTER_CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.
 DESCRIBE_CONFIGS = Operation.DESCRIBE_CONFIGS
 
 RULES: dict[type[Request], tuple[Rule, ...]] = {
-    m.ProduceRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id), Each("topic_data", WRITE, TOPIC)),
-    m.FetchRequest: (Each("topics", READ, TOPIC),),
+    m.ProduceRequest: (
+        Whole(WRITE, TRANSACTIONAL_ID, _id_of_transactional_batches),
+        Each("topic_data", WRITE, TOPIC, unless=_transactional_without_id),
+    ),
     m.ListOffsetsRequest: (Each("topics", DESCRIBE, TOPIC),),
     m.MetadataRequest: (
         Each("topics", DESCRIBE, TOPIC),
@@ -181,16 +226,19 @@ RULES: dict[type[Request], tuple[Rule, ...]] = {
     m.HeartbeatRequest: (Whole(READ, GROUP, _group),),
     m.LeaveGroupRequest: (Whole(READ, GROUP, _group),),
     m.SyncGroupRequest: (Whole(READ, GROUP, _group),),
-    m.ConsumerGroupHeartbeatRequest: (Whole(READ, GROUP, _group),),
+    m.ConsumerGroupHeartbeatRequest: (Whole(READ, GROUP, _group), Whole(DESCRIBE, TOPIC, _subscribed)),
     m.DescribeGroupsRequest: (Each("groups", DESCRIBE, GROUP),),
     m.ConsumerGroupDescribeRequest: (Each("group_ids", DESCRIBE, GROUP),),
     m.DeleteGroupsRequest: (Each("groups_names", DELETE, GROUP),),
     m.OffsetDeleteRequest: (Whole(DELETE, GROUP, _group), Each("topics", READ, TOPIC)),
     m.CreateTopicsRequest: (Each("topics", CREATE, TOPIC, cluster=CREATE),),
-    m.DeleteTopicsRequest: (Each("topics", DELETE, TOPIC), Each("topic_names", DELETE, TOPIC)),
+    m.DeleteTopicsRequest: (
+        Each("topics", DELETE, TOPIC, cluster=DELETE, applies=_may_be_deleted),
+        Each("topic_names", DELETE, TOPIC, cluster=DELETE, applies=_may_be_deleted),
+    ),
     m.CreatePartitionsRequest: (Each("topics", ALTER, TOPIC),),
     m.DeleteRecordsRequest: (Each("topics", DELETE, TOPIC),),
-    m.OffsetForLeaderEpochRequest: (Each("topics", DESCRIBE, TOPIC),),
+    m.OffsetForLeaderEpochRequest: (Each("topics", DESCRIBE, TOPIC, cluster=Operation.CLUSTER_ACTION),),
     m.DescribeProducersRequest: (Each("topics", READ, TOPIC),),
     m.DescribeTopicPartitionsRequest: (Each("topics", DESCRIBE, TOPIC),),
     m.InitProducerIdRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id),),
@@ -206,22 +254,13 @@ RULES: dict[type[Request], tuple[Rule, ...]] = {
         Each("topics", READ, TOPIC),
     ),
     m.DescribeTransactionsRequest: (Each("transactional_ids", DESCRIBE, TRANSACTIONAL_ID),),
-    m.WriteTxnMarkersRequest: (Whole(ALTER, CLUSTER),),
+    m.WriteTxnMarkersRequest: (Whole(Operation.CLUSTER_ACTION, CLUSTER, instead=ALTER),),
     m.DescribeAclsRequest: (Whole(DESCRIBE, CLUSTER),),
     m.CreateAclsRequest: (Whole(ALTER, CLUSTER),),
     m.DeleteAclsRequest: (Whole(ALTER, CLUSTER),),
-    m.DescribeConfigsRequest: (
-        Each("resources", DESCRIBE_CONFIGS, TOPIC, applies=_of_topic),
-        Whole(DESCRIBE_CONFIGS, CLUSTER, lambda request: _cluster_configs(request.resources)),
-    ),
-    m.AlterConfigsRequest: (
-        Each("resources", ALTER_CONFIGS, TOPIC, applies=_of_topic),
-        Whole(ALTER_CONFIGS, CLUSTER, lambda request: _cluster_configs(request.resources)),
-    ),
-    m.IncrementalAlterConfigsRequest: (
-        Each("resources", ALTER_CONFIGS, TOPIC, applies=_of_topic),
-        Whole(ALTER_CONFIGS, CLUSTER, lambda request: _cluster_configs(request.resources)),
-    ),
+    m.DescribeConfigsRequest: _configs(DESCRIBE_CONFIGS),
+    m.AlterConfigsRequest: _configs(ALTER_CONFIGS),
+    m.IncrementalAlterConfigsRequest: _configs(ALTER_CONFIGS),
     m.ListConfigResourcesRequest: (Whole(DESCRIBE_CONFIGS, CLUSTER),),
     m.DescribeLogDirsRequest: (Whole(DESCRIBE, CLUSTER),),
     m.ElectLeadersRequest: (Whole(ALTER, CLUSTER),),
@@ -237,6 +276,7 @@ RULES: dict[type[Request], tuple[Rule, ...]] = {
 FREE: frozenset[type[Request]] = frozenset(
     {
         m.ApiVersionsRequest,
+        m.FetchRequest,  # whose handler looks itself: at every topic of the session, named in the request or not
         m.SaslHandshakeRequest,
         m.SaslAuthenticateRequest,
         m.DescribeClusterRequest,
@@ -245,10 +285,6 @@ FREE: frozenset[type[Request]] = frozenset(
         m.DescribeTransactionStateRequest,  # whose handler looks itself: its answers are in order and have no names
     }
 )
-
-
-def _cluster_configs(resources: Sequence[Any]) -> Sequence[str]:
-    return () if all(resource.resource_type == _TOPIC_CONFIG for resource in resources) else (CLUSTER_NAME,)
 
 
 def guarded(api: Api) -> Api:
@@ -269,7 +305,7 @@ def guarded(api: Api) -> Api:
                 continue
             allowed, denied = rule.split(ctx, request)
             if denied:
-                others.append(refused(_with(request, rule.field, denied), ctx.api_version, CODES[rule.kind]))
+                others.append(_refuse_some(ctx, _with(request, rule.field, denied), CODES[rule.kind]))
                 request, left = _with(request, rule.field, allowed), bool(allowed)
         if more is not None:
             early = more(ctx, request)
@@ -305,7 +341,23 @@ def _with(request: Any, field: str, items: list[Any]) -> Any:
 def _refuse(ctx: RequestContext, request: Any, error: ApiError) -> Response:
     if getattr(request, "acks", None) == 0:
         raise CloseConnection(str(error))
-    return refused(request, ctx.api_version, error.code, error.message)
+    answer = refused(request, ctx.api_version, error.code, error.message)
+    shape = _WHOLLY_REFUSED.get(type(request))
+    if shape is not None:
+        shape(ctx, request, answer)
+    return answer
+
+
+def _refuse_some(ctx: RequestContext, request: Any, code: ErrorCode) -> Response:
+    """What is refused of a request whose rest is served: the answer as a whole has no error."""
+    answer: Any = refused(request, ctx.api_version, code)
+    if hasattr(answer, "error_code"):
+        answer.error_code = ErrorCode.NONE
+    if isinstance(answer, m.OffsetFetchResponse):
+        _offsets_of_no_group(ctx, request, answer)
+    if isinstance(answer, m.DeleteTopicsResponse):
+        _known_names(ctx, answer)
+    return answer  # type: ignore[no-any-return]
 
 
 def _joined(answer: Response, others: Sequence[Response]) -> Response:
@@ -340,7 +392,7 @@ def _init_producer_id(ctx: RequestContext, request: Any) -> Response | None:
 
 
 def _add_partitions(ctx: RequestContext, request: Any) -> Response | None:
-    """One topic that may not be written leaves all others untried: OPERATION_NOT_ATTEMPTED."""
+    """One topic that may not be written leaves all others untried: OPERATION_NOT_ATTEMPTED, where they are there."""
     topics = request.v3_and_below_topics
     denied = {topic.name for topic in topics if not may(ctx, WRITE, TOPIC, topic.name)}
     if not denied:
@@ -351,6 +403,10 @@ def _add_partitions(ctx: RequestContext, request: Any) -> Response | None:
             _denied(ctx, WRITE, TOPIC, result.name)
             for partition in result.results_by_partition:
                 partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif result.name not in ctx.broker.image.topics:
+            for partition in result.results_by_partition:
+                partition.partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ctx.refused(result.name, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic"))
     return answer  # type: ignore[no-any-return]
 
 
@@ -396,6 +452,108 @@ def _described_offsets(ctx: RequestContext, topics: list[Any], *, named: bool) -
     return kept
 
 
+def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    """A topic that was made says how it is set up to those who may describe that (KIP-525)."""
+    for topic in answer.topics:
+        if topic.error_code == ErrorCode.NONE and not may(ctx, DESCRIBE_CONFIGS, TOPIC, topic.name):
+            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topic.num_partitions = topic.replication_factor = -1
+            topic.configs = []
+    return answer  # type: ignore[no-any-return]
+
+
+def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    """A group whose members have topics that may not be described is refused, as in
+    KafkaApis.handleConsumerGroupDescribe."""
+    answer.groups = [_without_hidden_topics(ctx, group) for group in answer.groups]
+    return answer  # type: ignore[no-any-return]
+
+
+def _without_hidden_topics(ctx: RequestContext, group: Any) -> Any:
+    assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
+    names = dict.fromkeys(topic.topic_name for held in assignments for topic in held.topic_partitions)
+    for name in names:
+        if not may(ctx, DESCRIBE, TOPIC, name):
+            code = _denied(ctx, DESCRIBE, TOPIC, name).code
+            return type(group)(
+                error_code=code,
+                error_message="The group has described topic(s) that the client is not authorized to describe.",
+                group_id=group.group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=[],
+            )
+    return group
+
+
+# -- refusals that name less, or other things, than was asked about: Kafka's getErrorResponse of each ------------------
+
+
+def _empty(field: str) -> Callable[[RequestContext, Any, Any], None]:
+    return lambda _, __, answer: setattr(answer, field, [])
+
+
+def _offsets_of_no_group(ctx: RequestContext, _: Any, answer: Any) -> None:
+    if ctx.api_version >= _TOP_LEVEL_OFFSET_FETCH:
+        answer.topics = []
+        for group in answer.groups:
+            group.topics = []
+
+
+def _no_quotas(_: RequestContext, __: Any, answer: Any) -> None:
+    answer.entries = None
+
+
+def _no_credentials(_: RequestContext, request: Any, answer: Any) -> None:
+    kind = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+    answer.results = [
+        kind(user="", error_code=answer.error_code, error_message=answer.error_message, credential_infos=[])
+        for _ in request.users or []
+    ]
+
+
+def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
+    topic, partition = (
+        m.ListPartitionReassignmentsResponse.OngoingTopicReassignment,
+        m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment,
+    )
+    answer.topics = [
+        topic(
+            name=asked.name,
+            partitions=[
+                partition(partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[])
+                for index in asked.partition_indexes
+            ],
+        )
+        for asked in request.topics or []
+    ]
+
+
+def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
+    answer.member_epoch = answer.heartbeat_interval_ms = 0
+
+
+def _known_names(ctx: RequestContext, answer: Any) -> None:
+    """A topic that was asked for by its id is named to those who may describe it."""
+    for topic in answer.responses:
+        name = ctx.broker.image.topic_names.get(topic.topic_id)
+        if name is not None and may(ctx, DESCRIBE, TOPIC, name):
+            topic.name = name
+
+
+_WHOLLY_REFUSED: dict[type[Request], Callable[[RequestContext, Any, Any], None]] = {
+    m.OffsetFetchRequest: _offsets_of_no_group,
+    m.OffsetDeleteRequest: _empty("topics"),
+    m.AddPartitionsToTxnRequest: _empty("results_by_transaction"),
+    m.DescribeQuorumRequest: _empty("topics"),
+    m.UpdateFeaturesRequest: _empty("results"),
+    m.DescribeClientQuotasRequest: _no_quotas,
+    m.DescribeUserScramCredentialsRequest: _no_credentials,
+    m.ListPartitionReassignmentsRequest: _no_reassignments,
+    m.ConsumerGroupHeartbeatRequest: _no_member,
+}
 _MORE: dict[type[Request], Callable[[RequestContext, Any], Response | None]] = {
     m.InitProducerIdRequest: _init_producer_id,
     m.AddPartitionsToTxnRequest: _add_partitions,
@@ -405,4 +563,6 @@ _AFTER: dict[type[Request], Callable[[RequestContext, Any, Any], Response]] = {
     m.ListGroupsRequest: _described_groups,
     m.ListTransactionsRequest: _described_transactions,
     m.OffsetFetchRequest: _offsets_of_described_topics,
+    m.CreateTopicsRequest: _configs_of_created,
+    m.ConsumerGroupDescribeRequest: _groups_of_described_topics,
 }

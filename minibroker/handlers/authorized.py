@@ -1,4 +1,4 @@
-"""Authorized-operations bit sets: what the client may do with a topic, a group or the cluster (KIP-430).
+"""What handlers ask about rights themselves: whether one is there, and the bit sets of all of them (KIP-430).
 
 Bit n stands for AclOperation with code n (org.apache.kafka.common.acl.AclOperation).
 """
@@ -36,10 +36,22 @@ _SUPPORTED = {
 _EVERYTHING = {kind: sum(1 << operation for operation in operations) for kind, operations in _SUPPORTED.items()}
 
 
-def operations(ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """The bits of what the client of a request may do; all that there are without an authorizer."""
+def allowed(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+    """Whether the client of a request may do this; True without an authorizer."""
     if ctx.broker.authorizer is None:
-        return _EVERYTHING[kind]
+        return True
     from minibroker.handlers.authorization import may
 
-    return sum(1 << operation for operation in _SUPPORTED[kind] if may(ctx, operation, kind, name))
+    return may(ctx, operation, kind, name)
+
+
+def operations(ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+    """The bits of what the client of a request may do; all that there are without an authorizer.
+
+    None of the cluster's to those who may not describe it (KafkaApis.handleDescribeCluster).
+    """
+    if ctx.broker.authorizer is None:
+        return _EVERYTHING[kind]
+    if kind is ResourceType.CLUSTER and not allowed(ctx, Operation.DESCRIBE, kind):
+        return 0
+    return sum(1 << operation for operation in _SUPPORTED[kind] if allowed(ctx, operation, kind, name))

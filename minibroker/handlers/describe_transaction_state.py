@@ -7,7 +7,9 @@ COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND, TRANS
 from __future__ import annotations
 
 from minibroker.coordinators.transactions import queries
+from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import RequestContext
+from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     DescribeTransactionStateRequest,
@@ -37,17 +39,16 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _State:
         producer_id=entry.metadata.producer_id,
         epoch=entry.epoch,
         state=entry.metadata.state.label,
-        partitions=[_Topic(topic_name=topic, partition_ids=indexes) for topic, indexes in queries.partitions_of(entry)],
+        partitions=[
+            _Topic(topic_name=topic, partition_ids=indexes)
+            for topic, indexes in queries.partitions_of(entry)
+            if allowed(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        ],
     )
 
 
 def _check_right(ctx: RequestContext, transactional_id: str) -> None:
-    if ctx.broker.authorizer is None:
-        return
-    from minibroker.handlers.authorization import may
-    from minibroker.security.acls import Operation, ResourceType
-
-    if not may(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not allowed(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise ApiError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             f"{ctx.connection.principal} may not DESCRIBE TRANSACTIONAL_ID {transactional_id}",

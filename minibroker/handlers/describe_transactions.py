@@ -9,7 +9,9 @@ from __future__ import annotations
 from minibroker.coordinators.patterns import compile_pattern
 from minibroker.coordinators.transactions import queries
 from minibroker.coordinators.transactions.states import BY_LABEL
+from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import RequestContext
+from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     DescribeTransactionsRequest,
@@ -52,7 +54,12 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
         transaction_start_time_ms=queries.start_of(entry),
         producer_id=metadata.producer_id,
         producer_epoch=entry.epoch,
-        topics=[_Topic(topic=topic, partitions=indexes) for topic, indexes in queries.partitions_of(entry)],
+        # As KafkaApis.handleDescribeTransactionsRequest: the right to an id names no topics.
+        topics=[
+            _Topic(topic=topic, partitions=indexes)
+            for topic, indexes in queries.partitions_of(entry)
+            if allowed(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        ],
     )
 
 

@@ -6,7 +6,10 @@ Kafka: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch.
 
 Errors: top level FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR; per partition
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
-UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR.
+UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR, TOPIC_AUTHORIZATION_FAILED.
+
+A session outlives what its client may do, and its id is no secret: every request asks anew for the right to each topic
+in it, so that this handler stands before no guard (`minibroker.handlers.authorization`).
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ from minibroker.cluster.fetch_sessions import (
 )
 from minibroker.cluster.partition import Partition
 from minibroker.handlers import follower_fetch
+from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import RequestContext
 from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.waiting import with_timeout
+from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
@@ -41,7 +46,7 @@ _PartitionData = FetchResponse.PartitionData
 class _Fetch:
     """One request while it is served."""
 
-    __slots__ = ("full", "isolation", "max_bytes", "min_bytes", "replica_id", "session", "targets")
+    __slots__ = ("denied", "full", "isolation", "max_bytes", "min_bytes", "replica_id", "session", "targets")
 
     def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
         self.replica_id = _replica_id(request, ctx.api_version)
@@ -52,6 +57,7 @@ class _Fetch:
         self.session: FetchSession | None = None
         self.full = True
         self.targets: list[FetchTarget] = []
+        self.denied: dict[str, ApiError] = {}
 
     @property
     def follower(self) -> bool:
@@ -80,6 +86,8 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Corout
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
+    if ctx.broker.authorizer is not None:
+        fetch.denied = _denied_topics(ctx, fetch)
     reads = _read_all(ctx, fetch)
     if _complete(request, fetch, reads):
         return _respond(ctx, fetch, reads)
@@ -154,6 +162,30 @@ def _forgotten(ctx: RequestContext, request: FetchRequest) -> Iterable[Partition
             yield (name, topic.topic_id if by_id else NO_ID, index)
 
 
+# -- rights ------------------------------------------------------------------------------------------------------------
+
+
+def _denied_topics(ctx: RequestContext, fetch: _Fetch) -> dict[str, ApiError]:
+    """The topics that the client may not read: CLUSTER_ACTION is the right of a replica, READ that of a consumer."""
+    names = dict.fromkeys(_name_now(ctx, target) for target in fetch.targets)
+    if fetch.follower and allowed(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return {}
+    may_read = [fetch.follower is False and allowed(ctx, Operation.READ, ResourceType.TOPIC, name) for name in names]
+    what = "CLUSTER_ACTION CLUSTER, as a replica's fetch of" if fetch.follower else "READ TOPIC"
+    return {
+        name: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{ctx.connection.principal} may not {what} {name}")
+        for name, may in zip(names, may_read, strict=True)
+        if not may
+    }
+
+
+def _name_now(ctx: RequestContext, target: FetchTarget) -> str:
+    """The name of a target's topic; that of an id can have come after the session, and none has "" """
+    if target.topic_id == NO_ID:
+        return target.topic
+    return ctx.broker.image.topic_names.get(target.topic_id, "")
+
+
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
@@ -175,11 +207,20 @@ def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes
     broker = ctx.broker
     if ctx.api_version >= TOPIC_IDS_VERSION:
         known = broker.image.topic_by_id(target.topic_id)
+        denied = fetch.denied.get("")
+        if known is None and denied is not None and fetch.follower:
+            # A replica has no right to any topic, or to all; a consumer may learn that an id is none.
+            ctx.refused(f"topic id {target.topic_id.hex()}", denied)
+            return _failed(target, denied, routed=False)
         if known is None:
             unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
             ctx.refused(f"topic id {target.topic_id.hex()}-{target.index}", unknown)
             return _failed(target, unknown, routed=False)
         target.topic = known.name
+    denied = fetch.denied.get(target.topic)
+    if denied is not None:
+        ctx.refused(target.topic, denied)
+        return _failed(target, denied, routed=False)
     try:
         partition = broker.partition(target.topic, target.index)
     except ApiError as error:
@@ -194,6 +235,12 @@ def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes
 
 def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool) -> _Read:
     partition.check_leader_epoch(target.current_leader_epoch)
+    if fetch.follower:
+        # Brokers of this cluster fetch over a way of their own: no client is a follower
+        # (Kafka's Partition.followerReplicaOrThrow).
+        raise ApiError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: broker {fetch.replica_id} is none of its followers"
+        )
     log = partition.log
     data = _PartitionData(
         partition_index=target.index,

@@ -14,11 +14,11 @@ from typing import Any
 
 from minibroker.cluster.metadata import NO_LEADER, PartitionImage, TopicImage
 from minibroker.controller.topics import check_topic_name
-from minibroker.handlers.authorized import NOT_ASKED, operations
+from minibroker.handlers.authorized import NOT_ASKED, allowed, operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.runtime.deferred import Deferred
-from minibroker.security.acls import ResourceType
+from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.metadata import (
@@ -43,8 +43,8 @@ def handle(
     if wanted is None or (ctx.api_version == 0 and not wanted):
         return _answer(ctx, request, [_describe(ctx, request, topic) for topic in image.topics.values()])
     missing = [t.name for t in wanted if t.name is not None and t.topic_id == NO_ID and t.name not in image.topics]
-    allowed = ctx.api_version < 4 or request.allow_auto_topic_creation
-    if missing and allowed and ctx.broker.settings.bool("auto.create.topics.enable"):
+    may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
+    if missing and may_be_made and ctx.broker.settings.bool("auto.create.topics.enable"):
         return _create_and_answer(ctx, request, wanted, missing)
     return _answer(ctx, request, [_find(ctx, request, topic, {}) for topic in wanted])
 
@@ -190,7 +190,9 @@ def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """DescribeTopicPartitions v0 (KIP-966): topics in name order, at most `response_partition_limit` partitions."""
     image = ctx.broker.image
-    names = sorted({t.name for t in request.topics} or image.topics)
+    names = sorted({t.name for t in request.topics})
+    if not names:
+        names = sorted(name for name in image.topics if allowed(ctx, Operation.DESCRIBE, _TOPIC, name))
     limit = max(1, min(request.response_partition_limit, ctx.broker.settings.int("max.request.partition.size.limit")))
     first_topic, first_partition = "", 0
     if request.cursor is not None:
@@ -211,7 +213,7 @@ def describe_topic_partitions(
                     topic_id=NO_ID,
                     is_internal=False,
                     partitions=[],
-                    topic_authorized_operations=NOT_ASKED,
+                    topic_authorized_operations=operations(ctx, _TOPIC, name),
                 )
             )
             continue

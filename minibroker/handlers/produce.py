@@ -24,7 +24,7 @@ from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.unknown_producer_check import refusal_of_unknown
 from minibroker.runtime.waiting import with_timeout
 from minibroker.semantics import PRODUCE
-from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.dsl import NO_ID, Buffer
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_storage.log import AppendInfo
@@ -80,12 +80,18 @@ class _Entry:
 
     @property
     def transactional(self) -> bool:
-        records = self.records
-        return (
-            records is not None
-            and len(records) >= _HEADER_SIZE
-            and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT != 0
-        )
+        return _is_transactional(self.records)
+
+
+def _is_transactional(records: Buffer | None) -> bool:
+    return (
+        records is not None and len(records) >= _HEADER_SIZE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT != 0
+    )
+
+
+def has_transactional_batch(request: ProduceRequest) -> bool:
+    """Whether one of its partitions gets a batch of a transaction."""
+    return any(_is_transactional(part.records) for topic in request.topic_data for part in topic.partition_data)
 
 
 def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
 EVERYBODY = "User:*"
+_CLIENTS_REMEMBERED = 256
 NO_AUTHORIZER = "No Authorizer is configured."
 
 
@@ -124,6 +125,12 @@ class EntryFilter:
         return self.resource_name in (None, entry.resource_name)
 
 
+@lru_cache(maxsize=_CLIENTS_REMEMBERED)
+def _of_client(entries: frozenset[AccessControlEntry], principal: str, host: str) -> tuple[AccessControlEntry, ...]:
+    """The entries about one client: every request asks for them, and a cluster may have very many."""
+    return tuple(entry for entry in entries if entry.concerns(principal, host))
+
+
 @dataclass(frozen=True, slots=True)
 class Authorizer:
     """super_users: principals that may do everything. allow_without_entries: whether a resource that no entry is about
@@ -134,7 +141,7 @@ class Authorizer:
 
     def allows(
         self,
-        entries: Iterable[AccessControlEntry],
+        entries: frozenset[AccessControlEntry],
         principal: str,
         host: str,
         operation: Operation,
@@ -144,10 +151,9 @@ class Authorizer:
         """A matching DENY outweighs every ALLOW; without either the answer is no."""
         if principal in self.super_users:
             return True
-        about = [entry for entry in entries if entry.names(resource_type, name)]
-        if not about:
-            return self.allow_without_entries
-        mine = [entry for entry in about if entry.concerns(principal, host)]
+        if self.allow_without_entries and not any(entry.names(resource_type, name) for entry in entries):
+            return True
+        mine = [e for e in _of_client(entries, principal, host) if e.names(resource_type, name)]
         denied = (operation, Operation.ALL)
         if any(entry.permission == Permission.DENY and entry.operation in denied for entry in mine):
             return False
@@ -156,7 +162,7 @@ class Authorizer:
 
     def allows_some(
         self,
-        entries: Iterable[AccessControlEntry],
+        entries: frozenset[AccessControlEntry],
         principal: str,
         host: str,
         operation: Operation,
@@ -165,7 +171,7 @@ class Authorizer:
         """Whether there is a name for which `allows` would say yes (Kafka's ``authorizeByResourceType``, KIP-679)."""
         if principal in self.super_users or self.allow_without_entries:
             return True
-        mine = [e for e in entries if e.resource_type == resource_type and e.concerns(principal, host)]
+        mine = [e for e in _of_client(entries, principal, host) if e.resource_type == resource_type]
         relevant = [entry for entry in mine if entry.operation in (operation, Operation.ALL)]
         denying = [entry for entry in relevant if entry.permission == Permission.DENY]
         if any(entry.resource_name == WILDCARD and entry.pattern_type == PatternType.LITERAL for entry in denying):

@@ -39,6 +39,11 @@ class Gate:
         if authentication.state is State.RAW:
             return self._raw(bytes(frame), info)
         api_key = int.from_bytes(frame[:2], "big")
+        if authentication.state is State.AUTHENTICATE and api_key == _SASL_HANDSHAKE:
+            # The handler says ILLEGAL_SASL_STATE, as SaslServerAuthenticator.handleSaslToken does before it closes.
+            answer = self._dispatch(frame, info)
+            self._connection.close_once_answered("a SaslHandshake after another one")
+            return answer
         if api_key not in _ALLOWED.get(authentication.state, ()):
             raise CloseConnection(f"API key {api_key} before the client is authenticated")
         answer = self._dispatch(frame, info)

@@ -149,7 +149,13 @@ def test_metadata_of_version_0_does_not_turn_a_refusal_into_all_topics(world: Wo
 
 
 def produce(*topics: str, transactional_id: str | None = None, acks: int = 1) -> m.ProduceRequest:
+    """With a transactional id, of a transactional batch."""
     request = m.ProduceRequest
+    batch = (
+        build_batch([RECORD])
+        if transactional_id is None
+        else build_batch([RECORD], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    )
     return request(
         transactional_id=transactional_id,
         acks=acks,
@@ -157,7 +163,7 @@ def produce(*topics: str, transactional_id: str | None = None, acks: int = 1) ->
         topic_data=[
             request.TopicProduceData(
                 name=name,
-                partition_data=[request.PartitionProduceData(index=0, records=build_batch([RECORD]))],
+                partition_data=[request.PartitionProduceData(index=0, records=batch)],
             )
             for name in topics
         ],

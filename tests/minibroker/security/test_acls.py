@@ -39,20 +39,20 @@ def entry(
 
 
 def allows(entries: list[AccessControlEntry], operation: Operation, name: str = "t", who: str = "User:a") -> bool:
-    return Authorizer().allows(entries, who, HERE, operation, TOPIC, name)
+    return Authorizer().allows(frozenset(entries), who, HERE, operation, TOPIC, name)
 
 
 def test_without_an_entry_the_answer_is_no_unless_the_setting_says_otherwise() -> None:
     assert not allows([], READ)
-    assert Authorizer(allow_without_entries=True).allows([], "User:a", HERE, READ, TOPIC, "t")
+    assert Authorizer(allow_without_entries=True).allows(frozenset(), "User:a", HERE, READ, TOPIC, "t")
     about = [entry(WRITE, principal="User:b")]
-    assert not Authorizer(allow_without_entries=True).allows(about, "User:a", HERE, READ, TOPIC, "t")
+    assert not Authorizer(allow_without_entries=True).allows(frozenset(about), "User:a", HERE, READ, TOPIC, "t")
 
 
 def test_a_super_user_is_not_asked_for_entries() -> None:
     authorizer = Authorizer(frozenset({"User:a"}))
-    assert authorizer.allows([entry(ALL, permission=DENY)], "User:a", HERE, READ, TOPIC, "t")
-    assert not authorizer.allows([], "User:b", HERE, READ, TOPIC, "t")
+    assert authorizer.allows(frozenset({entry(ALL, permission=DENY)}), "User:a", HERE, READ, TOPIC, "t")
+    assert not authorizer.allows(frozenset(), "User:b", HERE, READ, TOPIC, "t")
 
 
 @pytest.mark.parametrize(

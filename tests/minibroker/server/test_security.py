@@ -104,6 +104,19 @@ def test_a_mechanism_that_is_not_offered_closes_the_connection_after_its_answer(
             connection.receive(5)
 
 
+def test_a_second_handshake_is_told_that_it_has_no_place_before_the_connection_closes() -> None:
+    """As a live Kafka 4.3.1: 0, then 34 with no mechanisms, then the end."""
+    with broker("SASL_PLAINTEXT") as address, Connection(address, 5) as connection:
+        frame = header(17, 1) + SaslHandshakeRequest(mechanism="PLAIN").encode(1)
+        connection.send_frame(frame)
+        assert SaslHandshakeResponse.decode(connection.receive(5), 1, 4).error_code == 0
+        connection.send_frame(frame)
+        second = SaslHandshakeResponse.decode(connection.receive(5), 1, 4)
+        assert (second.error_code, second.mechanisms) == (34, [])
+        with pytest.raises(BrokerFailed):
+            connection.receive(5)
+
+
 def test_tokens_without_headers_after_a_handshake_of_version_0() -> None:
     with broker("SASL_PLAINTEXT") as address:
         for password, lets_in in ((b"secret", True), (b"wrong", False)):
