@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from types import TracebackType
@@ -97,6 +98,11 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def shut(self) -> None:
+        """Let whoever waits for an answer, in another thread, meet a closed connection."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Connection:
         return self

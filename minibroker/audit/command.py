@@ -7,8 +7,6 @@ import os
 import re
 import sys
 import time
-import traceback
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -61,9 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     except _expected() as error:
         return _refuse(str(error))
     except Exception as error:
-        # Not 1, which says that promises were broken.
         if not type(error).__module__.startswith(("py4j", "pyspark")):
-            traceback.print_exc()
+            raise
         return _refuse(_cause(str(error)) or f"{type(error).__name__}: {error}")
 
 
@@ -243,10 +240,3 @@ class _Bar:
     def end(self) -> None:
         if self._drawn:
             print(file=sys.stderr)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command by itself, as spark-submit starts it."""
-    parser = argparse.ArgumentParser(prog="minibroker audit", allow_abbrev=False)
-    add_arguments(parser)
-    return run(parser.parse_args(argv))

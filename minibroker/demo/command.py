@@ -53,8 +53,9 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
         yield bootstrap
         return
     from minibroker import Minibroker
+    from minibroker.program import whole
 
-    with Minibroker(ephemeral=True, config=OWN_CONFIG) as broker:
+    with whole(Minibroker(ephemeral=True, config=OWN_CONFIG)) as broker:
         yield broker.bootstrap_servers
 
 

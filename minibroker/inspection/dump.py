@@ -36,11 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from minibroker.inspection.progress import ProgressLine
 
     progress = ProgressLine(sys.stderr)
-    try:
-        return max(_dump(path, arguments, progress) for path in arguments.files)
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+    return max(_dump(path, arguments, progress) for path in arguments.files)
 
 
 def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> int:

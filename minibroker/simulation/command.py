@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
 
+from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.coverage import report
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import Outcome, simulate
@@ -72,10 +74,19 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
     if jobs < 2:
         yield from map(simulate, seeds)
         return
-    from multiprocessing import get_context
+    from multiprocessing import get_context, resource_tracker
 
-    with get_context("spawn").Pool(jobs, logging.disable, (logging.CRITICAL,)) as pool:
+    resource_tracker.ensure_running()  # it lets every signal through again once it has started
+    with ctrl_c_is_ours():
+        pool = get_context("spawn").Pool(jobs, _quiet)
+    with whole(pool):
         yield from pool.imap_unordered(simulate, seeds, chunksize=20)
+
+
+def _quiet() -> None:
+    """A process of the pool: its parent ends it, whatever comes from a terminal."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable(logging.CRITICAL)
 
 
 _LEGEND = """\
