@@ -152,8 +152,8 @@ def run(prepare: Callable[[], Callable[[], int]], *, quick_end: bool = False) ->
     quick_end: leave out taking the interpreter apart, module by module, which takes longer than a broker's stop.
     """
     _SIGNALS.install()
-    _open_standard_streams()
     _guard_streams()
+    _open_standard_streams()
     try:
         try:
             command = prepare()
@@ -266,7 +266,7 @@ def _guard_streams() -> None:
 
 
 def _guarded(stream: Any, kind: type[io.FileIO]) -> Any:
-    if not isinstance(stream, io.TextIOWrapper):  # a program has put something of its own there
+    if not isinstance(stream, io.TextIOWrapper):  # none, or what another program has put there
         return stream
     if stream.isatty():  # Windows' console has a file of its own kind
         # A locale without a character of ours gets it as \u2026.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from minibroker.audit.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log, LogFacts
@@ -126,14 +126,17 @@ class Files:
             if not part.size:
                 yield memoryview(b""), 0
                 return
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                if hasattr(mapped, "madvise") and hasattr(mmap, "MADV_SEQUENTIAL"):
-                    mapped.madvise(mmap.MADV_SEQUENTIAL)
-                whole = memoryview(mapped)
-                try:
-                    yield whole, 0
-                finally:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if hasattr(mapped, "madvise") and hasattr(mmap, "MADV_SEQUENTIAL"):
+                mapped.madvise(mmap.MADV_SEQUENTIAL)
+            whole = memoryview(mapped)
+            try:
+                yield whole, 0
+            finally:
+                # An exception on its way, such as an interrupt, holds views; the mapping goes with the last of them.
+                with suppress(BufferError):
                     whole.release()
+                    mapped.close()
 
 
 class Directory(NamedTuple):

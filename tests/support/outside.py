@@ -76,9 +76,13 @@ class Started:
                 self.process.stdout.close()
 
     def left(self) -> list[str]:
-        """Processes and temporary files that are still there."""
+        """Processes and temporary files that are still there, after the time that a process may take to notice that its
+        parent is gone (multiprocessing's resource tracker)."""
+        deadline = time.monotonic() + SECONDS
+        while (children := list(self._children())) and time.monotonic() < deadline:
+            time.sleep(0.01)
         found = [str(path.relative_to(self.temporary)) for path in sorted(self.temporary.rglob("*"))]
-        return found + [f"process {name}" for name in self._children()]
+        return found + [f"process {name}" for name in children]
 
     def _children(self) -> Iterator[str]:
         if not sys.platform.startswith("linux"):
