@@ -40,10 +40,10 @@ ELSEWHERE = (
 SPARK_SECONDS = 150  # Spark is a download of 400 MB
 DROPPED = ("VIRTUAL_ENV", "PYTHON", "PIP_", "PYTEST_")  # beginnings of variables' names
 # What pip needs to reach an index from this machine, or to do without one.
-KEPT = frozenset(
-    "PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS PIP_NO_INDEX PIP_CONFIG_FILE PIP_PROXY PIP_TRUSTED_HOST PIP_CERT "
-    "PIP_CLIENT_CERT PIP_DEFAULT_TIMEOUT PIP_RETRIES".split()
-)
+KEPT = {
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE", "PIP_PROXY"),
+    *("PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES"),
+}
 ORDINARY_USER = 65534  # nobody
 PACKAGES = ("minibroker", "minibroker_protocol", "minibroker_storage")
 
@@ -247,8 +247,8 @@ def find_python(version: str) -> Path:
 
 
 def elsewhere(place: Workplace) -> None:
-    """The command line, the fixture and the pages where other people have them: LANG=C, another time zone, spaces in all
-    paths, a home that is read-only, and a user who is not root. The table of how commands end is among it."""
+    """The command line, the fixture and the pages where other people have them: LANG=C, another time zone, spaces in
+    all paths, a home that is read-only, and a user who is not root. The table of how commands end is among it."""
     root = place.directory / "a place with spaces"
     temporary, home, tree = root / "temporary files", root / "home", root / "a tree"
     for directory in (root, temporary, home):
@@ -275,7 +275,13 @@ def elsewhere(place: Workplace) -> None:
     writable = {**changes, "HOME": str(place.directory / "home")}
     place.run(base, "-m", "venv", root / "an environment", **writable)
     python = scripts(root / "an environment") / "python"
-    place.install(python, "-e", f"{tree}[test]", **writable)
+    # What the clone's own environment has, which the README's commands made, need not be fetched again.
+    installed = [str(found) for found in (place.clone / ".venv").glob("[Ll]ib/**/site-packages")]
+    if not installed:
+        raise Failed("there is nothing installed: the part `readme-tests` has not run")
+    own = next((root / "an environment").glob("[Ll]ib/**/site-packages"))
+    (own / "clone.pth").write_text("\n".join(installed) + "\n")
+    place.install(python, "--no-deps", "-e", str(tree), **writable)
     argv: list[str | Path] = [python, "-m", "pytest", "-n", "2", "-m", f"not ({' or '.join(TIERS)})", *ELSEWHERE]
     cache = f"-o cache_dir='{temporary / 'cache'}'"
     with_results(

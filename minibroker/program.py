@@ -275,7 +275,7 @@ def _guarded(stream: Any, kind: type[io.FileIO]) -> Any:
     stream.flush()
     file = kind(stream.fileno(), "wb", closefd=False)
     return io.TextIOWrapper(
-        file if stream.write_through else io.BufferedWriter(file),  # type: ignore[arg-type]  # as Python itself does
+        file if stream.write_through else io.BufferedWriter(file),
         encoding=stream.encoding,
         errors="backslashreplace",
         line_buffering=stream.line_buffering,

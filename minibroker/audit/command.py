@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from minibroker.audit.scan import DEPTHS, RECORDS
 from minibroker.audit.txn_rules import DEFAULT_TIMEOUT_MS
+from minibroker.extras import hint_for
+from minibroker.words import reason
 
 if TYPE_CHECKING:
     from minibroker.audit.plan import Lineage, Plan
@@ -55,9 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _run(arguments)
     except ImportError as error:
-        return _refuse(f"{error}; `pip install minibroker[spark]` brings what the audit needs")
+        said = hint_for("the audit", error)
+        if said is None:
+            raise
+        return _refuse(said)
     except _expected() as error:
-        return _refuse(str(error))
+        return _refuse(reason(error))
     except Exception as error:
         if not type(error).__module__.startswith(("py4j", "pyspark")):
             raise

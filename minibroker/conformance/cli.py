@@ -21,6 +21,7 @@ from pathlib import Path
 from minibroker.reports import add_report_arguments, write_reports
 from minibroker.wire import Address, parse_address
 from minibroker.wire_security import add_command_config, read_security
+from minibroker.words import reason
 
 from .cluster import Cluster
 from .failure import ScenarioError, ScenarioFailed
@@ -126,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         security = read_security(arguments.command_config)
     except (OSError, ValueError) as exc:
-        print(f"minibroker conformance: {exc}", file=sys.stderr)
+        print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
         return UNUSABLE
     cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security)
     token = secrets.token_hex(3)
@@ -150,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
         for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):
             print(f"wrote {path}")
     except OSError as exc:
-        print(f"minibroker conformance: {exc}", file=sys.stderr)
+        print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
         return UNUSABLE
     if len(verdict.groups()) > 1:
         print(verdict.matrix())

@@ -15,6 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from minibroker.extras import hint
+
 from .batches import BATCH_KEYS
 from .failure import ScenarioError
 from .messages import apis
@@ -204,7 +206,7 @@ def parse(text: str, file: str) -> list[Scenario]:
     try:
         import yaml
     except ImportError:
-        raise ScenarioError("scenarios are YAML: pip install 'minibroker[conformance]'") from None
+        raise ScenarioError(hint("the conformance suite", "yaml")) from None
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as exc:

@@ -169,7 +169,9 @@ async def _serve(service: Any, arguments: argparse.Namespace) -> int:
 
 
 def _say_where(service: Any, arguments: argparse.Namespace) -> None:
-    sys.stdout.write(f"bootstrap.servers={service.bootstrap_servers}\n")
+    # In a container 127.0.0.1 is nobody's address but its own.
+    servers = service.outside_servers if arguments.like_kafka_image else service.bootstrap_servers
+    sys.stdout.write(f"bootstrap.servers={servers}\n")
     _say_control(service)
     if arguments.like_kafka_image:
         sys.stdout.write(_KAFKA_LINES.format(id=service.cluster.nodes[0].node_id))

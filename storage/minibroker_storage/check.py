@@ -14,6 +14,7 @@ from minibroker_storage.checkpoints import (
     RECOVERY_POINT,
     decode_offsets,
 )
+from minibroker_storage.directory import wrong_in_meta
 from minibroker_storage.disk import Disk, join
 from minibroker_storage.dump import dump
 from minibroker_storage.partition_metadata import FILE_NAME, topic_id_text
@@ -69,9 +70,8 @@ def _meta(disk: Disk, names: list[str], clean: bool, report: Report) -> None:
         report(Finding(META_FILE, "the file is missing"))
     else:
         properties = {row["name"]: row["value"] for row in dump(disk, META_FILE)}
-        for key in ("version", "node.id", "cluster.id"):
-            if key not in properties:
-                report(Finding(META_FILE, f"expected a line {key}=…"))
+        for _, wrong in wrong_in_meta(properties):
+            report(Finding(META_FILE, wrong))
     if not clean:
         report(
             Finding(CLEAN_FILE, "not shut down cleanly: the logs' ends will be checked when opened", severity=NOTICE)
