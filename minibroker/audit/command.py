@@ -118,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
     """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
-    from minibroker.audit.files import Files, list_directory
+    from minibroker.audit.files import Files, list_directory, local_partition
     from minibroker.audit.plan import Plan
     from minibroker.audit.topics import Topics
     from minibroker.wire_security import read_security
@@ -129,7 +129,11 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         files = Topics(arguments.bootstrap, read_security(arguments.command_config), arguments.command_config)
         listed = files.list(**chosen)
     else:
-        files = Files(arguments.path)
+        path = arguments.path
+        if (partition := local_partition(path)) is not None:
+            path, topic, index = partition
+            chosen |= {"topics": [topic], "partitions": [index]}
+        files = Files(path)
         listed = list_directory(files, **chosen)
         for warning in listed.warnings:
             print(f"minibroker audit: {warning}", file=sys.stderr)

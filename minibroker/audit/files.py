@@ -151,6 +151,17 @@ class Directory(NamedTuple):
         return sum(part.size for part in self.parts)
 
 
+def local_partition(path: str) -> tuple[str, str, int] | None:
+    """(data directory, topic, partition) when a local path is a partition's own directory."""
+    folder, name = os.path.split(os.path.abspath(path.removeprefix("file://")))
+    place = partition_of(name)
+    if place is None or not os.path.isdir(os.path.join(folder, name)):
+        return None
+    if not any(entry.endswith(".log") for entry in os.listdir(os.path.join(folder, name))):
+        return None
+    return folder, *place
+
+
 def list_directory(
     files: Files,
     *,

@@ -19,7 +19,9 @@ OK, WRONG, UNUSABLE = 0, 1, 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("data_dir", metavar="DATA_DIR", help="one broker's directory, or that of several brokers")
+    parser.add_argument(
+        "data_dir", metavar="DATA_DIR", help="one broker's directory, that of several brokers, or of a partition"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--quiet", action="store_true", help="leave out what is only worth a notice")
 
@@ -27,16 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found: 0 when nothing is wrong, 1 when something is, 2 when there is no data directory."""
     from minibroker.inspection.progress import ProgressLine
-    from minibroker_storage.check import ERROR, check_directory
+    from minibroker_storage.check import ERROR, check_directory, check_partition
     from minibroker_storage.disk import StorageError
     from minibroker_storage.os_disk import OsDisk
 
     progress = ProgressLine(sys.stderr)
     errors = notices = 0
     try:
-        for prefix, root in _brokers(arguments.data_dir):
+        for prefix, root, partition in _parts(arguments.data_dir):
             disk = OsDisk(root, read_only=True)
-            findings = [*check_directory(disk, progress=progress.show), *_journal(disk)]
+            if partition is None:
+                findings = [*check_directory(disk, progress=progress.show), *_journal(disk)]
+            else:
+                findings = check_partition(disk, partition, progress=progress.show)
             disk.close()
             progress.clear()
             for finding in findings:
@@ -57,10 +62,22 @@ def run(arguments: argparse.Namespace) -> int:
     return WRONG if errors else OK
 
 
+def _parts(root: str) -> list[tuple[str, str, str | None]]:
+    """(prefix of paths in findings, directory, the partition in it or None for all of it) of what `root` is."""
+    from minibroker_storage.check import partition_of
+
+    folder, name = os.path.split(os.path.abspath(root))
+    if partition_of(name) is not None and os.path.isdir(root) and any(n.endswith(".log") for n in os.listdir(root)):
+        return [("", folder, name)]
+    return [(prefix, broker, None) for prefix, broker in _brokers(root)]
+
+
 def _brokers(root: str) -> list[tuple[str, str]]:
     """(prefix of paths in findings, directory) of each broker whose data lies below `root`."""
     from minibroker.server.places import BROKER_DIR, META_FILE
 
+    if not os.path.exists(root):
+        raise ValueError(f"{root}: no such directory")
     if not os.path.isdir(root):
         raise ValueError(f"{root} is not a directory")
     found: list[tuple[str, str]] = []

@@ -19,7 +19,7 @@ from minibroker_storage.disk import Disk, join
 from minibroker_storage.dump import dump
 from minibroker_storage.partition_metadata import FILE_NAME, topic_id_text
 
-__all__ = ["ERROR", "NOTICE", "Finding", "check_directory"]
+__all__ = ["ERROR", "NOTICE", "Finding", "check_directory", "check_partition", "partition_of"]
 
 Offsets = dict[tuple[str, int], int]
 
@@ -63,6 +63,19 @@ def check_directory(disk: Disk, *, progress: Progress = lambda *_: None) -> list
     for name, offsets in checkpoints.items():
         _compare(name, offsets, ends, ERROR if clean else NOTICE, findings.append)
     return findings
+
+
+def check_partition(disk: Disk, name: str, *, progress: Progress = lambda *_: None) -> list[Finding]:
+    """Likewise of one partition's directory, `name` below the disk's root, and of nothing beside it."""
+    findings: list[Finding] = []
+    PartitionCheck(disk, name, findings.append, clean=disk.exists(CLEAN_FILE), progress=progress, log_start=0).run()
+    return findings
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """Topic and partition of a directory's name."""
+    found = _PARTITION_DIR.fullmatch(name)
+    return None if found is None else (found["topic"], int(found["partition"]))
 
 
 def _meta(disk: Disk, names: list[str], clean: bool, report: Report) -> None:
