@@ -104,7 +104,7 @@ class Files:
         try:
             infos = system.get_file_info(fs.FileSelector(full))
         except OSError as error:
-            raise NotReadable(f"{self.uri}: {error.strerror or error}") from None
+            raise NotReadable(f"{self.uri}: {os.strerror(error.errno) if error.errno else error}") from None
         found = [Entry(info.base_name, info.size or 0, info.type == fs.FileType.Directory) for info in infos]
         return sorted(found)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.extras import hint
+from minibroker.words import reason
 
 from .batches import BATCH_KEYS
 from .failure import ScenarioError
@@ -184,7 +185,9 @@ def load(paths: Iterable[Path]) -> list[Scenario]:
     for path in paths:
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
+        except OSError as exc:
+            raise ScenarioError(reason(exc)) from None
+        except UnicodeDecodeError as exc:
             raise ScenarioError(f"{path}: {exc}") from None
         found += parse(text, str(path))
     return _distinct(found)

@@ -11,8 +11,8 @@ from minibroker.cli import main
 from minibroker.config_types import ConfigError
 from minibroker.extras import hint
 from minibroker.server.options import parse_topic
-from minibroker.words import counted, reason
 from minibroker.wire_security import NotLetIn, scram
+from minibroker.words import counted, reason
 from minibroker_protocol.records import Record, build_batch
 
 LOG = "00000000000000000000.log"
@@ -192,6 +192,7 @@ def test_check_and_serve_refuse_the_same_version(data: Path, capsys: pytest.Capt
 def test_one_partition_can_be_checked_and_audited(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--quiet", str(data / "orders-0")]) == 0
     assert main(["audit", str(data / "orders-0")]) == 0
+    (data / ".kafka_cleanshutdown").write_text("{}")
     (data / "orders-0" / LOG).write_bytes(b"no batch at all" * 10)
     capsys.readouterr()
     assert main(["check", "--quiet", str(data / "orders-0")]) == 1
