@@ -18,6 +18,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
@@ -26,7 +27,21 @@ HANGING_SECONDS = 120  # a test that takes longer shows where it is
 TRIES = 3  # of a test that failed, and of an installation
 INSTALL_SECONDS = 50  # an installation that takes longer hangs on a download: begun again, it mostly does not
 MAX_FAILED_TO_TRY_AGAIN = 10  # with more failures than this something is broken, not moody
+TIERS = ("clients", "jvm", "go", "node", "spark", "container", "simulation")
+ELSEWHERE = (
+    "tests/minibroker/cli",
+    "tests/minibroker/testing",
+    "tests/test_docs.py",
+    "tests/test_readme.py",
+)
 SPARK_SECONDS = 150  # Spark is a download of 400 MB
+DROPPED = ("VIRTUAL_ENV", "PYTHON", "PIP_", "PYTEST_")  # beginnings of variables' names
+# What pip needs to reach an index from this machine, or to do without one.
+KEPT = {
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_CONFIG_FILE", "PIP_PROXY"),
+    *("PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES"),
+}
+ORDINARY_USER = 65534  # nobody
 PACKAGES = ("minibroker", "minibroker_protocol", "minibroker_storage")
 
 
@@ -73,24 +88,43 @@ class Workplace:
         return found[0]
 
     def environment(self, **changes: str) -> dict[str, str]:
-        """This process's environment with an empty home and the Python that runs this in front of all others."""
+        """This process's environment with an empty home, the Python that runs this in front of all others, and nothing
+        that makes Python or pip behave in another way than on a fresh machine."""
         home = self.directory / "home"
         home.mkdir(exist_ok=True)
         path = os.pathsep.join([str(real_python().parent), os.environ["PATH"]])
-        dropped = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
-        kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        kept = {name: value for name, value in os.environ.items() if name in KEPT or not name.startswith(DROPPED)}
         return kept | {"HOME": str(home), "PATH": path, "CI": "true"} | changes
 
-    def run(self, *argv: str | Path, shell: str | None = None, seconds: float | None = None, **changes: str) -> None:
-        """Run a command in the clone, within `seconds` and the part's budget; Failed unless it exits with 0."""
+    @property
+    def results(self) -> Path:
+        """For files of results, which every user may write."""
+        found = self.directory / "results"
+        if not found.exists():
+            found.mkdir()
+            found.chmod(0o777)
+        return found
+
+    def run(
+        self,
+        *argv: str | Path,
+        shell: str | None = None,
+        seconds: float | None = None,
+        cwd: Path | None = None,
+        user: int | None = None,
+        **changes: str,
+    ) -> None:
+        """Run a command in the clone or in `cwd`, as `user`, within `seconds` and the part's budget; Failed unless it
+        exits with 0."""
         print(f"$ {shell or ' '.join(map(str, argv))}", flush=True)
         process = subprocess.Popen(
             shell or [str(word) for word in argv],
             shell=shell is not None,
-            cwd=self.clone,
+            cwd=cwd or self.clone,
             env=self.environment(**changes),
             stdin=subprocess.DEVNULL,
             start_new_session=os.name == "posix",
+            **as_user(user),
         )
         left = max(1.0, self.deadline - time.monotonic())
         try:
@@ -110,6 +144,11 @@ class Workplace:
             except Failed:
                 if not left or time.monotonic() > self.deadline:
                     raise
+
+
+def as_user(user: int | None) -> dict[str, Any]:
+    """Arguments of Popen."""
+    return {} if user is None else {"user": user, "group": user, "extra_groups": []}
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
@@ -204,6 +243,68 @@ def find_python(version: str) -> Path:
     raise Skipped(f"{name} is not installed")
 
 
+def elsewhere(place: Workplace) -> None:
+    """The command line, the fixture and the pages where other people have them: LANG=C, another time zone, spaces in
+    all paths, a home that is read-only, and a user who is not root. The table of how commands end is among it."""
+    root = place.directory / "a place with spaces"
+    temporary, home, tree = root / "temporary files", root / "home", root / "a tree"
+    for directory in (root, temporary, home):
+        directory.mkdir()
+    temporary.chmod(0o777)
+    home.chmod(0o555)
+    for directory in (place.directory, place.directory.parent):
+        if not directory.stat().st_mode & 0o001 and directory.stat().st_uid == os.geteuid():
+            directory.chmod(directory.stat().st_mode | 0o011)
+    shutil.copytree(place.clone, tree, ignore=shutil.ignore_patterns(".venv", ".git", ".*_cache", "__pycache__"))
+    user = ORDINARY_USER if os.name == "posix" and os.geteuid() == 0 else None
+    changes = {
+        "LANG": "C",
+        "TZ": "Asia/Kolkata",
+        "HOME": str(home),
+        "TMPDIR": str(temporary),
+        "USER": "",
+        "LOGNAME": "",
+    }
+    changes |= {name: "" for name in os.environ if name.startswith("LC_")}
+    base = readable_python(place.directory / "python", user)
+    if base != real_python():
+        changes["LD_LIBRARY_PATH"] = str(base.parent.parent / "lib")
+    writable = {**changes, "HOME": str(place.directory / "home")}
+    place.run(base, "-m", "venv", root / "an environment", **writable)
+    python = scripts(root / "an environment") / "python"
+    # What the clone's own environment has, which the README's commands made, need not be fetched again.
+    installed = [str(found) for found in (place.clone / ".venv").glob("[Ll]ib/**/site-packages")]
+    if not installed:
+        raise Failed("there is nothing installed: the part `readme-tests` has not run")
+    own = next((root / "an environment").glob("[Ll]ib/**/site-packages"))
+    (own / "clone.pth").write_text("\n".join(installed) + "\n")
+    place.install(python, "--no-deps", "-e", str(tree), **writable)
+    argv: list[str | Path] = [python, "-m", "pytest", "-n", "2", "-m", f"not ({' or '.join(TIERS)})", *ELSEWHERE]
+    cache = f"-o cache_dir='{temporary / 'cache'}'"
+    with_results(
+        place, lambda options: place.run(*argv, cwd=tree, user=user, PYTEST_ADDOPTS=f"{options} {cache}", **changes)
+    )
+
+
+def readable_python(copy: Path, user: int | None) -> Path:
+    """An interpreter that `user` can run: this one, else a copy of it. SKIPPED when there is neither."""
+    python, call = real_python(), ["-c", "import ssl, sqlite3, ctypes"]
+    environment: dict[str, str] = {}
+    for _ in range(2):
+        try:
+            if not subprocess.run([python, *call], env=environment, capture_output=True, **as_user(user)).returncode:
+                return python
+        except OSError:
+            pass
+        if copy.exists():
+            break
+        # In root's home, for example. Without what it has installed, and its own tests.
+        ignored = shutil.ignore_patterns("site-packages", "test", "tests", "__pycache__", "share", "idlelib")
+        shutil.copytree(sys.base_prefix, copy, symlinks=True, ignore=ignored)
+        python, environment = copy / "bin" / real_python().name, {"LD_LIBRARY_PATH": str(copy / "lib")}
+    raise Skipped(f"user {user} cannot run {real_python()}, nor a copy of it")
+
+
 def tier(marker: str) -> Callable[[Workplace], None]:
     """Tests of one marker but the slow ones, with the real home, whose caches spare downloads."""
 
@@ -223,7 +324,7 @@ def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool
     which depends on the machine's mood shows without turning everything red.
     """
     options = f"-o faulthandler_timeout={HANGING_SECONDS}"
-    first = results = place.directory / f"results-{time.monotonic_ns()}.xml"
+    first = results = place.results / f"{time.monotonic_ns()}.xml"
     moody: list[str] = []
     for again in range(TRIES):
         try:
@@ -236,7 +337,7 @@ def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool
             hopeless = not failed or len(failed) > MAX_FAILED_TO_TRY_AGAIN or time.monotonic() > place.deadline
             if again == TRIES - 1 or hopeless:
                 raise
-            results = place.directory / f"results-{time.monotonic_ns()}.xml"
+            results = place.results / f"{time.monotonic_ns()}.xml"
     place.counts = count(cases_of(first))
     place.counts.passed += len(moody)
     place.counts.failed -= len(moody)
@@ -290,7 +391,7 @@ def container(place: Workplace) -> None:
 # Name, budget in seconds, what runs. Together the budgets stay under an hour.
 PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("readme-demo", 150, readme_demo),
-    ("readme-tests", 480, readme_tests),
+    ("readme-tests", 300, readme_tests),
     ("style", 30, check("ruff", "check", ".")),
     ("format", 30, check("ruff", "format", "--check", ".")),
     ("types", 90, check("mypy")),
@@ -298,6 +399,7 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("wheel", 180, wheel),
     *((f"python{version}", 180, other_python(version)) for version in OTHER_PYTHONS),
     ("simulation", 150, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),
+    ("elsewhere", 180, elsewhere),
     ("clients", 600, tier("clients")),
     ("jvm", 450, tier("jvm")),
     ("go", 180, tier("go")),

@@ -6,10 +6,9 @@ with Minibroker(topics={"orders": 3}) as broker:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from minibroker.version import __version__
 
+TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than all else that `minibroker --version` does
 if TYPE_CHECKING:
     from minibroker.config_types import ConfigError
     from minibroker.server.service import StartError

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
 
 from minibroker.version import __version__
+
+# What a Ctrl-C meets before `program` catches it is Python's own traceback: next to nothing is imported here.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
 EXIT_USAGE = 2
 
 
-class Command(NamedTuple):
+class Command:
     """A module with ``add_arguments(parser)`` and ``run(arguments) -> exit code``."""
 
-    module: str
-    help: str
+    def __init__(self, module: str, help: str) -> None:
+        self.module = module
+        self.help = help
 
 
 COMMANDS = {
@@ -38,54 +43,41 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns its exit code, 2 for arguments that make no sense."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    return _prepared(list(sys.argv[1:] if argv is None else argv))()
+
+
+def program(*before: str) -> NoReturn:
+    """A process of its own for the command of `sys.argv`, which the words `before` come before."""
+    try:
+        from minibroker.program import run
+
+        arguments = [*before, *sys.argv[1:]]
+        # A broker that has stopped has closed and removed what it had, and whoever started it waits for its end.
+        run(lambda: _prepared(arguments), quick_end=arguments[:1] == ["serve"])
+    except KeyboardInterrupt:  # before `run` was ready for it
+        print("minibroker: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _prepared(arguments: list[str]) -> Callable[[], int]:
+    """A subcommand, its module loaded and its arguments understood; ends with SystemExit when they are not."""
     name = arguments[0] if arguments else ""
     if name in COMMANDS:
-        return _run(name, arguments[1:])
+        return _loaded(name, arguments[1:])
     if name in ("--version", "-V"):
-        print(f"minibroker {__version__}")
-        return 0
+        return lambda: _say(f"minibroker {__version__}")
     if name in ("--help", "-h"):
-        print(_usage())
-        return 0
+        return lambda: _say(_usage())
     print(f"minibroker: unknown command {name!r}\n{_usage()}" if name else _usage(), file=sys.stderr)
-    return EXIT_USAGE
+    return lambda: EXIT_USAGE
 
 
-def program() -> NoReturn:
-    """`main` as a process of its own.
-
-    A broker that has stopped has closed and removed what it had. Its process then ends at once: taking the interpreter
-    apart, module by module, takes longer than the stop did, and whoever started it waits for that.
-    """
-    code = main()
-    if sys.argv[1:2] == ["serve"] and not _watched():
-        _end_now(code)
-    sys.exit(code)
+def _say(text: str) -> int:
+    print(text)
+    return 0
 
 
-def _watched() -> bool:
-    """Whether the program is traced or profiled: who does that writes what it found at the very end."""
-    if sys.gettrace() is not None or sys.getprofile() is not None:
-        return True
-    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
-    return monitoring is not None and any(map(monitoring.get_tool, range(6)))
-
-
-def _end_now(code: int) -> None:
-    import logging
-    import os
-
-    try:
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:  # nobody reads it; the ordinary end says so in its own way
-        return
-    os._exit(code)
-
-
-def _run(name: str, arguments: Sequence[str]) -> int:
+def _loaded(name: str, arguments: Sequence[str]) -> Callable[[], int]:
     import argparse
     import gc
     from importlib import import_module
@@ -103,15 +95,16 @@ def _run(name: str, arguments: Sequence[str]) -> int:
     parser = Parser(prog=f"minibroker {name}", description=COMMANDS[name].help, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"minibroker {__version__}")
     module.add_arguments(parser)
-    code: int = module.run(parser.parse_args(arguments))
-    return code
+    parsed = parser.parse_args(arguments)
+
+    def run() -> int:
+        code: int = module.run(parsed)
+        return code
+
+    return run
 
 
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: minibroker COMMAND [OPTIONS]", "", *lines, "", "minibroker COMMAND --help says more."])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,6 +15,7 @@ from typing import Any
 from minibroker.transactions_client import HANGING_AFTER_MS, TransactionsClient
 from minibroker.wire import BrokerFailed
 from minibroker.wire_security import add_command_config, read_security
+from minibroker.words import reason
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         security = read_security(arguments.command_config)
         client = TransactionsClient(arguments.bootstrap, timeout=arguments.timeout, security=security)
     except (OSError, ValueError) as error:
-        return _fail(error, EXIT_USAGE)
+        return _fail(reason(error), EXIT_USAGE)
     with client:
         try:
             rows = _ACTIONS[arguments.action](client, arguments)

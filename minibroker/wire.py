@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from minibroker.words import reason
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
 
@@ -49,7 +51,7 @@ class Connection:
         try:
             self._socket = socket.create_connection(address, timeout)
         except OSError as exc:
-            raise ConnectionClosed(f"cannot connect to {address[0]}:{address[1]}: {exc}") from None
+            raise ConnectionClosed(f"cannot connect to {address[0]}:{address[1]}: {reason(exc)}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             try:
@@ -67,7 +69,7 @@ class Connection:
         except TimeoutError:
             raise NoResponse(f"the broker took no bytes within {self._timeout:g} s") from None
         except OSError as exc:
-            raise ConnectionClosed(f"connection closed by the broker: {exc}") from None
+            raise ConnectionClosed(f"connection closed by the broker: {reason(exc)}") from None
 
     def send_frame(self, body: bytes, *, size_delta: int = 0) -> None:
         """Write a frame; `size_delta` makes its size prefix wrong."""
@@ -86,7 +88,7 @@ class Connection:
             except TimeoutError:
                 raise NoResponse(f"no response within {timeout:g} s") from None
             except OSError as exc:
-                raise ConnectionClosed(f"connection closed by the broker: {exc}") from None
+                raise ConnectionClosed(f"connection closed by the broker: {reason(exc)}") from None
             if not data:
                 raise ConnectionClosed("connection closed by the broker")
             try:
@@ -97,6 +99,11 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def shut(self) -> None:
+        """Let whoever waits for an answer, in another thread, meet a closed connection."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Connection:
         return self

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minibroker.extras import hint
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.security.sasl import MECHANISMS
 from minibroker.wire import Address, BrokerFailed, Connection
@@ -200,7 +201,7 @@ def scram(username: str, password: str, mechanism: str, send: Callable[[bytes], 
     try:
         from scramp import ScramClient, ScramException
     except ImportError:
-        raise NotLetIn(f"{mechanism} needs a library: pip install 'minibroker[sasl]'") from None
+        raise NotLetIn(hint(mechanism, "scramp")) from None
     exchange = ScramClient([mechanism], username, password)
     try:
         exchange.set_server_first(send(exchange.get_client_first().encode()).decode())

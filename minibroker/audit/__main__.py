@@ -1,7 +1,6 @@
 """`python -m minibroker.audit`, and what spark-submit is given."""
 
-import sys
+from minibroker.cli import program
 
-from minibroker.audit.command import main
-
-sys.exit(main())
+if __name__ == "__main__":
+    program("audit")

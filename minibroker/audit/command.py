@@ -7,13 +7,13 @@ import os
 import re
 import sys
 import time
-import traceback
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from minibroker.audit.scan import DEPTHS, RECORDS
 from minibroker.audit.txn_rules import DEFAULT_TIMEOUT_MS
+from minibroker.extras import hint_for
+from minibroker.words import reason
 
 if TYPE_CHECKING:
     from minibroker.audit.plan import Lineage, Plan
@@ -57,13 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return _run(arguments)
     except ImportError as error:
-        return _refuse(f"{error}; `pip install minibroker[spark]` brings what the audit needs")
+        said = hint_for("the audit", error)
+        if said is None:
+            raise
+        return _refuse(said)
     except _expected() as error:
-        return _refuse(str(error))
+        return _refuse(reason(error))
     except Exception as error:
-        # Not 1, which says that promises were broken.
         if not type(error).__module__.startswith(("py4j", "pyspark")):
-            traceback.print_exc()
+            raise
         return _refuse(_cause(str(error)) or f"{type(error).__name__}: {error}")
 
 
@@ -116,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
     """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
-    from minibroker.audit.files import Files, list_directory
+    from minibroker.audit.files import Files, list_directory, local_partition
     from minibroker.audit.plan import Plan
     from minibroker.audit.topics import Topics
     from minibroker.wire_security import read_security
@@ -127,7 +129,11 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         files = Topics(arguments.bootstrap, read_security(arguments.command_config), arguments.command_config)
         listed = files.list(**chosen)
     else:
-        files = Files(arguments.path)
+        path = arguments.path
+        if (partition := local_partition(path)) is not None:
+            path, topic, index = partition
+            chosen |= {"topics": [topic], "partitions": [index]}
+        files = Files(path)
         listed = list_directory(files, **chosen)
         for warning in listed.warnings:
             print(f"minibroker audit: {warning}", file=sys.stderr)
@@ -244,10 +250,3 @@ class _Bar:
     def end(self) -> None:
         if self._drawn:
             print(file=sys.stderr)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command by itself, as spark-submit starts it."""
-    parser = argparse.ArgumentParser(prog="minibroker audit", allow_abbrev=False)
-    add_arguments(parser)
-    return run(parser.parse_args(argv))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from minibroker.audit.catalogue import finding
@@ -108,7 +108,7 @@ class Files:
         try:
             infos = system.get_file_info(fs.FileSelector(full))
         except OSError as error:
-            raise NotReadable(f"{self.uri}: {error.strerror or error}") from None
+            raise NotReadable(f"{self.uri}: {os.strerror(error.errno) if error.errno else error}") from None
         found = [Entry(info.base_name, info.size or 0, info.type == fs.FileType.Directory) for info in infos]
         return sorted(found)
 
@@ -130,14 +130,17 @@ class Files:
             if not part.size:
                 yield memoryview(b""), 0
                 return
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                if hasattr(mapped, "madvise") and hasattr(mmap, "MADV_SEQUENTIAL"):
-                    mapped.madvise(mmap.MADV_SEQUENTIAL)
-                whole = memoryview(mapped)
-                try:
-                    yield whole, 0
-                finally:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if hasattr(mapped, "madvise") and hasattr(mmap, "MADV_SEQUENTIAL"):
+                mapped.madvise(mmap.MADV_SEQUENTIAL)
+            whole = memoryview(mapped)
+            try:
+                yield whole, 0
+            finally:
+                # An exception on its way, such as an interrupt, holds views; the mapping goes with the last of them.
+                with suppress(BufferError):
                     whole.release()
+                    mapped.close()
 
 
 class Directory(NamedTuple):
@@ -152,6 +155,17 @@ class Directory(NamedTuple):
     @property
     def bytes(self) -> int:
         return sum(part.size for part in self.parts)
+
+
+def local_partition(path: str) -> tuple[str, str, int] | None:
+    """(data directory, topic, partition) when a local path is a partition's own directory."""
+    folder, name = os.path.split(os.path.abspath(path.removeprefix("file://")))
+    place = partition_of(name)
+    if place is None or not os.path.isdir(os.path.join(folder, name)):
+        return None
+    if not any(entry.endswith(".log") for entry in os.listdir(os.path.join(folder, name))):
+        return None
+    return folder, *place
 
 
 def list_directory(

@@ -1,8 +1,6 @@
 """`python -m minibroker.conformance`: the same as `minibroker conformance`."""
 
-import sys
-
-from .cli import main
+from minibroker.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program("conformance")

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import datetime
 import fnmatch
 import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from minibroker.reports import add_report_arguments, write_reports
 from minibroker.wire import Address, parse_address
 from minibroker.wire_security import add_command_config, read_security
+from minibroker.words import reason
 
 from .cluster import Cluster
 from .failure import ScenarioError, ScenarioFailed
@@ -125,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         security = read_security(arguments.command_config)
     except (OSError, ValueError) as exc:
-        print(f"minibroker conformance: {exc}", file=sys.stderr)
+        print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
         return UNUSABLE
     cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security)
     token = secrets.token_hex(3)
@@ -141,14 +143,15 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.record:
         return record(runs, arguments.files)
-    results = list(_told(run_all(runs, have, jobs), len(runs), times=arguments.times))
+    with contextlib.closing(run_all(runs, have, jobs)) as outcomes:
+        results = list(_told(outcomes, len(runs), times=arguments.times))
     host, port = arguments.bootstrap
     verdict = Verdict(f"{host}:{port}", arguments.expect, started, results, time.monotonic() - begun)
     try:
         for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):
             print(f"wrote {path}")
     except OSError as exc:
-        print(f"minibroker conformance: {exc}", file=sys.stderr)
+        print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
         return UNUSABLE
     if len(verdict.groups()) > 1:
         print(verdict.matrix())
@@ -193,12 +196,17 @@ def _reachable(cluster: Cluster) -> bool:
     return True
 
 
-def run_all(runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int) -> Iterator[Result]:
+def run_all(runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int) -> Generator[Result, None, None]:
     """Run scenarios, `jobs` at once, and those that must be alone after the others. Results come in that order."""
     together = [run for run in runs if not run.scenario.alone]
     alone = [run for run in runs if run.scenario.alone]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(_guarded(have), together)
+        try:
+            yield from pool.map(_guarded(have), together)
+        except BaseException:  # an interrupt, or nobody wants further results
+            for cluster in {run.cluster for run in together}:
+                cluster.abandon()
+            raise
     yield from map(_guarded(have), alone)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,6 +33,8 @@ GROUP, TRANSACTION = 0, 1
 _TOPIC_SECONDS = 15.0
 _WARM_GROUPS = 500
 _START_SECONDS = 90.0
+_LAST_SECONDS = 3.0
+"""How long the run waits for a broker's answers once it was interrupted."""
 
 
 class Cluster:
@@ -45,10 +48,36 @@ class Cluster:
         self.patience = patience
         self._versions: dict[int, tuple[int, int]] | None = None
         self._lock = threading.Lock()
+        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._open_lock = threading.Lock()
+        self._abandoned = threading.Event()
 
     def connect(self, address: Address) -> Connection:
         """A connection that may ask anything. Raises BrokerFailed."""
-        return self._security.connect(address, self.timeout)
+        self._refuse_when_abandoned()
+        connection = self._security.connect(address, self.timeout)
+        with self._open_lock:
+            self._open.add(connection)
+        self._refuse_when_abandoned()
+        return connection
+
+    def abandon(self) -> None:
+        """End what is under way: every wait, and every question from now on, raises ScenarioFailed; topics can still be
+        deleted. For any thread."""
+        self._abandoned.set()
+        with self._open_lock:
+            connections = list(self._open)
+        for connection in connections:
+            connection.shut()
+
+    def pause(self, seconds: float) -> None:
+        """Wait that long."""
+        self._abandoned.wait(seconds)
+        self._refuse_when_abandoned()
+
+    def _refuse_when_abandoned(self) -> None:
+        if self._abandoned.is_set():
+            raise ScenarioFailed("abandoned")
 
     def ask(self, address: Address, api: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
         """One request and its response."""
@@ -80,7 +109,7 @@ class Cluster:
             except ScenarioFailed as exc:
                 if time.monotonic() > deadline:
                     raise ScenarioFailed(f"not up again within {_START_SECONDS:g} s: {exc}") from None
-                time.sleep(0.1)
+                self.pause(0.1)
         self.warm_up(token)
 
     def lacks(self, used: Iterable[tuple[str, int]]) -> list[str]:
@@ -126,7 +155,7 @@ class Cluster:
                 return response["host"], response["port"]
             if error not in TRANSIENT or time.monotonic() > deadline:
                 return self.bootstrap
-            time.sleep(0.3)
+            self.pause(0.3)
 
     def warm_up(self, token: str) -> None:
         """Have the coordinators' topics made and loaded, before a scenario meets one that is loading: Kafka answers a
@@ -143,7 +172,7 @@ class Cluster:
                 first, *others = error_names(self.ask(address, "DescribeGroups", version, body))
                 if first not in TRANSIENT and "COORDINATOR_LOAD_IN_PROGRESS" not in others:
                     return
-                time.sleep(0.05)
+                self.pause(0.05)
 
     def create_topics(self, topics: dict[str, tuple[int, dict[str, Any]]]) -> dict[str, str]:
         """Make topics, name → (partitions, configs), and wait until all partitions answer. Returns their ids."""
@@ -163,7 +192,7 @@ class Cluster:
                 return ready
             if time.monotonic() > deadline:
                 raise ScenarioFailed(f"set-up: topics without leaders after {_TOPIC_SECONDS:g} s")
-            time.sleep(0.05)
+            self.pause(0.05)
 
     def _create(self, topics: dict[str, tuple[int, dict[str, Any]]]) -> None:
         body = {
@@ -197,6 +226,11 @@ class Cluster:
 
     def delete_topics(self, names: list[str]) -> None:
         """Remove topics after a scenario; it has had its verdict, so failing is no matter."""
+        if self._abandoned.is_set():
+            Cluster(
+                self.bootstrap, timeout=_LAST_SECONDS, patience=_LAST_SECONDS, security=self._security
+            ).delete_topics(names)
+            return
         with contextlib.suppress(ScenarioFailed):
             body = {"topicNames": names, "timeoutMs": 5000}
             self.ask(self.controller(), "DeleteTopics", self.version("DeleteTopics", 5), body)

@@ -138,7 +138,7 @@ class ScenarioRun:
     def _run_step(self, step: Step) -> None:
         match step.kind:
             case "sleep":
-                time.sleep(step.get("sleep"))
+                self.cluster.pause(step.get("sleep"))
             case "set":
                 for name, value in step.get("set").items():
                     self.variables[name] = resolve(value, self.variables, strict=True)
@@ -246,7 +246,7 @@ class ScenarioRun:
             response = self._receive(self._send(step, router), self._timeout(step))
             late = time.monotonic() > deadline
             if again and not late and any(error in again for error in error_names(response)):
-                time.sleep(_RETRY_SECONDS)
+                self.cluster.pause(_RETRY_SECONDS)
                 router.forget()
                 continue
             wrong = self._first_mismatch(step.get("until") or {}, response)
@@ -254,7 +254,7 @@ class ScenarioRun:
                 return response
             if late:
                 raise ScenarioFailed(f"{wrong.path} never became {wrong.expected!r} (last: {wrong.got!r})")
-            time.sleep(step.get("every", _POLL_SECONDS))
+            self.cluster.pause(step.get("every", _POLL_SECONDS))
 
     def _pipeline(self, step: Step) -> None:
         router = self._router()

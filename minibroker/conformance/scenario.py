@@ -15,6 +15,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from minibroker.extras import hint
+from minibroker.words import reason
+
 from .batches import BATCH_KEYS
 from .failure import ScenarioError
 from .messages import apis
@@ -182,7 +185,9 @@ def load(paths: Iterable[Path]) -> list[Scenario]:
     for path in paths:
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
+        except OSError as exc:
+            raise ScenarioError(reason(exc)) from None
+        except UnicodeDecodeError as exc:
             raise ScenarioError(f"{path}: {exc}") from None
         found += parse(text, str(path))
     return _distinct(found)
@@ -204,7 +209,7 @@ def parse(text: str, file: str) -> list[Scenario]:
     try:
         import yaml
     except ImportError:
-        raise ScenarioError("scenarios are YAML: pip install 'minibroker[conformance]'") from None
+        raise ScenarioError(hint("the conformance suite", "yaml")) from None
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as exc:

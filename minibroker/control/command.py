@@ -86,7 +86,10 @@ def connect(arguments: argparse.Namespace) -> Any:
     else:
         token = os.environ.get(TOKEN_VARIABLE, "")
     if not token:
-        raise FaultError(f"no token: set {TOKEN_VARIABLE}, or name a --token-file")
+        raise FaultError(
+            f"no token: `minibroker serve --control {arguments.control}` says one; "
+            f"set {TOKEN_VARIABLE} to it, or name a --token-file"
+        )
     return HttpCaller(arguments.control, token)
 
 

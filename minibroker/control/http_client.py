@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from minibroker.faults.errors import FaultError
+from minibroker.words import reason
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 _SLACK_SECONDS = 30.0
@@ -46,14 +47,16 @@ class HttpCaller:
             response = connection.getresponse()
             answer = json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise ControlError(f"no answer from the control API at {self._host}:{self._port}: {error}") from None
+            raise ControlError(
+                f"no answer from the control API at {self._host}:{self._port}: {reason(error)}"
+            ) from None
         finally:
             connection.close()
         if response.status == 200:
             return answer["result"]
-        code, reason = answer["error"]["code"], answer["error"]["message"]
+        code, message = answer["error"]["code"], answer["error"]["message"]
         if response.status == 400:
-            raise FaultError(reason)
+            raise FaultError(message)
         if response.status == 409 and code in ErrorCode.__members__:
-            raise ApiError(ErrorCode[code], reason)
-        raise ControlError(f"{reason} ({response.status})")
+            raise ApiError(ErrorCode[code], message)
+        raise ControlError(f"{message} ({response.status})")

@@ -7,10 +7,11 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+
+from minibroker.extras import hint, missing
 
 EXPECTED_FENCED = 1
-CLIENTS = {"confluent_kafka": "confluent-kafka", "aiokafka": "aiokafka"}
+CLIENTS = ("confluent_kafka", "aiokafka")
 # A dead member is noticed after one session timeout, its transaction after one transaction timeout and one sweep.
 # Short ones keep the demo short; brokers with Kafka's defaults refuse sessions under 6 s and sweep every 10 s.
 OWN_TIMEOUT_MS = 2500
@@ -36,12 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """0 when every record came out exactly once, 1 when not, 2 when the demo cannot run here."""
-    missing = [package for module, package in CLIENTS.items() if find_spec(module) is None]
-    if missing:
-        print(
-            f"minibroker demo needs {' and '.join(missing)}, which are not installed: pip install 'minibroker[demo]'",
-            file=sys.stderr,
-        )
+    if absent := missing(CLIENTS):
+        print(f"minibroker: {hint('the demo', *absent)}", file=sys.stderr)
         return 2
     with _broker(options.bootstrap) as bootstrap:
         return _tell(bootstrap, options)
@@ -53,8 +50,9 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
         yield bootstrap
         return
     from minibroker import Minibroker
+    from minibroker.program import whole
 
-    with Minibroker(ephemeral=True, config=OWN_CONFIG) as broker:
+    with whole(Minibroker(ephemeral=True, config=OWN_CONFIG)) as broker:
         yield broker.bootstrap_servers
 
 

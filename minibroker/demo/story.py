@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from minibroker.demo.member import QUIET, Member, MemberSettings, dump_settings
 from minibroker.demo.progress import Progress
+from minibroker.program import uninterrupted
 
 PARTITIONS = 4
 FEED_PER_SECOND = 500
@@ -51,16 +52,19 @@ class Feeder(threading.Thread):
         self._topic = topic
         self._minimum = minimum
         self._enough = threading.Event()
+        self._abandoned = False
         self._producer = Producer(QUIET | {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
 
     def run(self) -> None:
         start = time.monotonic()
-        while self.error is None and not (self._enough.is_set() and self.sent >= self._minimum):
+        while self.error is None and not self._abandoned and not (self._enough.is_set() and self.sent >= self._minimum):
             due = int((time.monotonic() - start) * FEED_PER_SECOND) + 1
             while self.sent < due:
                 self._send(self.sent)
             self._producer.poll(0.01)
-        if self._producer.flush(CALL_SECONDS):
+        if self._abandoned:
+            self._producer.purge()
+        elif self._producer.flush(CALL_SECONDS):
             self.error = "the broker did not take all records"
 
     def finish(self, patience: float) -> None:
@@ -69,6 +73,11 @@ class Feeder(threading.Thread):
         self.join(patience + self._minimum / FEED_PER_SECOND)
         if self.error or self.is_alive():
             raise StoryFailed(f"feeding failed: {self.error or 'not finished in time'}")
+
+    def abandon(self) -> None:
+        """Stop at once, whatever has arrived."""
+        self._abandoned = True
+        self.join(CALL_SECONDS)
 
     def _send(self, number: int) -> None:
         order = json.dumps({"id": number, "amount": number * 7 % 1000}).encode()
@@ -91,6 +100,7 @@ class Victim:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C of a terminal is for the demo, which ends it
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -139,6 +149,7 @@ class Story:
         self._threads: list[threading.Thread] = []
         self._zombie_stalled = threading.Event()
         self._zombie_wakes = threading.Event()
+        self._feeder: Feeder | None = None
 
     @property
     def fenced_producers(self) -> int:
@@ -147,10 +158,12 @@ class Story:
     def run(self) -> None:
         """Tell the story; StoryFailed when a step does not happen in time."""
         self._create_topics()
-        self._feeder = Feeder(self._settings.bootstrap, self.source, self._settings.minimum)
-        self._feeder.start()
-        victim = Victim(self._member("victim", stall_with_offsets=True))
+        feeder = self._feeder = Feeder(self._settings.bootstrap, self.source, self._settings.minimum)
+        feeder.start()
+        victim = None
         try:
+            with uninterrupted():
+                victim = Victim(self._member("victim", stall_with_offsets=True))
             steady = self._start(Member(self._member("steady", abort_rate=0.2)))
             zombie = self._start(Member(self._member("zombie"), on_stall=self._stall_zombie))
             self._await("two members committed", lambda: min(steady.committed, zombie.committed) >= 2)
@@ -162,12 +175,13 @@ class Story:
             self._progress.event("zombie stalls inside a transaction")
             victim.expect("stalled", self._settings.patience)
         finally:
-            victim.kill()
+            if victim is not None:
+                victim.kill()
         self._progress.event("victim is killed inside a transaction, its offsets pending")
         self._replace(zombie)
-        self._feeder.finish(self._settings.patience)
-        self._progress.event(f"all {self._feeder.sent} records are fed")
-        self._await("the group committed all of them", self._all_committed)
+        feeder.finish(self._settings.patience)
+        self._progress.event(f"all {feeder.sent} records are fed")
+        self._await("the group committed all of them", lambda: self._all_committed(feeder.sent))
         self._stop_members()
         committed, aborted = self._counts()
         self._progress.event(f"all of them are processed: {committed} transactions committed, {aborted} aborted")
@@ -175,6 +189,8 @@ class Story:
     def close(self) -> None:
         """End every member that still runs, whatever happened."""
         self._zombie_wakes.set()
+        if self._feeder is not None:
+            self._feeder.abandon()
         self._stop_members()
 
     def _create_topics(self) -> None:
@@ -222,7 +238,7 @@ class Story:
         )
         self._progress.event("zombie wakes up, goes on and is fenced" if zombie.fenced else "zombie was NOT fenced")
 
-    def _all_committed(self) -> bool:
+    def _all_committed(self, sent: int) -> bool:
         self._show()
         wanted = ConsumerGroupTopicPartitions(
             self._group, [TopicPartition(self.source, index) for index in range(PARTITIONS)]
@@ -230,7 +246,7 @@ class Story:
         futures = self._admin.list_consumer_group_offsets([wanted])
         places = futures[self._group].result(CALL_SECONDS).topic_partitions
         done: int = sum(max(place.offset, 0) for place in places)
-        return done >= self._feeder.sent
+        return done >= sent
 
     def _await(self, what: str, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self._settings.patience
@@ -248,7 +264,8 @@ class Story:
 
     def _show(self) -> None:
         committed, aborted = self._counts()
-        self._progress.count(f"{self._feeder.sent} records fed, {committed} transactions committed, {aborted} aborted")
+        sent = self._feeder.sent if self._feeder is not None else 0
+        self._progress.count(f"{sent} records fed, {committed} transactions committed, {aborted} aborted")
 
     def _stop_members(self) -> None:
         for member in self._members:

@@ -7,11 +7,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from minibroker_storage.check import Finding
+    from minibroker_storage.check_partition import Progress
     from minibroker_storage.disk import Disk
 
 OK, WRONG, UNUSABLE = 0, 1, 2
@@ -19,34 +21,23 @@ OK, WRONG, UNUSABLE = 0, 1, 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("data_dir", metavar="DATA_DIR", help="one broker's directory, or that of several brokers")
+    parser.add_argument(
+        "data_dir", metavar="DATA_DIR", help="one broker's directory, that of several brokers, or of a partition"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--quiet", action="store_true", help="leave out what is only worth a notice")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found: 0 when nothing is wrong, 1 when something is, 2 when there is no data directory."""
-    from minibroker.controller.journal import JOURNAL, topics_in
     from minibroker.inspection.progress import ProgressLine
-    from minibroker_storage.check import ERROR, check_directory
+    from minibroker_storage.check import ERROR
     from minibroker_storage.disk import StorageError
-    from minibroker_storage.os_disk import OsDisk
 
     progress = ProgressLine(sys.stderr)
     errors = notices = 0
     try:
-        brokers = _brokers(arguments.data_dir)
-        # With one broker the controller's journal is in its directory, else beside those of all.
-        together = OsDisk(arguments.data_dir, read_only=True)
-        topics = topics_in(together.read_bytes(JOURNAL)) if together.exists(JOURNAL) else set()
-        for prefix, root in [*brokers, ("", "")]:
-            if root:
-                disk = OsDisk(root, read_only=True)
-                findings = check_directory(disk, topics=topics, progress=progress.show)
-                disk.close()
-            else:
-                findings = list(_journal(together))
-                together.close()
+        for prefix, findings in _parts(arguments.data_dir, progress.show):
             progress.clear()
             for finding in findings:
                 wrong = finding.severity == ERROR
@@ -66,10 +57,39 @@ def run(arguments: argparse.Namespace) -> int:
     return WRONG if errors else OK
 
 
+def _parts(root: str, progress: Progress) -> Iterator[tuple[str, list[Finding]]]:
+    """(prefix of paths, findings) of each part of `root`: a partition, or every broker and the controller's journal."""
+    from minibroker.controller.journal import JOURNAL, topics_in
+    from minibroker_storage.check import check_directory, check_partition, partition_of
+
+    folder, name = os.path.split(os.path.abspath(root))
+    if partition_of(name) is not None and os.path.isdir(root) and any(n.endswith(".log") for n in os.listdir(root)):
+        with _opened(folder) as disk:
+            yield "", check_partition(disk, name, progress=progress)
+        return
+    brokers = _brokers(root)
+    # With one broker the controller's journal is in its directory, else beside those of all.
+    with _opened(root) as together:
+        topics = topics_in(together.read_bytes(JOURNAL)) if together.exists(JOURNAL) else set()
+        for prefix, broker in brokers:
+            with _opened(broker) as disk:
+                yield prefix, check_directory(disk, topics=topics, progress=progress)
+        yield "", list(_journal(together))
+
+
+def _opened(root: str) -> AbstractContextManager[Disk]:
+    """The directory as a disk that nothing is written to."""
+    from minibroker_storage.os_disk import OsDisk
+
+    return closing(OsDisk(root, read_only=True))
+
+
 def _brokers(root: str) -> list[tuple[str, str]]:
     """(prefix of paths in findings, directory) of each broker whose data lies below `root`."""
     from minibroker.server.places import BROKER_DIR, META_FILE
 
+    if not os.path.exists(root):
+        raise ValueError(f"{root}: no such directory")
     if not os.path.isdir(root):
         raise ValueError(f"{root} is not a directory")
     found: list[tuple[str, str]] = []

@@ -36,11 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from minibroker.inspection.progress import ProgressLine
 
     progress = ProgressLine(sys.stderr)
-    try:
-        return max(_dump(path, arguments, progress) for path in arguments.files)
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
+    return max(_dump(path, arguments, progress) for path in arguments.files)
 
 
 def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> int:
@@ -49,6 +45,9 @@ def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> 
     from minibroker_storage.dump import as_json, as_text, dump
     from minibroker_storage.os_disk import OsDisk
 
+    if os.path.isdir(given):
+        print(f"minibroker dump: {given} is a directory: name files in it, or `minibroker check` all", file=sys.stderr)
+        return BROKEN
     folder, name = os.path.split(os.path.abspath(given))
     root, folder_name = os.path.split(folder)
     path = f"{folder_name}/{name}" if folder_name else name
@@ -66,11 +65,14 @@ def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> 
     except (Malformed, StorageError) as error:
         code = BROKEN
         progress.clear()
-        reason = error.strerror if isinstance(error, StorageError) else str(error).replace(path, given)
-        print(
-            f"minibroker dump: {given}: {reason}" if isinstance(error, StorageError) else f"minibroker dump: {reason}",
-            file=sys.stderr,
-        )
+        text = str(error)
+        if isinstance(error, StorageError):
+            text = f": {error.strerror}"
+        elif text.startswith(path):
+            text = text.removeprefix(path)
+        else:
+            text = f": {text}"
+        print(f"minibroker dump: {given}{text}", file=sys.stderr)
     finally:
         progress.clear()
         disk.close()

@@ -24,6 +24,7 @@ from minibroker.reports import add_report_arguments, write_reports
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
 from minibroker.settings import parse_assignment
+from minibroker.words import reason
 from minibroker_storage.os_disk import OsDisk
 
 EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED = 0, 1, 2
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         for path in write_reports(arguments.report, arguments.report_dir, NAME, made):
             print(f"wrote {path}")
     except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
-        print(f"minibroker: {error}", file=sys.stderr)
+        print(f"minibroker: {reason(error)}", file=sys.stderr)
         return EXIT_UNDECIDED
     outcomes = {one.outcome for one in verdicts}
     if len(verdicts) > 1:

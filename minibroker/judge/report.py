@@ -9,6 +9,7 @@ from minibroker.judge.exchanges import Exchange
 from minibroker.judge.run import Run
 from minibroker.judge.verdict import Broken
 from minibroker.trace.recorder import told
+from minibroker.words import counted
 
 HELD, BROKEN, UNDECIDED = "held", "broken", "undecided"
 _SHOWN = 10
@@ -59,7 +60,8 @@ def headline(judged: Judged) -> str:
 def circumstances(run: Run) -> str:
     """How the command ended, and how much there was of everything."""
     status = "was ended" if run.status is None else f"ended with {run.status}"
-    return f"command {status} after {run.seconds:.1f} s; {len(run.exchanges)} exchanges, {run.fired} failures"
+    seen = f"{counted(len(run.exchanges), 'exchange')}, {counted(run.fired, 'failure')}"
+    return f"command {status} after {run.seconds:.1f} s; {seen}"
 
 
 def violation(first: Exchange) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from minibroker.judge.exchanges import Exchange, Produced, produced
 from minibroker.judge.scripts import Script
+from minibroker.program import uninterrupted, whole
 from minibroker.testing.embedded import Minibroker
 
 _POLL_SECONDS = 0.05
@@ -51,7 +52,7 @@ def run_command(
     """watch: told again and again how it stands, with the seconds since the command began. Raises OSError when the
     command cannot be started, ConfigError or StartError when the broker cannot."""
     run = Run(script)
-    with Minibroker(data_dir=str(data_dir), **broker_options) as broker:
+    with whole(Minibroker(data_dir=str(data_dir), **broker_options)) as broker:
         broker.control.record(_KEPT, frames=True)
         steps = [
             (step, broker.faults.inject(rule.pop("api", None), rule.pop("action"), **rule))
@@ -64,10 +65,12 @@ def run_command(
             "MINIBROKER_HISTORY": str(history),
         }
         began = time.monotonic()
-        child = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
-        )
+        child = None
         try:
+            with uninterrupted():
+                child = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
+                )
             while time.monotonic() - began < timeout:
                 run.status = child.poll()
                 _collect(broker, run)
@@ -80,7 +83,8 @@ def run_command(
                         fault.release()
                 time.sleep(_POLL_SECONDS)
         finally:
-            _end(child)
+            if child is not None:
+                _end(child)
         run.seconds = time.monotonic() - began
         run.fired = sum(fault.fired for _, fault in steps)
         broker.faults.clear()

@@ -17,6 +17,7 @@ from typing import Any
 
 from minibroker.faults.errors import FaultError
 from minibroker.faults.rules import rule_from, rule_to
+from minibroker.words import reason
 
 _SUFFIX = ".toml"
 
@@ -60,7 +61,9 @@ def load(name: str) -> Script:
         raise ScriptError(f"there is no script {name!r}: {hint}")
     try:
         return replace(parse(path.read_text(encoding="utf-8"), name), name=path.stem)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ScriptError(reason(error)) from None
+    except UnicodeDecodeError as error:
         raise ScriptError(f"{name}: {error}") from None
 
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from minibroker.config_types import ConfigError
+from minibroker.extras import hint
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 # What KIP-84 asks for at least.
@@ -109,7 +110,7 @@ def _scram(name: str, users: Mapping[str, str]) -> Callable[[], Exchange]:
     try:
         from scramp import ScramMechanism
     except ImportError:
-        raise ConfigError(f"{name} needs a library: pip install 'minibroker[sasl]'") from None
+        raise ConfigError(hint(name, "scramp")) from None
     mechanism = ScramMechanism(name)
     secrets = {
         user: mechanism.make_auth_info(password, iteration_count=_SCRAM_ITERATIONS) for user, password in users.items()

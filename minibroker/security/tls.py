@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from minibroker.config_types import ConfigError
+from minibroker.extras import hint
 from minibroker.settings import Settings
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -98,7 +99,7 @@ def make_certificate(context: ssl.SSLContext, settings: Settings, hosts: Sequenc
     try:
         import trustme
     except ImportError:
-        raise ConfigError("minibroker.ssl.ca.location needs a library: pip install 'minibroker[tls]'") from None
+        raise ConfigError(hint("minibroker.ssl.ca.location", "trustme")) from None
     made = trustme.CA()
     made.issue_cert(*dict.fromkeys(hosts)).configure_cert(context)
     try:

@@ -81,9 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from minibroker.runtime.asyncio_runtime import new_event_loop
     from minibroker.server.service import Service, StartError
-    from minibroker.server.standard_streams import open_standard_streams
 
-    open_standard_streams()
     logs.configure(arguments.log_level, arguments.log_format)
     try:
         service = Service(_options(arguments))
@@ -171,16 +169,13 @@ async def _serve(service: Any, arguments: argparse.Namespace) -> int:
 
 
 def _say_where(service: Any, arguments: argparse.Namespace) -> None:
-    from minibroker.server.service import StartError
-
-    try:
-        sys.stdout.write(f"bootstrap.servers={service.bootstrap_servers}\n")
-        _say_control(service)
-        if arguments.like_kafka_image:
-            sys.stdout.write(_KAFKA_LINES.format(id=service.cluster.nodes[0].node_id))
-        sys.stdout.flush()
-    except OSError as error:
-        raise StartError(f"the addresses cannot be written to stdout: {error.strerror}") from None
+    # In a container 127.0.0.1 is nobody's address but its own.
+    servers = service.outside_servers if arguments.like_kafka_image else service.bootstrap_servers
+    sys.stdout.write(f"bootstrap.servers={servers}\n")
+    _say_control(service)
+    if arguments.like_kafka_image:
+        sys.stdout.write(_KAFKA_LINES.format(id=service.cluster.nodes[0].node_id))
+    sys.stdout.flush()
 
 
 def _say_control(service: Any) -> None:

@@ -96,6 +96,19 @@ def advertised_by_port(
     return told
 
 
+def told_outside(
+    declared: Sequence[DeclaredListener], bound: Sequence[socket.socket], name: str
+) -> list[tuple[str, int]]:
+    """Of each socket, what clients of other machines are told; `name` is this machine's, for what nothing else says."""
+    advertised = advertised_by_port(declared, bound)
+    found = []
+    for at in bound:
+        own, port = at.getsockname()[:2]
+        host, port = advertised.get(port, (own, port))
+        found.append((name if host in ("", "0.0.0.0", "::") else host, port))
+    return found
+
+
 @functools.cache
 def name_in_container() -> Callable[[str, str], str] | None:
     """(client's address, our address) → the host a client is told, inside a container; None elsewhere."""

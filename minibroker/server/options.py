@@ -108,8 +108,10 @@ def _check_topic(name: str, partitions: int) -> None:
 def parse_topic(text: str) -> tuple[str, int]:
     """``name:partitions``; a name alone has one partition."""
     name, _, count = text.rpartition(":") if ":" in text else (text, ":", "1")
-    if not name or not count.isdecimal() or int(count) < 1:
-        raise ConfigError(f"expected NAME:PARTITIONS, got {text!r}")
+    if not name:
+        raise ConfigError(f"expected NAME:PARTITIONS, got {text!r}, which has no name")
+    if not count.isdecimal() or int(count) < 1:
+        raise ConfigError(f"expected NAME:PARTITIONS, got {text!r}: partitions are a number from 1 on, not {count!r}")
     return name, int(count)
 
 

@@ -18,7 +18,13 @@ from minibroker.runtime.clock import BrokerClock
 from minibroker.runtime.threads import ThreadExecutor
 from minibroker.security.authorizers import authorizer_of
 from minibroker.security.protocols import SecurityProtocol
-from minibroker.server.declared import DeclaredListener, advertised_by_port, declared_listeners, name_in_container
+from minibroker.server.declared import (
+    DeclaredListener,
+    advertised_by_port,
+    declared_listeners,
+    name_in_container,
+    told_outside,
+)
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.handles import Exhaustion, connection_limit
 from minibroker.server.listener_security import ListenerSecurity, listener_securities
@@ -64,6 +70,7 @@ class Service:
         self._declared_securities, self._security = _securities(self._declared, self.settings)
         self.options = options = _with_data_dir(options, self.settings)
         self.bootstrap_servers = ""
+        self.outside_servers = ""
         self.cluster: Cluster | None = None
         self._listeners: list[socket.socket] = []
         self._more_listeners: list[socket.socket] = []
@@ -252,6 +259,9 @@ class Service:
         self._edge = Edge(loop, limits, refusals=(CloseConnection,))
         self._exhaustion = Exhaustion(loop, self._edge, disks)
         self.bootstrap_servers = ",".join(format_address(*local_address(listener)) for listener in self._listeners)
+        everywhere = [*self._listeners, *self._more_listeners]
+        outside = told_outside(self._declared, everywhere, socket.gethostname())
+        self.outside_servers = ",".join(format_address(*address) for address in outside)
         listeners = {node.node_id: listener for node, listener in zip(cluster.nodes, self._listeners, strict=True)}
         more = {cluster.nodes[0].node_id: self._more_listeners} if self._more_listeners else {}
         securities = self._securities_by_port()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
 
+from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.coverage import report
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import Outcome, simulate
+from minibroker.words import counted
 
 _SHOWN = 20
 _FINDINGS = 3
@@ -26,12 +29,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="of the story, only lines with this text, such as a client, a partition or `broker` (repeatable)",
     )
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many to run (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=_at_least_1, default=1000, metavar="N", help="how many to run (default: %(default)s)"
+    )
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (default: %(default)s)")
     parser.add_argument(
         "--find", metavar="EVENT", help="name the seeds in which an event with this text in its name happens"
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes to share the work")
+    parser.add_argument("--jobs", type=_at_least_1, default=1, metavar="N", help="processes to share the work")
+
+
+def _at_least_1(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
     for line in report(counts):
         print(line)
     seconds = time.perf_counter() - began
-    each = cpu_s / max(1, options.seeds)
-    print(f"{options.seeds} seeds in {seconds:.1f} s, {each:.3f} s of CPU each")
+    each = cpu_s / options.seeds
+    print(f"{counted(options.seeds, 'seed')} in {seconds:.1f} s, {each:.3f} s of CPU each")
     print(f"{len(broken)} of them with broken promises")
     return 1 if broken else 0
 
@@ -72,10 +83,19 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
     if jobs < 2:
         yield from map(simulate, seeds)
         return
-    from multiprocessing import get_context
+    from multiprocessing import get_context, resource_tracker
 
-    with get_context("spawn").Pool(jobs, logging.disable, (logging.CRITICAL,)) as pool:
+    resource_tracker.ensure_running()  # it lets every signal through again once it has started
+    with ctrl_c_is_ours():
+        pool = get_context("spawn").Pool(jobs, _quiet)
+    with whole(pool):
         yield from pool.imap_unordered(simulate, seeds, chunksize=20)
+
+
+def _quiet() -> None:
+    """A process of the pool: its parent ends it, whatever comes from a terminal."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable(logging.CRITICAL)
 
 
 _LEGEND = """\

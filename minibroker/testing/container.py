@@ -8,8 +8,13 @@ import tarfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from testcontainers.core.container import DockerContainer
-from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+from minibroker.extras import hint
+
+try:
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+except ImportError as error:
+    raise ImportError(hint("MinibrokerContainer", "testcontainers"), name=error.name) from None
 
 from minibroker.server.options import behaviour_arguments, make_options
 from minibroker.server.service import Service

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from minibroker.control.command import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_connection_arguments, connect
+from minibroker.words import reason
 
 _POLL_SECONDS = 0.2
 _KEPT = 10_000
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"minibroker: {error}", file=sys.stderr)
         return EXIT_USAGE
     except (ControlError, OSError) as error:
-        print(f"minibroker: {error}", file=sys.stderr)
+        print(f"minibroker: {reason(error)}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
         pass

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from minibroker.trace.plain import plain, refusals
+from minibroker.words import counted, reason
 from minibroker_protocol.dsl import registry
 from minibroker_protocol.errors import Malformed
 
@@ -48,10 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
     except BrokerFailed as error:
         print(f"minibroker: {error}", file=sys.stderr)
         return EXIT_FAILED
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        print(f"minibroker: {reason(error)}", file=sys.stderr)
+        return EXIT_USAGE
+    except (ValueError, KeyError, TypeError) as error:
         print(f"minibroker: {type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_USAGE
-    print(f"{sent} requests sent, {different} answered differently")
+    print(f"{counted(sent, 'request')} sent, {different} answered differently")
     return EXIT_FAILED if different else EXIT_OK
 
 

@@ -15,12 +15,13 @@ from minibroker_storage.checkpoints import (
     RECOVERY_POINT,
     decode_offsets,
 )
+from minibroker_storage.directory import wrong_in_meta
 from minibroker_storage.disk import Disk, join
 from minibroker_storage.dump import dump
 from minibroker_storage.lost import CHECKPOINTS, DiskReader, lost_of_partition
 from minibroker_storage.partition_metadata import FILE_NAME, topic_id_text
 
-__all__ = ["ERROR", "NOTICE", "Finding", "check_directory"]
+__all__ = ["ERROR", "NOTICE", "Finding", "check_directory", "check_partition", "partition_of"]
 
 Offsets = dict[tuple[str, int], int]
 
@@ -85,14 +86,26 @@ def check_directory(disk: Disk, *, topics: Collection[str] = (), progress: Progr
     return findings
 
 
+def check_partition(disk: Disk, name: str, *, progress: Progress = lambda *_: None) -> list[Finding]:
+    """Likewise of one partition's directory, `name` below the disk's root, and of nothing beside it."""
+    findings: list[Finding] = []
+    PartitionCheck(disk, name, findings.append, clean=disk.exists(CLEAN_FILE), progress=progress, log_start=0).run()
+    return findings
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """Topic and partition of a directory's name."""
+    found = _PARTITION_DIR.fullmatch(name)
+    return None if found is None else (found["topic"], int(found["partition"]))
+
+
 def _meta(disk: Disk, names: list[str], clean: bool, report: Report) -> None:
     if META_FILE not in names:
         report(Finding(META_FILE, "the file is missing"))
     else:
         properties = {row["name"]: row["value"] for row in dump(disk, META_FILE)}
-        for key in ("version", "node.id", "cluster.id"):
-            if key not in properties:
-                report(Finding(META_FILE, f"expected a line {key}=…"))
+        for _, wrong in wrong_in_meta(properties):
+            report(Finding(META_FILE, wrong))
     if not clean:
         report(
             Finding(CLEAN_FILE, "not shut down cleanly: the logs' ends will be checked when opened", severity=NOTICE)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from minibroker_storage import indexes
 from minibroker_storage.checkpoints import (
@@ -336,11 +336,8 @@ def _identity(
         disk.write_atomic(META_FILE, text.encode())
         return meta
     meta = _properties(disk.read_bytes(META_FILE))
-    for line, key in enumerate(("version", "node.id", "cluster.id"), start=1):
-        if key not in meta:
-            raise MalformedFile(META_FILE, line, f"expected a line {key}=…", unit="line")
-    if meta["version"] != "1" or not meta["node.id"].isdecimal():
-        raise MalformedFile(META_FILE, 1, f"expected version=1 and a numeric node.id, got {meta}", unit="line")
+    for line, wrong in wrong_in_meta(meta):
+        raise MalformedFile(META_FILE, line, wrong, unit="line")
     if int(meta["node.id"]) != node_id:
         raise WrongDirectory(f"{META_FILE} is of node {meta['node.id']}, this is node {node_id}")
     if cluster_id is not None and meta["cluster.id"] != cluster_id:
@@ -354,6 +351,17 @@ def _identity(
     if "directory.id" not in meta:
         meta["directory.id"] = make_id()
     return meta
+
+
+def wrong_in_meta(meta: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """(line, why) of everything for which a directory with these properties is not opened."""
+    for line, key in enumerate(("version", "node.id", "cluster.id"), start=1):
+        if key not in meta:
+            yield line, f"expected a line {key}=…"
+    if meta.get("version", "1") != "1":
+        yield 1, f"expected version=1, got version={meta['version']}"
+    if not meta.get("node.id", "1").isdecimal():
+        yield 1, f"expected a number as node.id, got node.id={meta['node.id']}"
 
 
 def _properties(data: bytes) -> dict[str, str]:

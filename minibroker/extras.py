@@ -1,0 +1,44 @@
+"""What `minibroker` alone does not install, and how a user is told that it is missing: here, for every feature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+# Module → (package, the extra of pyproject.toml that installs it)
+_MODULES = {
+    "confluent_kafka": ("confluent-kafka", "demo"),
+    "aiokafka": ("aiokafka", "demo"),
+    "scramp": ("scramp", "sasl"),
+    "trustme": ("trustme", "tls"),
+    "testcontainers": ("testcontainers", "container"),
+    "yaml": ("PyYAML", "conformance"),
+    "pyspark": ("pyspark", "spark"),
+    "pyarrow": ("pyarrow", "spark"),
+    "pandas": ("pandas", "spark"),
+    "numpy": ("numpy", "spark"),
+}
+
+
+def hint(what: str, *modules: str) -> str:
+    """One line: `what` needs the packages of these modules, and what installs them. All are of one extra."""
+    packages = [_MODULES[module][0] for module in modules]
+    return f"{what} needs {' and '.join(packages)}: pip install 'minibroker[{_MODULES[modules[0]][1]}]'"
+
+
+def hint_for(what: str, error: ImportError) -> str | None:
+    """The hint for an import that failed; None when the module is of no extra."""
+    module = (error.name or "").partition(".")[0]
+    return hint(what, module) if module in _MODULES else None
+
+
+def missing(modules: Iterable[str]) -> list[str]:
+    """Those of these modules that are not installed."""
+    return [module for module in modules if not _installed(module)]
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False

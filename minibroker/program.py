@@ -1,0 +1,303 @@
+"""A command as a process: signals, standard streams and the exit status, in one way for all commands.
+
+| what happens | the command | stderr | exit status |
+|---|---|---|---|
+| SIGINT, SIGTERM, SIGHUP | is unwound: ends its children, removes what it made | one line | 128 + the signal's number |
+| the reader of stdout goes away (`| head`) | likewise | nothing | 141, as of a program that SIGPIPE ends |
+| stdout takes nothing (a full disk) | likewise | one line | 1 |
+| an error that the command does not expect | likewise | one line | 70 |
+
+Commands whose ordinary end is a signal end with a status of their own: `serve`, `trace` and `audit --follow`.
+A signal that comes more than a second after the first ends the process at once, whatever it is cleaning up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+EXIT_FAILED = 1
+EXIT_UNEXPECTED = 70  # EX_SOFTWARE of sysexits.h: no command uses it for an answer
+EXIT_BROKEN_PIPE = 128 + 13
+TRACEBACK_VARIABLE = "MINIBROKER_TRACEBACK"
+SIGNALS = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, n))
+_STDOUT, _STDERR = 1, 2
+# `timeout` sends its signal to the process and to its group, npm and make pass on what the terminal has sent already.
+_SAME_SECONDS = 1.0
+_AGAIN_SECONDS = 0.01
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asks the process to end. A KeyboardInterrupt, so that a library does what it does on Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+class OutputLost(SystemExit):
+    """stdout takes nothing any more. A SystemExit, so that no command takes it for an error of its own files."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(EXIT_FAILED)
+        self.error = error
+
+
+class _Signals:
+    """How far the process is: before a command is under way a signal ends it at once, then one unwinds it."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._postponed = 0
+        self._asked: int | None = None
+        self._raised = False
+        self._since = 0.0
+
+    def install(self) -> None:
+        for number in SIGNALS:
+            # What is ignored stays so: nohup, and a shell's jobs in the background.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._arrived)
+
+    def begin(self) -> None:
+        self._begun = True
+        sys.unraisablehook = self._unraisable
+
+    def postpone(self) -> None:
+        self._postponed += 1
+
+    def resume(self) -> None:
+        self._postponed -= 1
+        if not self._postponed and self._asked is not None and not self._raised:
+            self._raise()
+
+    def _arrived(self, number: int, frame: Any) -> None:
+        if not self._begun:
+            say_interrupted(number)
+            os._exit(128 + number)
+        if self._asked is None:
+            self._asked, self._since = number, time.monotonic()
+            if not self._postponed:
+                self._raise()
+        elif time.monotonic() - self._since > _SAME_SECONDS:
+            os._exit(128 + number)
+
+    def _raise(self) -> NoReturn:
+        assert self._asked is not None
+        self._raised = True
+        raise Interrupted(self._asked)
+
+    def _unraisable(self, unraisable: Any) -> None:
+        """Raised where Python lets nothing through, such as in a callback of the collector: again, a little later."""
+        if not isinstance(unraisable.exc_value, Interrupted):
+            sys.__unraisablehook__(unraisable)
+            return
+        import threading
+
+        number, self._asked, self._raised = unraisable.exc_value.number, None, False
+        threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)).start()
+
+
+_SIGNALS = _Signals()
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """A signal that comes inside unwinds the command at the end of the block: what began there has a name by then."""
+    _SIGNALS.postpone()
+    try:
+        yield
+    finally:
+        _SIGNALS.resume()
+
+
+@contextlib.contextmanager
+def whole(resource: contextlib.AbstractContextManager[T]) -> Iterator[T]:
+    """`with resource`, of which neither the beginning nor the end is interrupted half-way."""
+    stack = contextlib.ExitStack()
+    try:
+        with uninterrupted():
+            value = stack.enter_context(resource)
+        yield value
+    finally:
+        with uninterrupted():
+            stack.close()
+
+
+@contextlib.contextmanager
+def ctrl_c_is_ours() -> Iterator[None]:
+    """Processes that are started inside do not see Ctrl-C, which a terminal sends to all: their parent ends them."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def run(prepare: Callable[[], Callable[[], int]], *, quick_end: bool = False) -> NoReturn:
+    """Prepare a command (load it, read its arguments), run it, and end the process with its exit status.
+
+    quick_end: leave out taking the interpreter apart, module by module, which takes longer than a broker's stop.
+    """
+    _SIGNALS.install()
+    _guard_streams()
+    _open_standard_streams()
+    try:
+        try:
+            command = prepare()
+            _SIGNALS.begin()
+            code = command()
+        finally:
+            # Here, where it can still be told; at the interpreter's end it would be 120 and Python's own words.
+            if not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+                sys.stdout.flush()
+    except OutputLost as lost:
+        code = _lost(lost.error)
+    except SystemExit as ended:  # argparse's way
+        code = ended.code if isinstance(ended.code, int) else EXIT_FAILED
+    except KeyboardInterrupt as interrupted:
+        code = _interrupted(getattr(interrupted, "number", signal.SIGINT))
+    except Exception as error:
+        code = _unexpected(error)
+    if quick_end and not _watched():
+        _end_now(code)
+    sys.exit(code)
+
+
+def say_interrupted(number: int) -> None:
+    """One line, on a terminal in place of what the progress of the command left there."""
+    said = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+    start = "\r\033[K" if os.isatty(_STDERR) else ""
+    with contextlib.suppress(OSError):
+        os.write(_STDERR, f"{start}minibroker: {said}\n".encode())
+
+
+def _interrupted(number: int) -> int:
+    # What was not written yet may never be: its reader need not take it any more, and must not hold up the end.
+    _drop_output()
+    say_interrupted(number)
+    return 128 + number
+
+
+def _lost(error: OSError) -> int:
+    _drop_output()
+    # Windows says "invalid argument" of a pipe that was closed.
+    if error.errno in (errno.EPIPE, errno.EINVAL):
+        return EXIT_BROKEN_PIPE
+    print(f"minibroker: what there is to say cannot be written to stdout: {error.strerror}", file=sys.stderr)
+    return EXIT_FAILED
+
+
+def _unexpected(error: Exception) -> int:
+    if os.environ.get(TRACEBACK_VARIABLE):
+        import traceback
+
+        traceback.print_exception(error)
+    text = " ".join(str(error).split())
+    print(
+        f"minibroker: unexpected {type(error).__name__}: {text} ({TRACEBACK_VARIABLE}=1 shows where)", file=sys.stderr
+    )
+    return EXIT_UNEXPECTED
+
+
+def _drop_output() -> None:
+    """stdout's file is the null device from now on: what is left in its buffer goes there."""
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, _STDOUT)
+        os.close(null)
+
+
+# Standard streams
+
+
+def _open_standard_streams() -> None:
+    """Put the null device where a standard stream is closed.
+
+    Else the next file or socket would get its number, and what a child process writes to "stdout" would end up there.
+    """
+    while True:
+        fd = os.open(os.devnull, os.O_RDWR)
+        if fd > _STDERR:
+            os.close(fd)
+            break
+    sys.stdin = sys.stdin or _null("r")
+    sys.stdout = sys.stdout or _null("w")
+    sys.stderr = sys.stderr or _null("w")
+
+
+def _null(mode: str) -> IO[str]:
+    return open(os.devnull, mode, encoding="utf-8")
+
+
+class _Stdout(io.FileIO):
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OutputLost(error) from None
+
+
+class _Stderr(io.FileIO):
+    """Progress and log lines: a command goes on when they have no reader any more."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def _guard_streams() -> None:
+    sys.stdout = _guarded(sys.stdout, _Stdout)
+    sys.stderr = _guarded(sys.stderr, _Stderr)
+
+
+def _guarded(stream: Any, kind: type[io.FileIO]) -> Any:
+    if not isinstance(stream, io.TextIOWrapper):  # none, or what another program has put there
+        return stream
+    if stream.isatty():  # Windows' console has a file of its own kind
+        # A locale without a character of ours gets it as \u2026.
+        stream.reconfigure(errors="backslashreplace")
+        return stream
+    stream.flush()
+    file = kind(stream.fileno(), "wb", closefd=False)
+    return io.TextIOWrapper(
+        file if stream.write_through else io.BufferedWriter(file),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+# The end of the process
+
+
+def _watched() -> bool:
+    """Whether the program is traced or profiled: who does that writes what it found at the very end."""
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        return True
+    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+    return monitoring is not None and any(map(monitoring.get_tool, range(6)))
+
+
+def _end_now(code: int) -> NoReturn:
+    import logging
+
+    logging.shutdown()
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,204 @@
+"""What a newcomer reads when something is missing or given wrongly: one line that says what, and what helps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from minibroker.cli import main
+from minibroker.config_types import ConfigError
+from minibroker.extras import hint
+from minibroker.server.options import parse_topic
+from minibroker.wire_security import NotLetIn, scram
+from minibroker.words import counted, reason
+from minibroker_protocol.records import Record, build_batch
+
+LOG = "00000000000000000000.log"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    root = tmp_path / "data"
+    (root / "orders-0").mkdir(parents=True)
+    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\n")
+    (root / "orders-0" / LOG).write_bytes(build_batch([Record(value=b"v")], base_timestamp=0))
+    return root
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def blocked(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """As if these were not installed."""
+    for module in modules:
+        for loaded in [name for name in sys.modules if name == module or name.startswith(f"{module}.")]:
+            monkeypatch.delitem(sys.modules, loaded)
+        monkeypatch.setitem(sys.modules, module, None)
+
+
+# Missing extras
+
+
+def test_the_demo_without_its_clients(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    blocked(monkeypatch, "aiokafka")
+    assert main(["demo"]) == 2
+    assert said(capsys) == "minibroker: the demo needs aiokafka: pip install 'minibroker[demo]'"
+
+
+@pytest.mark.parametrize(("module", "package"), [("numpy", "numpy"), ("pyarrow", "pyarrow")])
+def test_the_audit_without_its_libraries(
+    module: str, package: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for ours in [name for name in sys.modules if name.startswith("minibroker.audit.")]:
+        if ours != "minibroker.audit.command":
+            monkeypatch.delitem(sys.modules, ours)
+    blocked(monkeypatch, module)
+    assert main(["audit", str(data)]) == 2
+    assert said(capsys) == f"minibroker audit: the audit needs {package}: pip install 'minibroker[spark]'"
+
+
+def test_the_conformance_suite_without_yaml(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked(monkeypatch, "yaml")
+    assert main(["conformance", "--bootstrap", "127.0.0.1:1"]) == 2
+    wanted = "minibroker conformance: the conformance suite needs PyYAML: pip install 'minibroker[conformance]'"
+    assert said(capsys) == wanted
+
+
+@pytest.mark.parametrize(
+    ("module", "settings", "wanted"),
+    [
+        (
+            "scramp",
+            ["sasl.enabled.mechanisms=SCRAM-SHA-256", "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT"],
+            "SCRAM-SHA-256 needs scramp: pip install 'minibroker[sasl]'",
+        ),
+        (
+            "trustme",
+            ["minibroker.ssl.ca.location=ca.pem", "listener.security.protocol.map=PLAINTEXT:SSL"],
+            "minibroker.ssl.ca.location needs trustme: pip install 'minibroker[tls]'",
+        ),
+    ],
+)
+def test_a_broker_without_the_libraries_of_its_settings(
+    module: str, settings: list[str], wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked(monkeypatch, module)
+    more = [word for setting in ["listeners=PLAINTEXT://127.0.0.1:0", *settings] for word in ("-c", setting)]
+    assert main(["serve", "--ephemeral", *more]) == 2
+    assert wanted in capsys.readouterr().err
+
+
+def test_a_client_without_scramp(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked(monkeypatch, "scramp")
+    with pytest.raises(NotLetIn, match="SCRAM-SHA-512 needs scramp: pip install"):
+        scram("u", "p", "SCRAM-SHA-512", lambda message: message)
+
+
+def test_several_packages_are_one_hint() -> None:
+    assert hint("it", "confluent_kafka", "aiokafka") == (
+        "it needs confluent-kafka and aiokafka: pip install 'minibroker[demo]'"
+    )
+
+
+# Things given wrongly
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("x:0", "'x:0': partitions are a number from 1 on, not '0'"),
+        ("x:", "'x:': partitions are a number from 1 on, not ''"),
+        (":3", "':3', which has no name"),
+    ],
+)
+def test_a_topic_says_what_is_wrong_with_it(text: str, wanted: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_topic(text)
+    assert str(refused.value) == f"expected NAME:PARTITIONS, got {wanted}"
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert [counted(n, "failure") for n in (0, 1, 2)] == ["0 failures", "1 failure", "2 failures"]
+
+
+def test_reasons_have_no_numbers() -> None:
+    assert reason(FileNotFoundError(2, "No such file or directory", "a.toml")) == "a.toml: No such file or directory"
+    assert reason(ConnectionRefusedError(111, "Connection refused")) == "Connection refused"
+    assert reason(ValueError("odd")) == "odd"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["judge", "--script", "no.toml", "--", "true"],
+        ["judge", "--", "no-such-command-anywhere"],
+        ["replay", "no.jsonl", "--bootstrap", "127.0.0.1:1"],
+        ["conformance", "--bootstrap", "127.0.0.1:1"],
+        ["conformance", "--bootstrap", "127.0.0.1:1", "no.yaml"],
+        ["transactions", "list", "--bootstrap", "127.0.0.1:1"],
+        ["transactions", "list", "--bootstrap", "127.0.0.1:1", "--command-config", "no.properties"],
+        ["trace", "--control", "127.0.0.1:1"],
+        ["control", "--control", "127.0.0.1:1", "clock.now"],
+        ["dump", "no.log"],
+        ["check", "nowhere"],
+        ["audit", "nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_is_one_line(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINIBROKER_CONTROL_TOKEN", "s3cret")
+    assert main(arguments) in (1, 2)
+    line = said(capsys)
+    assert line.startswith("minibroker")
+    assert "errno" not in line.lower()
+
+
+def test_control_without_a_token_says_where_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MINIBROKER_CONTROL_TOKEN", raising=False)
+    assert main(["control"]) == 2
+    assert "`minibroker serve --control 127.0.0.1:9094` says one" in said(capsys)
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_no_seeds_are_nothing_to_simulate(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", option, "0"])
+    assert ended.value.code == 2
+    assert "expected a number from 1 on, got '0'" in said(capsys)
+
+
+def test_check_and_serve_refuse_the_same_version(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--quiet", str(data)]) == 0
+    meta = data / "meta.properties"
+    meta.write_text(meta.read_text().replace("version=1", "version=7"))
+    capsys.readouterr()
+    assert main(["check", "--quiet", str(data)]) == 1
+    assert "expected version=1, got version=7" in capsys.readouterr().out
+    assert main(["serve", "--port", "0", "--data-dir", str(data)]) == 1
+    assert "expected version=1, got version=7" in capsys.readouterr().err
+
+
+def test_one_partition_can_be_checked_and_audited(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--quiet", str(data / "orders-0")]) == 0
+    assert main(["audit", str(data / "orders-0")]) == 0
+    (data / ".kafka_cleanshutdown").write_text("{}")
+    (data / "orders-0" / LOG).write_bytes(b"no batch at all" * 10)
+    capsys.readouterr()
+    assert main(["check", "--quiet", str(data / "orders-0")]) == 1
+    assert f"orders-0/{LOG}" in capsys.readouterr().out
+
+
+def test_a_directory_is_nothing_to_dump(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump", str(data)]) == 1
+    assert said(capsys) == f"minibroker dump: {data} is a directory: name files in it, or `minibroker check` all"
