@@ -15,6 +15,7 @@ from minibroker.config_types import ConfigError
 from minibroker.logs import get_logger
 from minibroker.runtime.asyncio_runtime import LoopTimers
 from minibroker.runtime.clock import BrokerClock
+from minibroker.runtime.executor import DiskInline
 from minibroker.runtime.threads import ThreadExecutor
 from minibroker.security.authorizers import authorizer_of
 from minibroker.security.protocols import SecurityProtocol
@@ -176,7 +177,7 @@ class Service:
             journal_disk=self._places.journal_disk,
             clock=BrokerClock(timers),
             timers=timers,
-            executor=self._places.executor or self._executor,
+            executor=DiskInline(self._executor) if self._places.in_memory else self._executor,
             random=Random(),
             transaction_version=_transaction_version(self.options),
             topics=self.options.topics,
