@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from minibroker.outside_json import parse_json
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.disk import Disk, DiskFile, StorageError
 
@@ -43,7 +44,7 @@ class MetadataJournal:
             file.truncate(whole)
         for number, line in enumerate(data[:whole].splitlines(), start=1):
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
             except ValueError as error:
                 raise ApiError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path} line {number}: expected a JSON object, {error}"

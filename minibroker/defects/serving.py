@@ -194,8 +194,8 @@ SERVING: Final = (
     Defect(
         "list-offsets-twice",
         "a partition named twice is refused",
-        _LIST + "handle",
-        "if (topic.name, wanted.partition_index) in twice:",
+        _LIST + "_look_up",
+        "if asked.twice:",
         "if False:",
     ),
     Defect(

@@ -77,6 +77,7 @@ def _brokers(root: str) -> list[tuple[str, str]]:
 def _journal(disk: Disk) -> Iterator[Finding]:
     """The controller's journal, where there is one: whole JSON lines."""
     from minibroker.controller.journal import JOURNAL
+    from minibroker.outside_json import parse_json
     from minibroker_storage.check import ERROR, NOTICE, Finding
 
     if not disk.exists(JOURNAL):
@@ -87,7 +88,7 @@ def _journal(disk: Disk) -> Iterator[Finding]:
             yield Finding(JOURNAL, "the last line is torn; opening the directory drops it", position, severity=NOTICE)
             return
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
         except ValueError:
             entry = None
         if not isinstance(entry, dict) or "type" not in entry:

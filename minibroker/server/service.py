@@ -190,9 +190,19 @@ class Service:
         """What connects the brokers; None for the one inside the process."""
         if not self.settings.bool("minibroker.inter.broker.sockets"):
             return None
-        from minibroker.cluster.socket_network import SocketNetwork
+        import secrets
 
-        return SocketNetwork(loop, timers, self.settings.int("request.timeout.ms"))
+        from minibroker.cluster.socket_network import SocketNetwork
+        from minibroker.server.closings import Closings
+
+        return SocketNetwork(
+            loop,
+            timers,
+            self.settings.int("request.timeout.ms"),
+            secret=secrets.token_bytes(32),
+            random_bytes=secrets.token_bytes,
+            refused=Closings(loop).say,
+        )
 
     def _node(self, place: Place, listener: socket.socket) -> Node:
         from minibroker.cluster.node import Node
