@@ -114,8 +114,8 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Places:
-    """How many connections there are: each has a thread, and what opens one has not shown the token yet. When all places
-    are taken, the connection that has waited longest for a request with the token makes room for the next."""
+    """How many connections there are: each has a thread, and what opens one has not shown the token yet. When all
+    places are taken, the connection that has waited longest for a request with the token makes room for the next."""
 
     def __init__(self, most: int = _MAX_CONNECTIONS) -> None:
         self._most = most
