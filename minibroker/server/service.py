@@ -256,6 +256,7 @@ class Service:
         limits = Limits(
             max_frame_bytes=settings.int("socket.request.max.bytes"),
             queued_max_request_bytes=settings.int("queued.max.request.bytes"),
+            queued_max_response_bytes=settings.int("minibroker.queued.max.response.bytes"),
             connections_max_idle_ms=settings.int("connections.max.idle.ms"),
             max_connections=connection_limit(settings.int("max.connections"), disks),
             backlog=settings.int("socket.listen.backlog.size"),
