@@ -170,7 +170,7 @@ class Cluster(Operations):
         self._watch_sessions()
 
     def _activate_controller(self, state: ControllerState) -> Controller:
-        controller = Controller(state, self._executor, self.semantics.problems)
+        controller = Controller(state, self._executor, self._timers, self.semantics.problems)
         self.network.attach(CONTROLLER, controller.handle)
         return controller
 
