@@ -36,6 +36,8 @@ _ONE_BYTE = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else _LONGER for b in range(25
 """Zig-zag value of a varint's first byte when it is the only one (-64..63), else _LONGER."""
 _FEW = 24
 """Fewer records than this are not worth looking for runs."""
+_FEW_HEADERS = 4
+"""So many of one record are not reported: the record is."""
 _AFTER_RUN = 2
 _BETWEEN_TRIES = 32
 _MOST_BETWEEN_TRIES = 1024
@@ -354,17 +356,22 @@ class _Walking:
 
 def _skip_headers(data: bytes, p: int, stop: int, index: int, pace: Pace) -> int:
     count, p = _header_count(data, p, stop, index)
-    while count > 0:
+    while count > _FEW_HEADERS:
         step = min(count, STEP)
         pace(step)
+        p = _skip_some_headers(data, p, step, index)
         count -= step
-        for _ in range(step):
-            n, p = varint(data, p)
-            if n < 0:
-                raise InvalidRecords(f"record batch v2: record {index}: header name of {n} bytes")
-            n, p = varint(data, p + n)
-            if n > 0:
-                p += n
+    return _skip_some_headers(data, p, count, index)
+
+
+def _skip_some_headers(data: bytes, p: int, count: int, index: int) -> int:
+    for _ in range(count):
+        n, p = varint(data, p)
+        if n < 0:
+            raise InvalidRecords(f"record batch v2: record {index}: header name of {n} bytes")
+        n, p = varint(data, p + n)
+        if n > 0:
+            p += n
     return p
 
 
