@@ -82,14 +82,6 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
         minimum=-1,
         deviation="Kafka sets no limit, but a test process should not be filled by its clients",
     )
-    key(
-        "minibroker.queued.max.response.bytes",
-        LONG,
-        256 * 1024 * 1024,
-        "Bytes of answers that clients have not read yet, over all connections. Beyond it a fetch is answered with one "
-        "batch, and a client that reads nothing for five seconds is closed. -1: no limit.",
-        minimum=-1,
-    )
     dynamic("max.connections", INT, INT32_MAX, "Most connections at one time.", minimum=0)
     dynamic("message.max.bytes", INT, 1_048_588, "Largest record batch, when the topic says nothing else.", minimum=0)
     key("fetch.max.bytes", INT, 57_671_680, "Most bytes of records in one fetch response.", minimum=1024)
@@ -399,6 +391,14 @@ def _add_own_keys(key: Callable[..., None]) -> None:
         1 << 30,
         "Most bytes --ephemeral keeps over all topics.",
         minimum=1_048_576,
+    )
+    key(
+        "minibroker.queued.max.response.bytes",
+        LONG,
+        256 * 1024 * 1024,
+        "Bytes of answers that clients have not read yet, over all connections. Beyond it a fetch is answered with one "
+        "batch, and a client that reads nothing for five seconds is closed. -1: no limit.",
+        minimum=-1,
     )
     key(
         "minibroker.loop.lag.max.ms",

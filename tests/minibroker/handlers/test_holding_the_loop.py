@@ -5,7 +5,6 @@ No time is measured here: the executor and the timers of the test say what was g
 
 from __future__ import annotations
 
-import gzip
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from held_executor import HeldExecutor
+from long_batches import GZIP, NOW, batch_of, equal_deltas, many_headers, without_keys
 from memory_cluster import MemoryCluster
 
 from minibroker import Minibroker
@@ -30,34 +30,7 @@ from minibroker_protocol.messages.metadata import MetadataRequest, MetadataRespo
 from minibroker_protocol.messages.offsets import ListOffsetsRequest
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
-from minibroker_protocol.records import Record, assemble, build_batch, encode_varint, parse_header
-
-NOW = 1_700_000_000_000
-GZIP = 1
-
-
-def body_of(record: bytes) -> bytes:
-    return encode_varint(len(record)) + record
-
-
-def batch_of(payload: bytes, count: int, *, base_timestamp: int = NOW) -> bytes:
-    """A gzip batch of these bytes that says it has `count` records."""
-    header = parse_header(build_batch([Record(0, base_timestamp)], compression=0))
-    header.record_count, header.last_offset_delta, header.attributes = count, count - 1, GZIP
-    return bytes(assemble(header, gzip.compress(payload)))
-
-
-def equal_deltas(count: int) -> bytes:
-    return batch_of(body_of(b"\0\0\0\1\1\0") * count, count)
-
-
-def many_headers(count: int) -> bytes:
-    return batch_of(body_of(b"\0\0\0\1\1" + encode_varint(count) + b"\0\1" * count), 1)
-
-
-def without_keys(count: int, *, base_timestamp: int = NOW) -> bytes:
-    records = b"".join(body_of(b"\0\0" + encode_varint(i) + b"\1\1\0") for i in range(count))
-    return batch_of(records, count, base_timestamp=base_timestamp)
+from minibroker_protocol.records import Record, build_batch
 
 
 def plain(*values: bytes, timestamp: int = NOW, compression: int = 0) -> bytes:
@@ -126,8 +99,7 @@ def test_an_ordinary_megabyte_is_checked_at_once(held: Held) -> None:
 
 
 def test_a_refusal_comes_from_elsewhere_too(held: Held) -> None:
-    header = b"\0\1" * 40_000
-    sent = held.send("t", batch_of(body_of(b"\0\0\0\1\1" + encode_varint(40_000) + header) + b"rest", 1))
+    sent = held.send("t", many_headers(40_000, b"rest"))
     assert held.computing.waiting == 1
     held.computing.run()
     held.cluster.timers.advance(0)
