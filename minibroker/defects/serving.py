@@ -244,7 +244,7 @@ SERVING: Final = (
     Defect(
         "create-topic-twice-in-a-request",
         "a topic named twice in a request is refused",
-        _TOPICS + "TopicControl.create_topics",
+        _TOPICS + "TopicControl.creating",
         "if counts[topic.name] > 1:",
         "if False:",
     ),
