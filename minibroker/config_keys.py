@@ -400,6 +400,14 @@ def _add_own_keys(key: Callable[..., None]) -> None:
         minimum=1_048_576,
     )
     key(
+        "minibroker.queued.max.response.bytes",
+        LONG,
+        256 * 1024 * 1024,
+        "Bytes of answers that clients have not read yet, over all connections. Beyond it a fetch is answered with one "
+        "batch, and a client that reads nothing for five seconds is closed. -1: no limit.",
+        minimum=-1,
+    )
+    key(
         "minibroker.loop.lag.max.ms",
         INT,
         0,

@@ -98,7 +98,7 @@ class Operations:
     def stop_controller(self) -> None:
         """As when the quorum has no leader: nobody is elected or fenced, and what is for the controller waits. Brokers
         go on with the metadata they have."""
-        self.controller  # noqa: B018  (raises when it is stopped already)
+        self.controller.close()  # raises when it is stopped already
         self._controller = None
         self.network.detach(CONTROLLER)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from minibroker.cluster.in_sync import InSync
@@ -13,11 +14,12 @@ from minibroker.logs import get_logger
 from minibroker.runtime.clock import Clock
 from minibroker.runtime.deferred import Deferred, resolved
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import HEADER_SIZE, parse_header
+from minibroker_protocol.records import HEADER_SIZE, UNHURRIED, Buffer, Pace, parse_header
 from minibroker_storage.config import LogConfig
 from minibroker_storage.log import AppendInfo, PartitionLog
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
+from minibroker_storage.validator import CheckedBatch, check_client_batch
 
 log = get_logger(__name__)
 
@@ -156,8 +158,11 @@ class Partition:
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
         api_version: int = -1,
+        checked: CheckedBatch | None = None,
+        pace: Pace = UNHURRIED,
     ) -> AppendInfo:
-        """Append as leader; waiters and fetchers are woken. Raises ApiError with the reason of a refusal."""
+        """Append as leader; waiters and fetchers are woken. Raises ApiError with the reason of a refusal, and TakesLong
+        where `pace` ends the check of a client's batch: see `checking`."""
         if self.leader_id != self.broker_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.broker_id} does not lead {self}")
         if leader_epoch is not None and leader_epoch != self.leader_epoch:
@@ -171,6 +176,8 @@ class Partition:
             guard=guard,
             transaction_version=transaction_version,
             api_version=api_version,
+            checked=checked,
+            pace=pace,
         )
         if not info.duplicate:
             flush = self._flush
@@ -180,6 +187,12 @@ class Partition:
             if self._replica_watchers:
                 self._tell_replicas(at_once=True)
         return info
+
+    def checking(self, records: Buffer, api_version: int) -> Callable[[Pace], CheckedBatch]:
+        """The check of a client's batch, to be done on another thread: it does not look at the log."""
+        return partial(
+            check_client_batch, records, now_ms=self._clock.now_ms(), config=self.log.config, api_version=api_version
+        )
 
     def update_config(self, config: LogConfig) -> None:
         """The topic's configuration changed; a log that is not open reads it when it is."""

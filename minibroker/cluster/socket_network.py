@@ -2,6 +2,9 @@
 
 A connection carries the requests of one broker to another (or to the controller) in Kafka's frames, many at a time; the
 correlation id says which answer is whose, as some of them are waited for while others pass.
+
+Its first two requests are SaslAuthenticate, v1, with the steps of `minibroker.cluster.proof`: a process that is no
+broker of the cluster gets no further. Until then a frame may have 256 bytes, and the connection some seconds.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
+from minibroker.cluster.proof import Connecting, Listening, NotProven, RandomBytes
 from minibroker.cluster.transport import CONTROLLER, Cuts, Endpoint, Node, Transport
 from minibroker.logs import get_logger
-from minibroker.runtime.clock import Timers
+from minibroker.runtime.clock import TimerHandle, Timers
 from minibroker.runtime.deferred import Deferred, failed
 from minibroker_protocol.dsl import Request, Response, registry
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
@@ -24,25 +28,54 @@ from minibroker_protocol.headers import (
     first_flexible_version,
     parse_request_header,
 )
+from minibroker_protocol.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 log = get_logger(__name__)
 
 _LOOPBACK: Final = "127.0.0.1"
 _BACKLOG: Final = 64
 _LARGEST_FRAME: Final = 512 * 1024 * 1024
+_LARGEST_FIRST_FRAME: Final = 256
+"""Of the two steps by which an end proves itself."""
+_AUTHENTICATE: Final = SaslAuthenticateRequest.__api_key__
+_AUTHENTICATE_VERSION: Final = 1
+_PROOF_MS: Final = 10_000
+"""How long an end may take to prove itself, of real time."""
+_MOST_UNPROVEN: Final = 64
+"""Connections to one node that have not proven themselves yet; the oldest goes for one more."""
 _CORRELATION_IDS: Final = 1 << 31
 _PATIENCE_TICKS: Final = 6
+_FIRST_STEP: Final = bytes(4)
+"""Correlation id of the first answer on a connection."""
 
 
 class SocketNetwork:
-    """`minibroker.cluster.transport.Network` over sockets. patience_ms: how long an answer is waited for
-    (request.timeout.ms) of real time, and up to a sixth longer.
+    """`minibroker.cluster.transport.Network` over sockets.
+
+    secret: what all nodes of the cluster know, and nothing else does; random_bytes: as `secrets.token_bytes`.
+    patience_ms: how long an answer is waited for (request.timeout.ms) of real time, and up to a sixth longer. proof_ms:
+    how long a connection may take to prove itself. refused: told, as %-style text and values, of every connection that
+    is closed because it could not, or sent what cannot be read.
 
     A node that sends to itself is called at once. News of the controller stay within the process: KRaft's brokers fetch
     them as records of a log that is not kept here.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timers: Timers, patience_ms: float = 30_000) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timers: Timers,
+        patience_ms: float = 30_000,
+        *,
+        secret: bytes,
+        random_bytes: RandomBytes,
+        proof_ms: float = _PROOF_MS,
+        refused: Callable[..., None] = log.warning,
+    ) -> None:
+        self.secret = secret
+        self.random_bytes = random_bytes
+        self.proof_ms = proof_ms
+        self.refused = refused
         self.loop = loop
         self.timers = timers
         self.patience_ms = patience_ms
@@ -94,23 +127,43 @@ class SocketNetwork:
 
 
 class _Framed(asyncio.Protocol):
-    """One end of a connection: bytes in, whole frames out."""
+    """One end of a connection: bytes in, whole frames out. `frame` raises Malformed or NotProven for what ends it."""
 
-    def __init__(self, frame: Callable[[bytearray], None], lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        frame: Callable[[bytearray], None],
+        lost: Callable[[], None],
+        refused: Callable[[_Framed, Exception], None],
+        made: Callable[[], None] = lambda: None,
+    ) -> None:
         self._frame = frame
         self._lost = lost
-        self._splitter = FrameSplitter(_LARGEST_FRAME)
+        self._refused = refused
+        self._made = made
+        self._splitter = FrameSplitter(_LARGEST_FIRST_FRAME)
         self.transport: asyncio.Transport | None = None
+        self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by name
+        self.peer = "{}:{}".format(*(transport.get_extra_info("peername") or ("", 0))[:2])
+        self._made()
+
+    def proven(self) -> None:
+        """The other end is a broker of the cluster: what it sends may be large."""
+        self._splitter.max_size = _LARGEST_FRAME
 
     def data_received(self, data: bytes) -> None:
         try:
-            for frame in self._splitter.feed(data):
-                self._frame(frame)
-        except Malformed as error:
-            log.error("a broken frame between brokers: %s", error)
+            frames = self._splitter.feed(data)
+            while frames:
+                for frame in frames:
+                    if self.transport is None:
+                        return
+                    self._frame(frame)
+                frames = self._splitter.feed(b"")  # what is behind them may be refused, or was too large until now
+        except (Malformed, NotProven) as error:
+            self._refused(self, error)
             self.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -124,6 +177,7 @@ class _Framed(asyncio.Protocol):
     def close(self) -> None:
         if self.transport is not None:
             self.transport.abort()
+            self.transport = None
 
 
 class _Served:
@@ -134,6 +188,7 @@ class _Served:
         self._network = network
         self._node_id = node_id
         self._ends: set[_Framed] = set()
+        self._unproven: dict[_Framed, None] = {}  # in the order they came
         self._closed = False
         self._server: asyncio.Server | None = None
         listener = socket.create_server((_LOOPBACK, 0), backlog=_BACKLOG)
@@ -148,15 +203,60 @@ class _Served:
             self._server.close()
 
     def _accepted(self) -> _Framed:
-        end = _Framed(lambda frame: self._request(end, frame), lambda: self._ends.discard(end))
+        network = self._network
+        listening = Listening(network.secret, network.random_bytes, self._node_id)
+        timer: TimerHandle | None = None
+
+        def frame(data: bytearray) -> None:
+            if listening.source is not None:
+                self._request(end, listening.source, data)
+                return
+            self._authenticate(end, listening, data)
+            if listening.source is not None:
+                self._unproven.pop(end, None)
+                if timer is not None:
+                    timer.cancel()
+                end.proven()
+
+        def lost() -> None:
+            self._ends.discard(end)
+            self._unproven.pop(end, None)
+            if timer is not None:
+                timer.cancel()
+
+        def too_late() -> None:
+            if end in self._unproven:
+                self._refuse(end, NotProven(f"it has said nothing that proves it for {network.proof_ms / 1000:g} s"))
+                end.close()
+
+        end = _Framed(frame, lost, self._refuse)
         self._ends.add(end)
+        if len(self._unproven) >= _MOST_UNPROVEN:
+            oldest = next(iter(self._unproven))
+            del self._unproven[oldest]
+            self._refuse(oldest, NotProven("others wait as well, and it came first"))
+            oldest.close()
+        self._unproven[end] = None
+        timer = network.timers.call_later(network.proof_ms, too_late)
         return end
 
-    def _request(self, end: _Framed, frame: bytearray) -> None:
-        api_key, version, correlation_id, client_id, position = parse_request_header(frame)
-        source = int(client_id or CONTROLLER)
-        kind = registry()[api_key][0]
-        request = kind.decode(frame, version, position)
+    def _refuse(self, end: _Framed, error: Exception) -> None:
+        self._network.refused(
+            "closing a connection of %s to the port where node %d hears the other brokers: %s",
+            end.peer,
+            self._node_id,
+            error,
+        )
+
+    def _authenticate(self, end: _Framed, listening: Listening, frame: bytearray) -> None:
+        request, version, correlation_id = _read(frame)
+        if not isinstance(request, SaslAuthenticateRequest) or version != _AUTHENTICATE_VERSION:
+            raise NotProven(f"{type(request).__name__} v{version} comes before a proof")
+        answer = SaslAuthenticateResponse(auth_bytes=listening.step(bytes(request.auth_bytes)))
+        end.write(encode_response_header(_AUTHENTICATE, version, correlation_id) + answer.encode(version))
+
+    def _request(self, end: _Framed, source: int, frame: bytearray) -> None:
+        request, version, correlation_id = _read(frame)
         try:
             served = self.node(request, version)
         except Exception as error:
@@ -192,6 +292,14 @@ class _Served:
             end.close()
 
 
+def _read(frame: bytearray) -> tuple[Request, int, int]:
+    """Request, version and correlation id of a frame. Raises Malformed."""
+    api_key, version, correlation_id, _, position = parse_request_header(frame)
+    if api_key not in registry():
+        raise Malformed(f"API key {api_key} is not known")
+    return registry()[api_key][0].decode(frame, version, position), version, correlation_id
+
+
 class _Connection:
     """From one node to another: what was sent and is not answered yet, and what waits for the connection."""
 
@@ -204,7 +312,8 @@ class _Connection:
         self._ticking = False
         self._calls: dict[int, _Call] = {}
         self._unsent: list[bytes] = []
-        self._end = _Framed(self._response, self._broken)
+        self._proving: Connecting | None = Connecting(network.secret, network.random_bytes, source, target)
+        self._end = _Framed(self._received, self._broken, self._refuse, self._greet)
         self.lost = False
         self._connecting = network.loop.create_task(self._connect(address))
 
@@ -216,10 +325,36 @@ class _Connection:
             return
         if self.lost:
             self._end.close()
+
+    def _greet(self) -> None:
+        assert self._proving is not None
+        self._authenticate(0, self._proving.hello)
+
+    def _authenticate(self, number: int, data: bytes) -> None:
+        header = RequestHeader(
+            request_api_key=_AUTHENTICATE,
+            request_api_version=_AUTHENTICATE_VERSION,
+            correlation_id=number,
+            client_id=str(self._source),
+        )
+        self._end.write(header.encode(1) + SaslAuthenticateRequest(auth_bytes=data).encode(_AUTHENTICATE_VERSION))
+
+    def _received(self, frame: bytearray) -> None:
+        if self._proving is None:
+            self._response(frame)
             return
+        answer = SaslAuthenticateResponse.decode(frame, _AUTHENTICATE_VERSION, 4)
+        if frame[:4] == _FIRST_STEP:
+            self._authenticate(1, self._proving.prove(bytes(answer.auth_bytes)))
+            return
+        self._proving = None
+        self._end.proven()
         unsent, self._unsent = self._unsent, []
         for data in unsent:
             self._end.write(data)
+
+    def _refuse(self, end: _Framed, error: Exception) -> None:
+        self._network.refused("closing the connection to node %d at %s: %s", self._target, end.peer, error)
 
     def send(self, request: Request, api_version: int) -> Deferred[Response]:
         kind = type(request)
@@ -238,7 +373,7 @@ class _Connection:
         return call.answer
 
     def _write(self, data: bytes) -> None:
-        if self._end.transport is None:
+        if self._proving is not None or self._end.transport is None:
             if not self.lost:
                 self._unsent.append(data)
         else:

@@ -105,6 +105,9 @@ class _Line:
         self._count = (self._count + 1) & 0x7FFFFFFF
         return self._count
 
+    def answer_room(self) -> int | None:
+        return None
+
     def expect(self, exchange: _Sent) -> Deferred[Response]:
         answer: Deferred[Response] = Deferred()
         self._waiting[exchange.correlation_id] = (exchange, answer)

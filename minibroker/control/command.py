@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from minibroker.control import TOKEN_VARIABLE
+from minibroker.outside_json import parse_json
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 DEFAULT_ADDRESS = "127.0.0.1:9094"
@@ -106,7 +107,7 @@ def parse_value(text: str) -> tuple[str, Any]:
     if not equals or not name:
         raise FaultError(f"expected NAME=VALUE, got {text!r}")
     try:
-        return name, json.loads(value)
+        return name, parse_json(value)
     except ValueError:
         return name, value
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from minibroker.faults.errors import FaultError
+from minibroker.outside_json import parse_json
 from minibroker.words import reason
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -45,7 +46,7 @@ class HttpCaller:
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            answer = json.loads(response.read())
+            answer = parse_json(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ControlError(
                 f"no answer from the control API at {self._host}:{self._port}: {reason(error)}"

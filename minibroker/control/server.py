@@ -6,6 +6,7 @@ run where the cluster does.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
 import json
@@ -20,6 +21,7 @@ from typing import Any
 from minibroker.config_types import ConfigError
 from minibroker.faults.errors import FaultError
 from minibroker.logs import get_logger
+from minibroker.outside_json import parse_json
 from minibroker.version import __version__
 from minibroker_protocol.errors import ApiError
 
@@ -81,12 +83,14 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     allow_reuse_address = True
     control: ControlServer
-    # Each connection has a thread, and whoever opens one has not shown the token yet.
-    _places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+
+    def __init__(self, *arguments: Any) -> None:
+        self._places = _Places()
+        super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
-            log.warning("closing a control connection of %s: %d are open", client_address, _MAX_CONNECTIONS)
+        if not self._places.take(request):
+            log.warning("closing a control connection of %s: %d are served", client_address, _MAX_CONNECTIONS)
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -95,10 +99,58 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.release()
+            self._places.give_back(request)
+
+    def waits(self, request: Any) -> None:
+        """A connection waits for its next request."""
+        self._places.waits(request)
+
+    def serves(self, request: Any) -> None:
+        """A connection has shown the token, and is served."""
+        self._places.serves(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("control connection of %s broke off", client_address, exc_info=True)
+
+
+class _Places:
+    """How many connections there are: each has a thread, and what opens one has not shown the token yet. When all
+    places are taken, the connection that has waited longest for a request with the token makes room for the next."""
+
+    def __init__(self, most: int = _MAX_CONNECTIONS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._open: set[Any] = set()
+        self._waiting: dict[Any, None] = {}  # in the order in which they began to wait
+
+    def take(self, connection: Any) -> bool:
+        """False when every place is taken by one that is served."""
+        with self._lock:
+            if len(self._open) >= self._most:
+                oldest = next(iter(self._waiting), None)
+                if oldest is None:
+                    return False
+                del self._waiting[oldest]
+                self._open.discard(oldest)
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread finds it ended, and ends
+            self._open.add(connection)
+            self._waiting[connection] = None
+            return True
+
+    def waits(self, connection: Any) -> None:
+        with self._lock:
+            if connection in self._open:
+                self._waiting.setdefault(connection)
+
+    def serves(self, connection: Any) -> None:
+        with self._lock:
+            self._waiting.pop(connection, None)
+
+    def give_back(self, connection: Any) -> None:
+        with self._lock:
+            self._open.discard(connection)
+            self._waiting.pop(connection, None)
 
 
 class _Refused(Exception):
@@ -115,6 +167,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _SOCKET_SECONDS
     server: _Server
 
+    def handle_one_request(self) -> None:
+        self.server.waits(self.connection)
+        super().handle_one_request()
+
     def do_POST(self) -> None:
         self._answer(self._command)
 
@@ -124,6 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, serve: Callable[[], Any]) -> None:
         try:
             self._check_caller()
+            self.server.serves(self.connection)
             status, body = 200, {"result": serve()}
         except _Refused as refusal:
             status, body = refusal.status, {"error": {"code": refusal.code, "message": str(refusal)}}
@@ -187,8 +244,8 @@ class _Handler(BaseHTTPRequestHandler):
         if len(length) > _MAX_LENGTH_DIGITS or int(length) > _MAX_BODY_BYTES:
             raise _Refused(413, "TOO_LARGE", f"the body may have {_MAX_BODY_BYTES} bytes")
         try:
-            arguments = json.loads(self.rfile.read(int(length)) or b"{}")
-        except (ValueError, RecursionError):
+            arguments = parse_json(self.rfile.read(int(length)) or b"{}")
+        except ValueError:
             raise _Refused(400, "JSON", "the body is no JSON") from None
         if not isinstance(arguments, dict):
             raise _Refused(400, "JSON", "the body must be a JSON object")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
 from typing import Any
 
 from minibroker.controller.acls import AclControl
@@ -14,6 +15,7 @@ from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
 from minibroker.logs import get_logger
+from minibroker.runtime.clock import Timers
 from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.executor import Executor
 from minibroker_protocol.dsl import Request, Response
@@ -38,6 +40,11 @@ from minibroker_protocol.messages.topics import (
 
 log = get_logger(__name__)
 
+_Work = Generator[None, None, Response]
+"""A request in steps; what it returns is the response."""
+_STEPS_AT_ONCE = 16
+"""Topics made in one turn of the loop: some half a millisecond each."""
+
 
 class Controller:
     """Serves the requests that change metadata; one of them at a time, in the order they come.
@@ -46,9 +53,17 @@ class Controller:
     """
 
     def __init__(
-        self, state: ControllerState, executor: Executor, level_problems: Callable[[int], list[str]] = lambda _: []
+        self,
+        state: ControllerState,
+        executor: Executor,
+        timers: Timers,
+        level_problems: Callable[[int], list[str]] = lambda _: [],
     ) -> None:
         """level_problems: why transaction.version cannot have a level here."""
+        self._timers = timers
+        self._working = False
+        self._closed = False
+        self._waiting: deque[tuple[Request, int, Deferred[Response]]] = deque()
         self.state = state
         self._executor = executor
         self._syncing = False
@@ -58,8 +73,8 @@ class Controller:
         self.reassignments = ReassignmentControl(state, self.replication)
         self.heartbeats = BrokerHeartbeats(state, self.replication)
         acls = AclControl(state)
-        self._handlers: dict[type[Request], Callable[[Any], Response]] = {
-            CreateTopicsRequest: topics.create_topics,
+        self._handlers: dict[type[Request], Callable[[Any], Response | _Work]] = {
+            CreateTopicsRequest: topics.creating,
             DeleteTopicsRequest: topics.delete_topics,
             CreatePartitionsRequest: topics.create_partitions,
             IncrementalAlterConfigsRequest: lambda request: self._configured(configs.incremental_alter(request)),
@@ -78,6 +93,18 @@ class Controller:
     def handle(self, request: Request, api_version: int) -> Deferred[Response]:
         """Serve one request (`cluster.transport.Node`)."""
         answer: Deferred[Response] = Deferred()
+        if self._working:
+            self._waiting.append((request, api_version, answer))
+        else:
+            self._serve(request, api_version, answer)
+        return answer
+
+    def close(self) -> None:
+        """Another controller takes over: what is under way ends after the change it is at."""
+        self._closed = True
+        self._waiting.clear()
+
+    def _serve(self, request: Request, api_version: int, answer: Deferred[Response]) -> None:
         handler = self._handlers.get(type(request))
         if isinstance(request, AlterPartitionRequest):  # the only one whose meaning depends on its version
 
@@ -88,18 +115,42 @@ class Controller:
             answer.fail(
                 ApiError(ErrorCode.UNSUPPORTED_VERSION, f"the controller does not serve {type(request).__name__}")
             )
-            return answer
+            return
         try:
             response = handler(request)
         except Exception as error:
             answer.fail(error)
-            return answer
+            return
+        if isinstance(response, Response):
+            self._respond(answer, response)
+        else:
+            self._go_on(response, answer)
+
+    def _go_on(self, work: _Work, answer: Deferred[Response]) -> None:
+        """Some steps of work that has many; the loop has its turn before the next. Other requests wait till its end."""
+        if self._closed:
+            work.close()
+            return
+        self._working = False
+        try:
+            for _ in range(_STEPS_AT_ONCE):
+                next(work)
+        except StopIteration as stop:
+            self._respond(answer, stop.value)
+        except Exception as error:
+            answer.fail(error)
+        else:
+            self._working = True
+            self._timers.call_later(0, lambda: self._go_on(work, answer))
+        while self._waiting and not self._working:
+            self._serve(*self._waiting.popleft())
+
+    def _respond(self, answer: Deferred[Response], response: Response) -> None:
         if self._syncing or self.state.journal.unsynced:
             self._unsynced.append((answer, response))
             self._sync()
         else:
             answer.resolve(response)
-        return answer
 
     def _sync(self) -> None:
         if self._syncing:

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from minibroker.outside_json import parse_json
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.disk import Disk, DiskFile, StorageError
 from minibroker_storage.lost import Lost
@@ -57,7 +58,7 @@ def _read_mark(data: bytes) -> tuple[int, int] | None:
 def read_entry(line: bytes) -> Entry | None:
     """One line of the journal; None when it is no entry."""
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
     except ValueError:
         return None
     return entry if isinstance(entry, dict) and "type" in entry else None
@@ -112,7 +113,7 @@ class MetadataJournal:
         self._written = whole, zlib.crc32(data[:whole])
         for number, line in enumerate(data[:whole].splitlines(), start=1):
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
             except ValueError as error:
                 raise ApiError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path} line {number}: expected a JSON object, {error}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 
 from minibroker.cluster.metadata import TopicImage
 from minibroker.controller.state import ControllerState
@@ -74,10 +74,22 @@ class TopicControl:
     # -- create ------------------------------------------------------------------------------------------------------
 
     def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """All topics at once; `creating` goes from one to the next."""
+        creating = self.creating(request)
+        while True:
+            try:
+                next(creating)
+            except StopIteration as stop:
+                made: CreateTopicsResponse = stop.value
+                return made
+
+    def creating(self, request: CreateTopicsRequest) -> Generator[None, None, CreateTopicsResponse]:
+        """Yields before each topic; returns the response. Each topic is a change by itself."""
         # A name that comes twice is answered once (ControllerApis.createTopics).
         counts = Counter(topic.name for topic in request.topics)
         results = []
         for topic in {topic.name: topic for topic in request.topics}.values():
+            yield
             try:
                 if counts[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
@@ -105,12 +117,6 @@ class TopicControl:
         topic_id = NO_ID
         if not validate_only:
             topic_id = self._state.add_topic(topic.name, assignment, overrides).topic_id
-        described = [
-            CreateTopicsResponse.CreatableTopicConfigs(
-                name=c.name, value=c.value, read_only=c.read_only, config_source=c.source, is_sensitive=False
-            )
-            for c in self._state.settings.describe_topic(overrides)
-        ]
         return CreateTopicsResponse.CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
@@ -118,8 +124,16 @@ class TopicControl:
             error_message=None,
             num_partitions=len(assignment),
             replication_factor=len(assignment[0]),
-            configs=described,
+            configs=self._described(overrides),
         )
+
+    def _described(self, overrides: Mapping[str, str]) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+        return [
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=c.name, value=c.value, read_only=c.read_only, config_source=c.source, is_sensitive=False
+            )
+            for c in self._state.settings.describe_topic(overrides)
+        ]
 
     def _check_collision(self, name: str) -> None:
         # Metric names turn '.' into '_', so Kafka refuses two topics that differ only there.

@@ -194,8 +194,8 @@ SERVING: Final = (
     Defect(
         "list-offsets-twice",
         "a partition named twice is refused",
-        _LIST + "handle",
-        "if (topic.name, wanted.partition_index) in twice:",
+        _LIST + "_look_up",
+        "if asked.twice:",
         "if False:",
     ),
     Defect(
@@ -244,7 +244,7 @@ SERVING: Final = (
     Defect(
         "create-topic-twice-in-a-request",
         "a topic named twice in a request is refused",
-        _TOPICS + "TopicControl.create_topics",
+        _TOPICS + "TopicControl.creating",
         "if counts[topic.name] > 1:",
         "if False:",
     ),

@@ -328,16 +328,16 @@ STORAGE: Final = (
     Defect(
         "keep-client-leader-epoch",
         "the leader writes its epoch into every batch",
-        _VALIDATOR + "_validate_client",
+        _VALIDATOR + "_assign_checked",
         "header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch",
         "header.base_offset = base_offset",
     ),
     Defect(
         "ignore-log-append-time",
         "a topic with LogAppendTime stamps its batches",
-        _VALIDATOR + "_validate_client",
-        "append_time = config.stamps_append_time",
-        "append_time = False",
+        _VALIDATOR + "check_client_batch",
+        "now_ms if config.stamps_append_time else None,",
+        "None,",
     ),
     # -- reading -------------------------------------------------------------------------------------------------------
     Defect(
@@ -372,14 +372,14 @@ STORAGE: Final = (
         "timestamp-after",
         "an offset is found by a timestamp at or above the wanted one",
         _READING + "_search",
-        "if record.timestamp >= timestamp and",
-        "if record.timestamp > timestamp and",
+        "if found >= timestamp and",
+        "if found > timestamp and",
     ),
     Defect(
         "max-timestamp-of-the-batch",
         "the offset of the largest timestamp is its record's, not its batch's last",
         _READING + "max_timestamp_offset",
-        "if record.timestamp == header.max_timestamp:",
+        "if timestamp == header.max_timestamp:",
         "if False:",
     ),
     Defect(

@@ -31,6 +31,10 @@ class Link(Protocol):
         """Cut the connection; the client sees a reset instead of an orderly end."""
         ...
 
+    def answer_room(self) -> int | None:
+        """Bytes that answers may still take until clients have read some, over all connections; None for no limit."""
+        ...
+
     def mute(self, ms: int) -> None:
         """Begin no further request for this long; the answer to the one being served still leaves."""
         ...

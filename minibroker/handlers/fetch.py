@@ -190,9 +190,16 @@ def _name_now(ctx: RequestContext, target: FetchTarget) -> str:
 
 
 def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
-    """Read the partitions in their order until the byte limit is used up; the first batch is given whole."""
+    """Read the partitions in their order until the byte limit is used up; the first batch is given whole.
+
+    Where clients have not read what they were sent, the limit is what is left for answers over all connections.
+    """
     reads = []
     remaining = fetch.max_bytes
+    link = ctx.connection.link
+    room = None if link is None else link.answer_room()
+    if room is not None and room < remaining:
+        remaining = room
     min_one_message = True
     for target in fetch.targets:
         read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), min_one_message)

@@ -10,10 +10,18 @@ partition named twice).
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from functools import partial
+from itertools import islice
+from typing import Any
+
 from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import RequestContext
+from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.waiting import sleep
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+from minibroker_protocol.records import Brief, Pace, TakesLong
 from minibroker_storage.log import TimestampOffset
 
 LATEST = -1
@@ -25,44 +33,97 @@ EARLIEST_PENDING_UPLOAD = -6
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 READ_COMMITTED = 1
+_STEPS_PER_PARTITION = 16
+"""What a lookup costs beside the walk over a batch, in records."""
 _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
-def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(
+    ctx: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Coroutine[Deferred[Any], None, ListOffsetsResponse]:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
         for wanted in topic.partitions:
             key = (topic.name, wanted.partition_index)
             (twice if key in seen else seen).add(key)
+    # A partition that comes twice is answered once (ReplicaManager.fetchOffset).
+    asked = [
+        _Asked(topic.name, wanted, (topic.name, wanted.partition_index) in twice)
+        for topic in request.topics
+        for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values()
+    ]
+    done = _look_up_some(ctx, request, asked, 0)
+    return _respond(request, asked) if done == len(asked) else _look_up_in_turns(ctx, request, asked, done)
+
+
+class _Asked:
+    """One partition of the request and the answer about it."""
+
+    __slots__ = ("answer", "topic", "twice", "wanted")
+
+    def __init__(self, topic: str, wanted: ListOffsetsRequest.ListOffsetsPartition, twice: bool) -> None:
+        self.topic = topic
+        self.wanted = wanted
+        self.twice = twice
+        self.answer: ListOffsetsResponse.ListOffsetsPartitionResponse | None = None
+
+
+def _look_up_some(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked], start: int) -> int:
+    """Answer for the partitions from number `start` on, as many as a turn of the loop may take; how many are done."""
+    pace = Brief()
+    for number in range(start, len(asked)):
+        try:
+            pace(_STEPS_PER_PARTITION)
+            _look_up(ctx, request, asked[number], pace)
+        except TakesLong:
+            return number
+    return len(asked)
+
+
+async def _look_up_in_turns(
+    ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked], done: int
+) -> ListOffsetsResponse:
+    """What a turn of the loop was too short for; a search that fills one by itself is made on another thread."""
+    alone = done == 0
+    while done < len(asked):
+        if alone:
+            await ctx.broker.executor.compute(partial(_look_up, ctx, request, asked[done]))
+            done += 1
+        await sleep(ctx.broker.timers, 0)
+        before, done = done, _look_up_some(ctx, request, asked, done)
+        alone = done == before
+    return _respond(request, asked)
+
+
+def _respond(request: ListOffsetsRequest, asked: list[_Asked]) -> ListOffsetsResponse:
+    answers = iter(asked)
     topics = []
     for topic in request.topics:
-        answers = []
-        # A partition that comes twice is answered once (ReplicaManager.fetchOffset).
-        for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
-            try:
-                if (topic.name, wanted.partition_index) in twice:
-                    raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-                partition = ctx.broker.partition(topic.name, wanted.partition_index)
-                partition.check_leader_epoch(wanted.current_leader_epoch)
-                answers.append(_offset(ctx, request, partition, wanted.timestamp))
-            except ApiError as error:
-                ctx.refused(f"{topic.name}-{wanted.partition_index}", error)
-                answers.append(
-                    _Answer(
-                        partition_index=wanted.partition_index,
-                        error_code=error.code,
-                        timestamp=-1,
-                        offset=-1,
-                        leader_epoch=-1,
-                    )
-                )
-        topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        count = len({wanted.partition_index for wanted in topic.partitions})
+        partitions = [one.answer for one in islice(answers, count) if one.answer is not None]
+        topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 
+def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pace: Pace) -> None:
+    """Raises TakesLong where `pace` ends the search."""
+    wanted = asked.wanted
+    try:
+        if asked.twice:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+        partition = ctx.broker.partition(asked.topic, wanted.partition_index)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        asked.answer = _offset(ctx, request, partition, wanted.timestamp, pace)
+    except ApiError as error:
+        ctx.refused(f"{asked.topic}-{wanted.partition_index}", error)
+        asked.answer = _Answer(
+            partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1, leader_epoch=-1
+        )
+
+
 def _offset(
-    ctx: RequestContext, request: ListOffsetsRequest, partition: Partition, timestamp: int
+    ctx: RequestContext, request: ListOffsetsRequest, partition: Partition, timestamp: int, pace: Pace
 ) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
     if ctx.api_version < _SINCE_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"v{ctx.api_version} does not know timestamp {timestamp}")
@@ -88,9 +149,9 @@ def _offset(
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         found = None  # nothing is tiered here
     elif timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset(bound)
+        found = log.max_timestamp_offset(bound, pace)
     else:
-        found = log.offset_for_timestamp(timestamp, bound)
+        found = log.offset_for_timestamp(timestamp, bound, pace)
     if found is None:
         found = TimestampOffset(-1, -1, -1)
     return _Answer(

@@ -22,14 +22,16 @@ from minibroker.handlers.dispatch import CloseConnection
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.unknown_producer_check import refusal_of_unknown
-from minibroker.runtime.waiting import with_timeout
+from minibroker.runtime.waiting import sleep, with_timeout
 from minibroker.semantics import PRODUCE
 from minibroker_protocol.dsl import NO_ID, Buffer
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
+from minibroker_protocol.records import UNHURRIED, Brief, Pace, TakesLong
 from minibroker_storage.log import AppendInfo
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
+from minibroker_storage.validator import CheckedBatch
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
@@ -61,6 +63,8 @@ _ATTRIBUTES_LOW_BYTE = 22
 _producer_fields = struct.Struct(">qhi")  # producer id, epoch, base sequence, at byte 43 of a batch
 _PRODUCER_FIELDS_AT = 43
 _HEADER_SIZE = 61
+_STEPS_PER_APPEND = 64
+"""What an append costs beside the walk over its records, in records."""
 
 
 class _Entry:
@@ -250,22 +254,77 @@ def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Ent
             if entry.error is None:
                 entry.error, entry.partition = invalid, None
         return _respond(ctx, request, entries)
-    api_version = ctx.api_version
-    for entry in entries:
-        partition = entry.partition
-        if entry.error is not None or partition is None:
-            continue
+    done = _append_some(ctx, request, entries, 0)
+    return _answer(ctx, request, entries) if done == len(entries) else _append_in_turns(ctx, request, entries, done)
+
+
+def _append_some(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], start: int) -> int:
+    """Append the entries from number `start` on, as many as a turn of the loop may take; how many are done then."""
+    pace = Brief()
+    for number in range(start, len(entries)):
         try:
-            if acks == -1:
-                partition.check_min_insync_replicas()
-            entry.info = partition.append(
-                entry.records,  # type: ignore[arg-type]
-                origin=Origin.CLIENT,
-                guard=entry.guard,
-                api_version=api_version,
-            )
-        except ApiError as error:
-            _refuse(entry, error)
+            pace(_STEPS_PER_APPEND)
+            _append(ctx, request, entries[number], pace=pace)
+        except TakesLong:
+            return number
+    return len(entries)
+
+
+async def _append_in_turns(
+    ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], done: int
+) -> ProduceResponse | None:
+    """Append what a turn of the loop was too short for. What fills a turn by itself is checked on another thread; the
+    log is not looked at for that, so that others may append to the partition meanwhile."""
+    alone = done == 0
+    while done < len(entries):
+        if alone:
+            entry = entries[done]
+            assert entry.partition is not None
+            assert entry.records is not None
+            try:
+                checked = await ctx.broker.executor.compute(entry.partition.checking(entry.records, ctx.api_version))
+            except ApiError as error:
+                _refuse(entry, error)
+            else:
+                _append(ctx, request, entry, checked=checked)
+            done += 1
+        await sleep(ctx.broker.timers, 0)
+        before, done = done, _append_some(ctx, request, entries, done)
+        alone = done == before
+    answer = _answer(ctx, request, entries)
+    return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+
+
+def _append(
+    ctx: RequestContext,
+    request: ProduceRequest,
+    entry: _Entry,
+    *,
+    checked: CheckedBatch | None = None,
+    pace: Pace = UNHURRIED,
+) -> None:
+    """Append one partition's batch, or keep why it was refused. Raises TakesLong where `pace` ends its check."""
+    partition = entry.partition
+    if entry.error is not None or partition is None:
+        return
+    try:
+        if request.acks == -1:
+            partition.check_min_insync_replicas()
+        entry.info = partition.append(
+            entry.records,  # type: ignore[arg-type]
+            origin=Origin.CLIENT,
+            guard=entry.guard,
+            api_version=ctx.api_version,
+            checked=checked,
+            pace=pace,
+        )
+    except ApiError as error:
+        _refuse(entry, error)
+
+
+def _answer(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
+    """Answer what was appended, once it is as safe as the request asks for."""
+    acks = request.acks
     if acks == -1:
         waiting = [e for e in entries if e.info is not None and not _replicated(e)]
         if waiting:

@@ -12,12 +12,12 @@ succeeded is the acknowledgement of all that was sent in it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from minibroker.audit.rows import ABORT, COMMIT, Seen, Sent
+from minibroker.outside_json import parse_json
 
 _OUTCOMES = {"commit": COMMIT, "abort": ABORT}
 
@@ -52,7 +52,7 @@ def read_history(lines: Iterable[str]) -> History:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                _add(history, place, json.loads(line))
+                _add(history, place, parse_json(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
                 raise HistoryError(f"line {number} of the history: {reason}") from None

@@ -1,4 +1,4 @@
-"""Slow disk work off the event loop: syncs, recovery, compaction, deletion."""
+"""What takes long, off the event loop: syncs, recovery, compaction, deletion, walks over large batches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.records import UNHURRIED, Pace
 
 T = TypeVar("T")
 
@@ -22,6 +23,12 @@ class Executor(Protocol):
 
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         """`submit` for what may take seconds, such as recovery, while the loop goes on and syncs need the threads."""
+        ...
+
+    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
+        """Run `work`, which keeps the processor busy, elsewhere. One work after the other, in the order they come, so
+        that no two have their memory at one time. It reports to the pace that it is given, which lets the loop in
+        between; where the executor was closed, the pace ends it, and the Deferred fails."""
         ...
 
 
@@ -42,3 +49,16 @@ class InlineExecutor:
 
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         return self.submit(work)
+
+    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
+        return self.submit(lambda: work(UNHURRIED))
+
+
+class DiskInline(InlineExecutor):
+    """For memory disks: what is slow with a real one is done at once, and what computes where `elsewhere` does it."""
+
+    def __init__(self, elsewhere: Executor) -> None:
+        self._elsewhere = elsewhere
+
+    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
+        return self._elsewhere.compute(work)

@@ -87,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         "number",
         "owner",
         "stalled_at",
+        "unread_at",
     )
 
     def __init__(self, edge: Edge, owner: Dispatch, security: ListenerSecurity = OPEN) -> None:
@@ -110,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self.active = True
         self.idle_ticks = 0
         self.stalled_at = -1
+        self.unread_at = -1  # what was unsent at the last look
         self._muted_until = 0.0
         self.number = 0  # grows with every connection
 
@@ -166,8 +168,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._blocked |= WRITING
+        self._edge.unread.add(self)
 
     def resume_writing(self) -> None:
+        self._edge.unread.discard(self)
         self._unblock(WRITING)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -176,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame = self._ready = None
         self._rest = bytearray()
         self._out = []
+        self._edge.unread.discard(self)
         self._edge.closed(self)
         if waited:
             self._edge.memory.withdraw(self)
@@ -385,6 +390,15 @@ class Connection(asyncio.BufferedProtocol):
         """Write bytes that are no answer to the request being served (`Link`)."""
         self._respond(buffers)
         self._flush()
+
+    def answer_room(self) -> int | None:
+        """Bytes that answers may take now, over all connections (`Link`)."""
+        return self._edge.answer_room()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes written that the system has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def mute(self, ms: int) -> None:
         """Serve nothing more for this long (`Link`)."""

@@ -27,6 +27,7 @@ class Limits(NamedTuple):
 
     max_frame_bytes: int = 104_857_600
     queued_max_request_bytes: int = 256 * 1024 * 1024
+    queued_max_response_bytes: int = 256 * 1024 * 1024
     connections_max_idle_ms: int = 600_000
     max_connections: int = (1 << 31) - 1
     backlog: int = 128
@@ -55,6 +56,8 @@ class Edge:
         self.spare = SpareBuffers()
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.connections: set[Connection] = set()
+        #: those whose client does not read what it was sent
+        self.unread: set[Connection] = set()
         self.closings = Closings(loop)
         self._opened = 0
         self._servers: list[tuple[asyncio.Server, Dispatch]] = []
@@ -64,6 +67,7 @@ class Edge:
         self._none_left: asyncio.Event | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
         uvloop = "uvloop" in type(loop).__module__
         # libuv reads one socket up to 32 times in a row as long as it fills the buffer it is given.
         self.greedy = uvloop
@@ -160,6 +164,35 @@ class Edge:
             connection.stalled_at = received
         self.watch_stalled()
 
+    def answer_room(self) -> int | None:
+        """Bytes that answers may still take until clients have read some; None for no limit. Clients that read nothing
+        while there is no room are closed."""
+        if self.limits.queued_max_response_bytes < 0:
+            return None
+        room = self._answer_room()
+        if room == 0:
+            self._watch_unread()
+        return room
+
+    def _answer_room(self) -> int:
+        return max(0, self.limits.queued_max_response_bytes - sum(one.unsent for one in self.unread))
+
+    def _watch_unread(self) -> None:
+        if self._unread_timer is None:
+            for connection in self.unread:
+                connection.unread_at = connection.unsent
+            self._unread_timer = self.loop.call_later(self.limits.stall_seconds, self._close_unread)
+
+    def _close_unread(self) -> None:
+        self._unread_timer = None
+        if self._answer_room():
+            return
+        for connection in list(self.unread):
+            unsent = connection.unsent
+            if unsent == connection.unread_at:
+                connection.abort(f"it read nothing of {unsent} bytes while the answers of all were at their limit")
+        self._watch_unread()
+
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def stop_accepting(self) -> None:
@@ -187,10 +220,10 @@ class Edge:
 
     async def close(self, grace_seconds: float = 1.0) -> None:
         """Close every connection; one that does not take what it was sent within this time is cut."""
-        for timer in (self._idle_timer, self._stall_timer):
+        for timer in (self._idle_timer, self._stall_timer, self._unread_timer):
             if timer is not None:
                 timer.cancel()
-        self._idle_timer = self._stall_timer = None
+        self._idle_timer = self._stall_timer = self._unread_timer = None
         self.closings.close()
         await self.stop_accepting()
         self._none_left = asyncio.Event()

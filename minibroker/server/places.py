@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from minibroker.config_types import ConfigError
-from minibroker.runtime.executor import Executor, InlineExecutor
 from minibroker.server.options import Options
 from minibroker.settings import Settings
 from minibroker_storage.disk import Disk
@@ -32,13 +31,14 @@ class Places:
     """The disks of a cluster.
 
     A single broker's directory is the data directory itself, laid out as Kafka's; several brokers have one directory
-    each in it, and the controller's journal beside them. executor: where slow disk work belongs, None for threads.
+    each in it, and the controller's journal beside them. in_memory: nothing of it is on a disk, so that no disk work is
+    slow.
 
     Raises ConfigError when the data directory was made by another number of brokers.
     """
 
     def __init__(self, options: Options, settings: Settings) -> None:
-        self.executor: Executor | None = None
+        self.in_memory = options.ephemeral
         self._temporary: list[Callable[[], None]] = []
         self._root: str | None = None
         self._share = 0
@@ -69,7 +69,6 @@ class Places:
             for i, disk in enumerate(disks)
         ]
         self.journal_disk: Disk = disks[0] if count == 1 else MemoryDisk(share, _wall_ms)
-        self.executor = InlineExecutor()
 
     def _on_disk(self, root: str, count: int, given: int | None, *, durable: bool) -> None:
         from minibroker_storage.os_disk import OsDisk, default_max_handles

@@ -15,6 +15,7 @@ from minibroker.config_types import ConfigError
 from minibroker.logs import get_logger
 from minibroker.runtime.asyncio_runtime import LoopTimers
 from minibroker.runtime.clock import BrokerClock
+from minibroker.runtime.executor import DiskInline
 from minibroker.runtime.threads import ThreadExecutor
 from minibroker.security.authorizers import authorizer_of
 from minibroker.security.protocols import SecurityProtocol
@@ -183,7 +184,7 @@ class Service:
             journal_disk=self._places.journal_disk,
             clock=BrokerClock(timers),
             timers=timers,
-            executor=self._places.executor or self._executor,
+            executor=DiskInline(self._executor) if self._places.in_memory else self._executor,
             random=Random(),
             transaction_version=_transaction_version(self.options),
             topics=self.options.topics,
@@ -196,9 +197,19 @@ class Service:
         """What connects the brokers; None for the one inside the process."""
         if not self.settings.bool("minibroker.inter.broker.sockets"):
             return None
-        from minibroker.cluster.socket_network import SocketNetwork
+        import secrets
 
-        return SocketNetwork(loop, timers, self.settings.int("request.timeout.ms"))
+        from minibroker.cluster.socket_network import SocketNetwork
+        from minibroker.server.closings import Closings
+
+        return SocketNetwork(
+            loop,
+            timers,
+            self.settings.int("request.timeout.ms"),
+            secret=secrets.token_bytes(32),
+            random_bytes=secrets.token_bytes,
+            refused=Closings(loop).say,
+        )
 
     def _node(self, place: Place, listener: socket.socket) -> Node:
         from minibroker.cluster.node import Node
@@ -252,6 +263,7 @@ class Service:
         limits = Limits(
             max_frame_bytes=settings.int("socket.request.max.bytes"),
             queued_max_request_bytes=settings.int("queued.max.request.bytes"),
+            queued_max_response_bytes=settings.int("minibroker.queued.max.response.bytes"),
             connections_max_idle_ms=settings.int("connections.max.idle.ms"),
             max_connections=connection_limit(settings.int("max.connections"), disks),
             backlog=settings.int("socket.listen.backlog.size"),

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from minibroker.runtime.deferred import Deferred
 from minibroker.runtime.executor import InlineExecutor
+from minibroker_protocol.records import UNHURRIED, Pace
 
 T = TypeVar("T")
 
@@ -103,3 +104,6 @@ class ScheduledExecutor:
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         # A broker comes up and goes down in one step here: who is told that it did can rely on it.
         return InlineExecutor().submit(work)
+
+    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
+        return self.submit(lambda: work(UNHURRIED))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import json
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+from minibroker.outside_json import parse_json
 from minibroker.trace.plain import plain, refusals
 from minibroker.words import counted, reason
 from minibroker_protocol.dsl import registry
@@ -61,8 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _exchanges(path: str, stack: contextlib.ExitStack) -> Iterator[dict[str, Any]]:
     file = sys.stdin if path == "-" else stack.enter_context(open(path, encoding="utf-8"))  # noqa: SIM115  (the stack closes it)
-    for line in file:
-        exchange = json.loads(line)
+    for number, line in enumerate(file, start=1):
+        try:
+            exchange = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"line {number} is no exchange: {error}") from None
+        if not isinstance(exchange, dict):
+            raise ValueError(f"line {number} is no exchange: it is no JSON object")
         if not exchange.get("request_frame"):
             raise ValueError("the trace has no frames: make it with --frames")
         yield exchange

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.records import BatchHeader, Buffer
+from minibroker_protocol.records import UNHURRIED, BatchHeader, Buffer, Pace
 from minibroker_storage import follower, reading, recovery
 from minibroker_storage.append_info import NO_TXNS, AppendInfo, storage_error, storage_errors
 from minibroker_storage.checkpoints import LEADER_EPOCH
@@ -25,7 +25,7 @@ from minibroker_storage.segment import Segment
 from minibroker_storage.shortening import Shortening
 from minibroker_storage.snapshots import SnapshotFiles
 from minibroker_storage.txn_index import AbortedTxn
-from minibroker_storage.validator import ValidatedBatches, validate_and_assign
+from minibroker_storage.validator import CheckedBatch, ValidatedBatches, validate_and_assign
 
 __all__ = ["AppendInfo", "PartitionLog", "ReadResult", "TimestampOffset", "storage_error"]
 
@@ -102,12 +102,14 @@ class PartitionLog(Shortening):
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
         api_version: int = -1,
-        strict: bool = True,
+        checked: CheckedBatch | None = None,
+        pace: Pace = UNHURRIED,
     ) -> AppendInfo:
         """Validates, gives offsets and writes. A writable buffer is patched in place; the caller must not use it again.
 
         Raises ApiError with the reason of the refusal, and then nothing was written; KAFKA_STORAGE_ERROR when the
-        disk refused. ``strict``: whether the records inside a batch are looked at even where nothing depends on it.
+        disk refused. Raises TakesLong where ``pace`` ends the check of a client's batch: `check_client_batch` can be
+        called on another thread, and its result be handed in here as ``checked``.
         """
         base_offset = self.log_end_offset
         batches = validate_and_assign(
@@ -118,7 +120,8 @@ class PartitionLog(Shortening):
             config=self.config,
             origin=origin,
             api_version=api_version,
-            strict=strict,
+            checked=checked,
+            pace=pace,
         )
         headers = batches.headers
         if self.leader_epochs.latest_epoch != leader_epoch and leader_epoch >= 0:
@@ -266,16 +269,18 @@ class PartitionLog(Shortening):
         with storage_errors():
             return reading.bytes_between(self._segments, self.log_end_offset, offset, bound)
 
-    def offset_for_timestamp(self, timestamp: int, bound: int) -> TimestampOffset | None:
-        """The first record below ``bound`` with a timestamp (ms) at or above the given one."""
+    def offset_for_timestamp(self, timestamp: int, bound: int, pace: Pace = UNHURRIED) -> TimestampOffset | None:
+        """The first record below ``bound`` with a timestamp (ms) at or above the given one. Raises TakesLong where
+        ``pace`` ends the search; fit for another thread."""
         with storage_errors():
-            found = reading.offset_for_timestamp(self._segments, self.log_start_offset, timestamp)
+            found = reading.offset_for_timestamp(self._segments, self.log_start_offset, timestamp, pace)
         return found if found is not None and found.offset < bound else None
 
-    def max_timestamp_offset(self, bound: int) -> TimestampOffset | None:
-        """The record with the largest timestamp, when it is below ``bound``."""
+    def max_timestamp_offset(self, bound: int, pace: Pace = UNHURRIED) -> TimestampOffset | None:
+        """The record with the largest timestamp, when it is below ``bound``. Raises TakesLong where ``pace`` ends the
+        search; fit for another thread."""
         with storage_errors():
-            found = reading.max_timestamp_offset(self._segments)
+            found = reading.max_timestamp_offset(self._segments, pace)
         return found if found is not None and found.offset < bound else None
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:

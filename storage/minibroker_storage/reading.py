@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import BatchHeader, decode_records
+from minibroker_protocol.records import UNHURRIED, BatchHeader, Pace, each_timestamp
 from minibroker_storage.disk import Buffer
 from minibroker_storage.segment import BatchPosition, Segment
 from minibroker_storage.segments import Segments
@@ -113,29 +113,31 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-def offset_for_timestamp(segments: Segments, log_start_offset: int, timestamp: int) -> TimestampOffset | None:
+def offset_for_timestamp(
+    segments: Segments, log_start_offset: int, timestamp: int, pace: Pace = UNHURRIED
+) -> TimestampOffset | None:
     """The first record at or after the log start with a timestamp at or above the given one."""
     for segment in segments.all:
         if segment.size and segment.largest_timestamp >= timestamp:
-            found = _search(segment, log_start_offset, timestamp)
+            found = _search(segment, log_start_offset, timestamp, pace)
             if found is not None:
                 return found
     return None
 
 
-def _search(segment: Segment, log_start_offset: int, timestamp: int) -> TimestampOffset | None:
+def _search(segment: Segment, log_start_offset: int, timestamp: int, pace: Pace) -> TimestampOffset | None:
     known = segment.time_index.lookup(timestamp)[1]
     start = segment.offset_index.lookup(max(known, log_start_offset))[1]
     for position, header in segment.headers(start):
         if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
             continue
-        for record in decode_records(segment.read_batch(position, header), 0, header):
-            if record.timestamp >= timestamp and record.offset >= log_start_offset:
-                return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
+        for offset, found in each_timestamp(segment.read_batch(position, header), 0, header, pace):
+            if found >= timestamp and offset >= log_start_offset:
+                return TimestampOffset(offset, found, header.partition_leader_epoch)
     return None
 
 
-def max_timestamp_offset(segments: Segments) -> TimestampOffset | None:
+def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> TimestampOffset | None:
     """The first record with the largest timestamp of all; None when no record has one."""
     best: Segment | None = None
     for segment in segments.all:
@@ -147,9 +149,9 @@ def max_timestamp_offset(segments: Segments) -> TimestampOffset | None:
     if batch is None:
         return None
     position, header = batch
-    for record in decode_records(best.read_batch(position, header), 0, header):
-        if record.timestamp == header.max_timestamp:
-            return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
+    for offset, timestamp in each_timestamp(best.read_batch(position, header), 0, header, pace):
+        if timestamp == header.max_timestamp:
+            return TimestampOffset(offset, timestamp, header.partition_leader_epoch)
     # Compaction may have taken the record and left the batch's header.
     return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
 

@@ -11,29 +11,34 @@ from typing import TYPE_CHECKING
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import (
-    DEFAULT_MAX_BYTES,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
+    MOST_FAULTS,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    UNHURRIED,
     BatchHeader,
     Buffer,
     Compression,
     CorruptBatch,
     InvalidRecords,
+    OffsetsNotConsecutive,
+    Pace,
     PayloadTooLarge,
     UndecodablePayload,
     UnsupportedMagic,
     Walk,
-    build_batch,
+    assemble,
+    compress,
     crc_ok,
-    decode_payload,
     iter_batches,
     pack_header,
     parse_header,
     patch_offsets,
     records_payload,
+    renumbered,
     rewrite_header,
     validate_records,
 )
@@ -47,6 +52,8 @@ _FIRST_VERSION_WITH_ZSTD = 7
 _SMALLEST_MESSAGE = 14
 """Least a length field may say: a message of magic 0 without key and value."""
 _SIZE_UP_TO_MAGIC = 17
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+"""What a client's batch may decompress to. One such batch is in memory at a time."""
 _AS_PRODUCED = "producer"
 _CODEC_OF_CONFIG = {
     "uncompressed": Compression.NONE,
@@ -147,33 +154,37 @@ def validate_and_assign(
     config: LogConfig,
     origin: Origin,
     api_version: int,
-    compacted: bool | None = None,
-    strict: bool = True,
-    max_decompressed: int = DEFAULT_MAX_BYTES,
+    checked: CheckedBatch | None = None,
+    pace: Pace = UNHURRIED,
 ) -> ValidatedBatches:
     """Check batches for a leader's append and give them offsets from `base_offset` on and the leader epoch.
 
-    CLIENT: one batch, checked in full; with strict=False (`broker.validate.records=light`) the records inside are only
-    looked at where the topic's configuration needs it. COORDINATOR: batches that this broker built are taken as right.
-    compacted: whether null keys are refused; default is what `config` says. A batch that decompresses to more than
-    `max_decompressed` bytes is MESSAGE_TOO_LARGE.
+    CLIENT: one batch, checked in full, unless it comes `checked` already. COORDINATOR: batches that this broker built
+    are taken as right.
 
-    Raises ApiError; `record_errors` names records at fault by their index in the batch.
+    Raises ApiError; `record_errors` names records at fault by their index in the batch. Raises TakesLong where `pace`
+    ends the check, and then no byte of `records` was changed.
     """
     if origin is Origin.CLIENT:
-        header = client_batch(records, api_version)
-        batch = _Batch(records, 0, header)
-        return _validate_client(
-            batch,
-            base_offset=base_offset,
-            now_ms=now_ms,
-            leader_epoch=leader_epoch,
-            config=config,
-            compacted=config.compacts if compacted is None else compacted,
-            strict=strict,
-            max_decompressed=max_decompressed,
-        )
+        if checked is None:
+            checked = check_client_batch(records, pace, now_ms=now_ms, config=config, api_version=api_version)
+        return _assign_checked(checked, base_offset, leader_epoch)
     return _assign_trusted(records, base_offset, now_ms, leader_epoch, config)
+
+
+@dataclass(slots=True)
+class CheckedBatch:
+    """A client's batch that may be appended, whatever the log holds: it has no offset yet.
+
+    max_timestamp_index: number of the first record with the largest timestamp, None where only the header was looked
+    at. stamped_ms: log append time, None where the topic keeps the producer's. rebuilt: `batch` is not the sender's.
+    """
+
+    batch: _Batch
+    max_timestamp: int
+    max_timestamp_index: int
+    stamped_ms: int | None
+    rebuilt: bool
 
 
 @dataclass(slots=True)
@@ -204,38 +215,61 @@ class _Batch:
         return [head, view[pos + HEADER_SIZE : end]]
 
 
-def _validate_client(
-    batch: _Batch,
+def check_client_batch(
+    records: Buffer,
+    pace: Pace = UNHURRIED,
     *,
-    base_offset: int,
     now_ms: int,
-    leader_epoch: int,
     config: LogConfig,
-    compacted: bool,
-    strict: bool,
-    max_decompressed: int,
-) -> ValidatedBatches:
-    header = batch.header
+    api_version: int,
+    compacted: bool | None = None,
+    strict: bool = True,
+    max_decompressed: int = MAX_DECOMPRESSED_BYTES,
+) -> CheckedBatch:
+    """All that can be said of a client's batch without its log, so that it may be done on another thread.
+
+    strict=False (`broker.validate.records=light`): the records inside are only looked at where the topic's
+    configuration needs it. compacted: whether null keys are refused; default is what `config` says. A batch that
+    decompresses to more than `max_decompressed` bytes is MESSAGE_TOO_LARGE.
+
+    Raises ApiError, and TakesLong where `pace` ends it.
+    """
+    header = client_batch(records, api_version)
+    batch = _Batch(records, 0, header)
     _check_envelope(batch, config)
     _check_header(header)
+    if compacted is None:
+        compacted = config.compacts
     target = (
         header.compression if config.compression_type == _AS_PRODUCED else _CODEC_OF_CONFIG[config.compression_type]
     )
-    append_time = config.stamps_append_time
     payload: bytes | None = None
     if strict or compacted or target != header.compression:
-        payload, walk = _walk(batch, now_ms, config, compacted, max_decompressed)
+        in_place = header.compression != Compression.NONE and target == header.compression
+        payload, walk = _walk(batch, now_ms, config, compacted, in_place, max_decompressed, pace)
     else:
         walk = _walk_header_only(header, now_ms, config)
     if walk.null_keys or walk.bad_timestamps or header.log_append_time:
         _refuse_bad_records(walk, header, now_ms, config)
+    rebuilt = payload is not None and target != header.compression
+    if payload is not None and rebuilt:
+        batch = _rebuild(payload, header, target, walk, config, pace)
+    _check_fits_segment(batch.header.size, config)
+    return CheckedBatch(
+        batch,
+        walk.max_timestamp,
+        walk.max_timestamp_index,
+        now_ms if config.stamps_append_time else None,
+        rebuilt,
+    )
 
-    if payload is not None and (target != header.compression or (header.compression and not walk.consecutive)):
-        return _rebuild(payload, header, target, walk, base_offset, now_ms, leader_epoch, config)
 
-    _check_fits_segment(header.size, config)  # before the sender's bytes are changed
+def _assign_checked(checked: CheckedBatch, base_offset: int, leader_epoch: int) -> ValidatedBatches:
+    batch, header = checked.batch, checked.batch.header
     header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
-    max_timestamp = now_ms if append_time else walk.max_timestamp
+    stamped_ms = checked.stamped_ms
+    append_time = stamped_ms is not None
+    max_timestamp = checked.max_timestamp if stamped_ms is None else stamped_ms
     new_crc = header.log_append_time != append_time or header.max_timestamp != max_timestamp
     if new_crc:
         header.attributes = header.attributes & ~TIMESTAMP_TYPE_MASK | (TIMESTAMP_TYPE_MASK if append_time else 0)
@@ -244,9 +278,9 @@ def _validate_client(
         batch.with_header(new_crc=new_crc),
         [header],
         max_timestamp,
-        base_offset if append_time else base_offset + walk.max_timestamp_index,
-        now_ms if append_time else NO_TIMESTAMP,
-        False,
+        base_offset if append_time else base_offset + checked.max_timestamp_index,
+        NO_TIMESTAMP if stamped_ms is None else stamped_ms,
+        checked.rebuilt,
     )
 
 
@@ -294,21 +328,36 @@ def _check_header(header: BatchHeader) -> None:
         )
 
 
-def _walk(batch: _Batch, now_ms: int, config: LogConfig, compacted: bool, max_decompressed: int) -> tuple[bytes, Walk]:
+def _walk(
+    batch: _Batch,
+    now_ms: int,
+    config: LogConfig,
+    compacted: bool,
+    in_place: bool,
+    max_decompressed: int,
+    pace: Pace,
+) -> tuple[bytes, Walk]:
+    """in_place: the batch is compressed and stays as it is. Kafka 4.3.1 then skips keys and values while it reads, and
+    where offset deltas are not 0, 1, 2, ... it would number the records anew, has not got them, and fails with
+    UNKNOWN_SERVER_ERROR (LogValidator.buildRecordsAndAssignOffsets, PartialDefaultRecord.key)."""
     header = batch.header
     bounded = not config.stamps_append_time
     try:
-        payload = records_payload(batch.buf, batch.pos, header, max_bytes=max_decompressed)
+        payload = records_payload(batch.buf, batch.pos, header, max_bytes=max_decompressed, pace=pace)
         walk = validate_records(
             payload,
             header,
             want_keys=compacted,
             min_timestamp=now_ms - config.message_timestamp_before_max_ms if bounded else None,
             max_timestamp=now_ms + config.message_timestamp_after_max_ms if bounded else None,
+            consecutive=in_place,
+            pace=pace,
         )
     except PayloadTooLarge as exc:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, str(exc)) from None
     except UndecodablePayload as exc:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
+    except OffsetsNotConsecutive as exc:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(exc)) from None
     except InvalidRecords as exc:
         raise ApiError(ErrorCode.INVALID_RECORD, str(exc)) from None
@@ -333,7 +382,8 @@ def _in_bounds(timestamp: int, now_ms: int, config: LogConfig) -> bool:
 
 
 def _refuse_bad_records(walk: Walk, header: BatchHeader, now_ms: int, config: LogConfig) -> None:
-    """Null keys and timestamps, all of them named; a bad timestamp decides the error code, as in Kafka."""
+    """Null keys and timestamps; a bad timestamp decides the error code, as in Kafka. No more records are named than
+    MOST_FAULTS of each kind, where Kafka names every one: a kilobyte can have a million."""
     errors = dict.fromkeys(walk.null_keys, "no key, and the topic is compacted")
     code = ErrorCode.INVALID_RECORD
     bad_times = _bad_timestamps(walk, header, now_ms, config)
@@ -357,7 +407,7 @@ def _bad_timestamps(walk: Walk, header: BatchHeader, now_ms: int, config: LogCon
             text = _out_of_bounds(header.max_timestamp, now_ms, config)
         else:
             return []
-        return [(index, text) for index in range(header.record_count)]
+        return [(index, text) for index in range(min(header.record_count, MOST_FAULTS))]
     return [(index, _out_of_bounds(timestamp, now_ms, config)) for index, timestamp in walk.bad_timestamps]
 
 
@@ -368,44 +418,14 @@ def _out_of_bounds(timestamp: int, now_ms: int, config: LogConfig) -> str:
     )
 
 
-def _rebuild(
-    payload: bytes,
-    header: BatchHeader,
-    target: int,
-    walk: Walk,
-    base_offset: int,
-    now_ms: int,
-    leader_epoch: int,
-    config: LogConfig,
-) -> ValidatedBatches:
-    """The same records in a new batch: another codec, or offset deltas that had gaps. Producer fields are kept."""
-    records = decode_payload(payload, header)
-    append_time = config.stamps_append_time
-    max_timestamp = now_ms if append_time else walk.max_timestamp
-    data = build_batch(
-        records,
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        compression=target,
-        compression_level=_level(target, config),
-        timestamp_type=int(append_time),
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-        max_timestamp=max_timestamp,
-    )
-    rebuilt = parse_header(data)
-    _check_size(rebuilt, config)
-    _check_fits_segment(rebuilt.size, config)
-    return ValidatedBatches(
-        [data],
-        [rebuilt],
-        max_timestamp,
-        base_offset if append_time else base_offset + walk.max_timestamp_index,
-        now_ms if append_time else NO_TIMESTAMP,
-        True,
-    )
+def _rebuild(payload: bytes, header: BatchHeader, target: int, walk: Walk, config: LogConfig, pace: Pace) -> _Batch:
+    """The same records with another codec, numbered 0, 1, 2, ... Producer fields are kept."""
+    header.base_timestamp, records = renumbered(payload, header, pace)
+    header.attributes = header.attributes & TRANSACTIONAL_MASK | target
+    header.max_timestamp = walk.max_timestamp
+    data = assemble(header, compress(target, records, _level(target, config)))
+    _check_size(header, config)
+    return _Batch(data, 0, header)
 
 
 def _level(codec: int, config: LogConfig) -> int | None:

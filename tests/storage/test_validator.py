@@ -21,7 +21,7 @@ from minibroker_protocol.records import (
 )
 from minibroker_storage.config import LogConfig
 from minibroker_storage.origin import Origin
-from minibroker_storage.validator import ValidatedBatches, client_batch, validate_and_assign
+from minibroker_storage.validator import ValidatedBatches, check_client_batch, client_batch, validate_and_assign
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -51,6 +51,10 @@ def run(records: Any, config: LogConfig = LogConfig(), **more: Any) -> Validated
         "origin": Origin.CLIENT,
         "api_version": 9,
     } | more
+    check = {name: arguments.pop(name) for name in ("strict", "compacted", "max_decompressed") if name in arguments}
+    if check:
+        now = {name: arguments[name] for name in ("now_ms", "api_version")}
+        arguments["checked"] = check_client_batch(records, config=config, **now, **check)
     return validate_and_assign(records, config=config, **arguments)
 
 
@@ -349,15 +353,26 @@ def test_log_append_time_with_another_codec() -> None:
     assert (header.compression, header.max_timestamp, result.log_append_time_ms) == (0, NOW, NOW)
 
 
-@pytest.mark.parametrize(("compression", "rebuilt"), [(0, False), (1, True)])
-def test_offset_deltas_with_gaps(compression: int, rebuilt: bool) -> None:
-    """Kafka numbers the records of a compressed batch anew and leaves those of a plain one as they are."""
+@pytest.mark.parametrize(
+    ("compression", "config", "offsets"),
+    [(0, "producer", [100, 105]), (1, "zstd", [100, 101]), (0, "gzip", [100, 101])],
+)
+def test_offset_deltas_with_gaps(compression: int, config: str, offsets: list[int]) -> None:
+    """Kafka numbers records anew when it changes the codec, and leaves those of a plain batch as they are."""
     records = [Record(0, NOW, b"a"), Record(5, NOW, b"b")]
     sent = build_batch(records, compression=compression, keep_offsets=True, last_offset_delta=1)
-    result = run(sent)
+    result = run(sent, LogConfig(compression_type=config))
     data, header = stored(result)
-    assert result.recompressed == rebuilt
-    assert [r.offset for r in decode_records(data, 0, header)] == ([100, 101] if rebuilt else [100, 105])
+    assert result.recompressed == (config != "producer")
+    assert [r.offset for r in decode_records(data, 0, header)] == offsets
+
+
+def test_offset_deltas_with_gaps_in_a_compressed_batch() -> None:
+    """Kafka 4.3.1 answers -1 to such a batch, gzip, deltas 0, 2, 4, and to one with deltas 0, 0, 0 alike."""
+    for deltas in ((0, 2, 4), (0, 0, 0)):
+        records = [Record(delta, NOW, b"a") for delta in deltas]
+        sent = build_batch(records, compression=1, keep_offsets=True, last_offset_delta=2)
+        assert refusal(sent).code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_what_recompression_makes_too_large() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from minibroker.runtime.deferred import Deferred
+from minibroker_protocol.records import UNHURRIED, Pace
 
 T = TypeVar("T")
 
@@ -53,3 +54,6 @@ class HeldExecutor:
 
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         return self.submit(work)
+
+    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
+        return self.submit(lambda: work(UNHURRIED))

@@ -8,6 +8,7 @@ from .batch import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     Buffer,
     CorruptBatch,
@@ -23,15 +24,20 @@ from .batch import (
 from .build import assemble, build_batch, encode_records, encode_varint, lone_batch
 from .compression import Compression, PayloadTooLarge, UndecodablePayload, compress, decompress
 from .control import ControlRecord, ControlType, end_txn_marker, parse_control
+from .pace import UNHURRIED, Brief, Pace, TakesLong
 from .sequences import MAX_SEQUENCE, NO_SEQUENCE, decrement_sequence, increment_sequence
 from .varints import InvalidRecords
 from .walk import (
     DEFAULT_MAX_BYTES,
+    MOST_FAULTS,
+    OffsetsNotConsecutive,
     Record,
     Walk,
     decode_payload,
     decode_records,
+    each_timestamp,
     records_payload,
+    renumbered,
     validate_records,
 )
 
@@ -41,20 +47,27 @@ __all__ = [
     "LOG_OVERHEAD",
     "MAGIC",
     "MAX_SEQUENCE",
+    "MOST_FAULTS",
     "NO_PRODUCER_EPOCH",
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
     "TIMESTAMP_TYPE_MASK",
+    "TRANSACTIONAL_MASK",
+    "UNHURRIED",
     "BatchHeader",
+    "Brief",
     "Buffer",
     "Compression",
     "ControlRecord",
     "ControlType",
     "CorruptBatch",
     "InvalidRecords",
+    "OffsetsNotConsecutive",
+    "Pace",
     "PayloadTooLarge",
     "Record",
+    "TakesLong",
     "UndecodablePayload",
     "UnsupportedMagic",
     "Walk",
@@ -66,6 +79,7 @@ __all__ = [
     "decode_records",
     "decompress",
     "decrement_sequence",
+    "each_timestamp",
     "encode_records",
     "encode_varint",
     "end_txn_marker",
@@ -78,6 +92,7 @@ __all__ = [
     "patch_offsets",
     "patch_timestamps",
     "records_payload",
+    "renumbered",
     "rewrite_header",
     "validate_records",
 ]

@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, CorruptBatch
-from .compression import decompress
+from .build import encode_varint
+from .compression import Compression, PayloadTooLarge, decompress
+from .pace import STEP, UNHURRIED, Pace, TakesLong
 from .runs import equal_run
 from .uneven import uneven_run
 from .varints import INT64, InvalidRecords, varint, varlong
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .batch import Buffer
 
@@ -22,12 +24,20 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 """What a batch may decompress to unless the caller says otherwise."""
+MOST_FAULTS = 1000
+"""Records at fault, of one kind, after which a walk ends: the batch is refused whatever follows."""
+_COPIED_PER_DECOMPRESSED = 8
+"""How much faster bytes are copied than decompressed, at the least."""
+_SMALLEST_RECORD = 7
+"""Bytes of a record with nothing in it: its size, attributes, two deltas, null key, null value, no headers."""
 _INT64_SIGN = 1 << 63
 _LONGER = 64
 _ONE_BYTE = tuple((b >> 1) ^ -(b & 1) if b < 0x80 else _LONGER for b in range(256))
 """Zig-zag value of a varint's first byte when it is the only one (-64..63), else _LONGER."""
 _FEW = 24
 """Fewer records than this are not worth looking for runs."""
+_FEW_HEADERS = 4
+"""So many of one record are not reported: the record is."""
 _AFTER_RUN = 2
 _BETWEEN_TRIES = 32
 _MOST_BETWEEN_TRIES = 1024
@@ -78,33 +88,55 @@ class Record:
         )
 
 
+class OffsetsNotConsecutive(InvalidRecords):
+    """Offset deltas are not 0, 1, 2, ... in a batch where they must be."""
+
+
 class Walk:
     """What a strict walk found.
 
     max_timestamp: largest record timestamp (ms, -1 none); max_timestamp_index: index of the first record that has it.
     consecutive: whether offset deltas are 0, 1, 2, ...
     null_keys: indexes of records without a key (when asked for); bad_timestamps: indexes of records whose timestamp
-    is set and out of bounds, with it.
+    is set and out of bounds, with it. ended_early: one of the two has MOST_FAULTS, and the rest was not looked at.
     """
 
-    __slots__ = ("bad_timestamps", "consecutive", "max_timestamp", "max_timestamp_index", "null_keys")
+    __slots__ = ("bad_timestamps", "consecutive", "ended_early", "max_timestamp", "max_timestamp_index", "null_keys")
 
     def __init__(self) -> None:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_index = 0
         self.consecutive = True
+        self.ended_early = False
         self.null_keys: list[int] = []
         self.bad_timestamps: list[tuple[int, int]] = []
 
 
-def records_payload(buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
-    """The bytes of the records of the batch at `pos`, decompressed, at most `max_bytes`."""
+def records_payload(
+    buf: Buffer, pos: int, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES, pace: Pace = UNHURRIED
+) -> bytes:
+    """The bytes of the records of the batch at `pos`, decompressed, at most `max_bytes`.
+
+    Raises UndecodablePayload (PayloadTooLarge), CorruptBatch, and TakesLong where `pace` ends it.
+    """
     end = pos + header.size
     if end > len(buf):
         raise CorruptBatch(
             f"record batch v2: batch of {header.size} bytes at {pos} ends after the {len(buf)} there are"
         )
-    return decompress(header.compression, memoryview(buf)[pos + HEADER_SIZE : end], max_bytes)
+    data = memoryview(buf)[pos + HEADER_SIZE : end]
+    most = pace.most_bytes
+    if most is None or most >= max_bytes:
+        return decompress(header.compression, data, max_bytes)
+    plain = header.compression == Compression.NONE
+    if len(data) > (most * _COPIED_PER_DECOMPRESSED if plain else most):
+        raise TakesLong(f"{len(data)} bytes of records")
+    if plain:
+        return bytes(data)
+    try:
+        return decompress(header.compression, data, most)
+    except PayloadTooLarge:
+        raise TakesLong(f"decompresses to more than {most} bytes") from None
 
 
 def _signed(timestamp: int) -> int:
@@ -133,14 +165,19 @@ def validate_records(
     want_keys: bool = False,
     min_timestamp: int | None = None,
     max_timestamp: int | None = None,
+    consecutive: bool = False,
+    pace: Pace = UNHURRIED,
 ) -> Walk:
     """Walk the decompressed records of a batch and check all that Kafka's LogValidator does, building no objects.
 
-    Raises InvalidRecords when sizes or counts don't add up. What depends on the topic (null keys, timestamps outside
-    min..max, offset deltas with gaps) is returned, not raised.
+    Raises InvalidRecords when sizes or counts don't add up, OffsetsNotConsecutive at the first offset delta that is not
+    the record's index where `consecutive` asks for it, and TakesLong where `pace` ends it. What depends on the topic
+    (null keys, timestamps outside min..max, offset deltas with gaps) is returned, not raised.
     """
     data = payload if type(payload) is bytes else bytes(payload)
     count, base = header.record_count, header.base_timestamp
+    if count > STEP and count * _SMALLEST_RECORD > len(data):
+        raise InvalidRecords(f"record batch v2: {len(data)} bytes cannot be {count} records")
     fixed_time = header.log_append_time  # the deltas then mean nothing
     walking = _Walking(
         data,
@@ -149,12 +186,16 @@ def validate_records(
         -INT64 if min_timestamp is None or fixed_time else min_timestamp - base,
         INT64 if max_timestamp is None or fixed_time else max_timestamp - base,
         want_keys,
+        consecutive,
+        pace,
     )
     if count < _FEW:
         walking.one_by_one(count)
     else:
         walking.in_runs(count)
     walk, p = walking.walk, walking.position
+    if walk.ended_early:
+        return walk
     if p != len(data):
         raise InvalidRecords(f"record batch v2: {len(data) - p} bytes left after {count} records")
     if fixed_time:
@@ -171,17 +212,31 @@ class _Walking:
         "base",
         "best",
         "best_index",
+        "consecutive",
         "count",
         "data",
         "high",
         "index",
         "low",
         "null_keys",
+        "pace",
         "position",
         "walk",
     )
 
-    def __init__(self, data: bytes, count: int, base: int, low: int, high: int, want_keys: bool) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        count: int,
+        base: int,
+        low: int,
+        high: int,
+        want_keys: bool,
+        consecutive: bool,
+        pace: Pace,
+    ) -> None:
+        self.consecutive = consecutive
+        self.pace = pace
         self.data = data
         self.count = count
         self.base = base
@@ -202,6 +257,9 @@ class _Walking:
                 run = uneven_run(self.data, self.position, index, limit, low=self.low, high=self.high)
             if run is None:
                 self.one_by_one(min(index + pause, limit))
+                if self._has_enough_faults():
+                    return
+                self.pace(self.index - index)
                 longest, pause = _FIRST_RUN, min(pause * 2, _MOST_BETWEEN_TRIES)
                 continue
             if run.delta > self.best:
@@ -211,6 +269,16 @@ class _Walking:
             self.index = index + run.records
             self.position += run.size
             longest, pause = min(longest * 8, _LONGEST_RUN), _AFTER_RUN
+            if self._has_enough_faults():
+                return
+            self.pace(1)
+
+    def _has_enough_faults(self) -> bool:
+        walk = self.walk
+        walk.ended_early = len(walk.bad_timestamps) >= MOST_FAULTS or len(walk.null_keys) >= MOST_FAULTS
+        if walk.ended_early:
+            del walk.bad_timestamps[MOST_FAULTS:], walk.null_keys[MOST_FAULTS:]
+        return walk.ended_early
 
     def one_by_one(self, limit: int) -> None:
         """Go on to record number `limit`, one after the other."""
@@ -253,6 +321,8 @@ class _Walking:
                 else:
                     n, p = varint(data, p)
                 if n != i:
+                    if self.consecutive and not self.walk.bad_timestamps and not null_keys:
+                        raise OffsetsNotConsecutive(f"record batch v2: record {i}: offset delta {n}")
                     self.walk.consecutive = False
                 n = one[data[p]]
                 if n < longer:
@@ -274,7 +344,7 @@ class _Walking:
                 if n > 0:
                     p += n
                 if data[p]:
-                    p = _skip_headers(data, p, stop, i)
+                    p = _skip_headers(data, p, stop, i, self.pace)
                 else:
                     p += 1
                 if p != stop:
@@ -284,8 +354,17 @@ class _Walking:
         self.index, self.position, self.best, self.best_index = limit, p, best, best_index
 
 
-def _skip_headers(data: bytes, p: int, stop: int, index: int) -> int:
+def _skip_headers(data: bytes, p: int, stop: int, index: int, pace: Pace) -> int:
     count, p = _header_count(data, p, stop, index)
+    while count > _FEW_HEADERS:
+        step = min(count, STEP)
+        pace(step)
+        p = _skip_some_headers(data, p, step, index)
+        count -= step
+    return _skip_some_headers(data, p, count, index)
+
+
+def _skip_some_headers(data: bytes, p: int, count: int, index: int) -> int:
     for _ in range(count):
         n, p = varint(data, p)
         if n < 0:
@@ -349,6 +428,58 @@ def decode_payload(data: bytes, header: BatchHeader) -> list[Record]:
     if p != end:
         raise InvalidRecords(f"record batch v2: {end - p} bytes left after {count} records")
     return out
+
+
+def each_delta(data: bytes, header: BatchHeader, pace: Pace = UNHURRIED) -> Iterator[tuple[int, int, int, int]]:
+    """(timestamp delta in ms, offset delta, begin, end) of every record in a decompressed payload; begin..end is what
+    follows the deltas, which is not looked at. Raises InvalidRecords for sizes that do not add up, TakesLong where
+    `pace` ends it."""
+    count, end = header.record_count, len(data)
+    p = i = 0
+    try:
+        for i in range(count):
+            if i % STEP == STEP - 1:
+                pace(STEP)
+            size, p = varint(data, p)
+            stop = p + size
+            if size < 0 or stop > end:
+                raise _wrong_size(i, size, end - p)
+            timestamp, p = varlong(data, p + 1)
+            offset, p = varint(data, p)
+            if p > stop:
+                raise _wrong_end(i, stop, p)
+            yield timestamp, offset, p, stop
+            p = stop
+    except IndexError:
+        raise _premature_end(i, count) from None
+
+
+def each_timestamp(buf: Buffer, pos: int, header: BatchHeader, pace: Pace = UNHURRIED) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp in ms) of every record of the batch at `pos`; nothing else of them is looked at or kept.
+
+    Raises as `each_delta` and `records_payload` do.
+    """
+    fixed = header.max_timestamp if header.log_append_time else None
+    for timestamp, offset, _, _ in each_delta(records_payload(buf, pos, header, pace=pace), header, pace):
+        yield header.base_offset + offset, _signed(header.base_timestamp + timestamp) if fixed is None else fixed
+
+
+def renumbered(data: bytes, header: BatchHeader, pace: Pace = UNHURRIED) -> tuple[int, bytearray]:
+    """The same records with offset deltas 0, 1, 2, ... and timestamp deltas from the first one's time: (that, bytes).
+
+    For a payload that was walked. Raises as `each_delta` does.
+    """
+    out = bytearray()
+    first = 0
+    for index, (timestamp, _, begin, end) in enumerate(each_delta(data, header, pace)):
+        if index == 0:
+            first = timestamp
+        deltas = encode_varint(_signed(timestamp - first)) + encode_varint(index)
+        out += encode_varint(1 + len(deltas) + end - begin)
+        out += b"\0"  # attributes, unused
+        out += deltas
+        out += data[begin:end]
+    return _signed(header.base_timestamp + first), out
 
 
 def _decode_headers(data: bytes, p: int, stop: int, index: int, out: list[RecordHeader]) -> int:

@@ -7,9 +7,10 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from minibroker.control.commands import all_commands
 from minibroker.control.http_client import ControlError, HttpCaller
 from minibroker.control.openapi import describe
-from minibroker.control.server import ControlServer, parse_control
+from minibroker.control.server import ControlServer, _Places, parse_control
 from minibroker.faults import FaultError
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner
@@ -227,27 +228,44 @@ def test_a_body_that_is_too_long_is_not_read(address: tuple[str, int], length: s
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
-def test_no_more_connections_than_there_are_places() -> None:
-    """Whoever opens many without a word takes the places, and nothing else; a place that is left is free again."""
+def test_silent_connections_do_not_keep_the_owner_out() -> None:
+    """They take the places and nothing else: the one that has waited longest makes room."""
     done: Future[Any] = Future()
     done.set_result("done")
     server = ControlServer(("127.0.0.1", 0), TOKEN, lambda *_: done, dict)
-    server._server._places = threading.BoundedSemaphore(2)
+    server._server._places = _Places(2)
+    server.start()
+    silent = [socket.create_connection(server.address, 10) for _ in range(4)]
+    try:
+        for early in silent[:2]:
+            assert early.recv(1) == b""
+        assert HttpCaller(f"127.0.0.1:{server.address[1]}", TOKEN).call("any.thing", {}) == "done"
+        assert silent[2].recv(1) == b""
+    finally:
+        for one in silent:
+            one.close()
+        server.close()
+
+
+def test_a_connection_that_is_served_is_not_closed_for_another() -> None:
+    answer: Future[Any] = Future()
+    asked: Queue[str] = Queue()
+
+    def run(name: str, _: Mapping[str, Any]) -> Future[Any]:
+        asked.put(name)
+        return answer
+
+    server = ControlServer(("127.0.0.1", 0), TOKEN, run, dict)
+    server._server._places = _Places(1)
     server.start()
     try:
-        silent = [socket.create_connection(server.address, 10) for _ in range(2)]
-        with socket.create_connection(server.address, 10) as third:
-            assert third.recv(1) == b""
-        silent.pop().close()
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                assert HttpCaller(f"127.0.0.1:{server.address[1]}", TOKEN).call("any.thing", {}) == "done"
-                break
-            except ControlError:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-        silent.pop().close()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(HttpCaller(f"127.0.0.1:{server.address[1]}", TOKEN).call, "any.thing", {})
+            assert asked.get(timeout=20) == "any.thing"
+            with socket.create_connection(server.address, 10) as second:
+                assert second.recv(1) == b""
+            answer.set_result("done")
+            assert waiting.result(timeout=20) == "done"
     finally:
         server.close()
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from random import Random
+from time import thread_time
 from typing import Any
 
 import pytest
+from held_executor import HeldExecutor
+from long_batches import batch_of, equal_deltas, many_headers
 from memory_cluster import MemoryCluster
 from reasons import check_reasons
 from samples import sample
@@ -14,28 +17,48 @@ from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.executor import DiskInline
 from minibroker_protocol.dsl import Request
+from minibroker_protocol.messages.produce import ProduceRequest
 
 REQUESTS_PER_SEED = 400
+LONG = (equal_deltas(300_000), many_headers(1_000_000), batch_of(bytes(32 << 20), 1))
+MOST_SECONDS = 0.25
+"""Of this thread's own processor time, which a busy machine does not add to, for one request. The first two of the long
+batches took a second and more each; what is allowed here is some ten milliseconds beside the imports of a first use."""
+
+
+def produce(batch: bytes) -> ProduceRequest:
+    partition = ProduceRequest.PartitionProduceData(index=0, records=batch)
+    data = [ProduceRequest.TopicProduceData(name="t", partition_data=[partition])]
+    return ProduceRequest(transactional_id=None, acks=1, timeout_ms=0, topic_data=data)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_requests_are_answered_or_closed(seed: int) -> None:
     random = Random(seed)
-    cluster = MemoryCluster(topics={"t": 2, "x": 1}, config={"unstable.api.versions.enable": "true"})
+    cluster = MemoryCluster(
+        topics={"t": 2, "x": 1},
+        config={"unstable.api.versions.enable": "true"},
+        executor=DiskInline(HeldExecutor()),
+    )
     table = list(apis().values())
     for _ in range(REQUESTS_PER_SEED):
         api = random.choice(table)
         version = random.randint(api.min_version, api.max_version)
         request = sample(api.request, version, random)
+        if random.random() < 0.02:
+            api, version, request = apis()[0], 9, produce(random.choice(LONG))
         assert isinstance(request, Request)
         frame = cluster.frame(request, version)
         if random.random() < 0.3:
             for _ in range(random.randint(1, 3)):
                 frame[random.randrange(8, len(frame))] = random.randrange(256)
+        begin = thread_time()
         try:
             cluster.broker.refusals.clear()
             answer: Any = cluster.dispatcher.dispatch(frame, ConnectionInfo())
+            assert thread_time() - begin < MOST_SECONDS, request
             if isinstance(answer, Deferred):
                 cluster.timers.advance(10)
                 answer = answer.result() if answer.done else None

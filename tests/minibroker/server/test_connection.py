@@ -584,3 +584,38 @@ def test_a_view_the_loop_still_holds_does_not_stop_a_frame_from_growing() -> Non
         connection.buffer_updated(count)
         held = view  # noqa: F841  kept alive on purpose
     assert bytes(broker.frames[0][2:]) == payload
+
+
+def test_answers_nobody_reads_are_bounded_over_all_connections(run: Run) -> None:
+    """A client that takes nothing is closed once the limit is reached; one that reads is not."""
+
+    async def story(bench: Bench) -> None:
+        deaf, reader = await bench.client(), await bench.client()
+        for client in (deaf, reader):
+            client.writer.write(frame(FETCH))
+        await bench.until(lambda: len(bench.broker.parked) == 2)
+        size = 32 << 20
+        link = bench.broker.infos[0].link
+        assert link is not None
+        assert link.answer_room() == 1 << 20
+        bench.broker.parked[1].resolve([struct.pack(">i", size), memoryview(bytes(size))])
+        await bench.until(lambda: link.answer_room() == 0)
+        assert len(await reader.answer()) == size
+        await bench.until(lambda: link.answer_room() == 1 << 20)
+        bench.broker.parked[0].resolve([struct.pack(">i", size), memoryview(bytes(size))])
+        await bench.until(lambda: link.answer_room() == 0)
+        await bench.until(lambda: link.answer_room() == 1 << 20)  # the deaf one is gone
+        assert len(bench.edge.connections) == 1
+
+    run(story, queued_max_response_bytes=1 << 20, stall_seconds=1)
+
+
+def test_answers_may_take_any_room_without_a_limit(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        await client.echo(b"x")
+        link = bench.broker.infos[0].link
+        assert link is not None
+        assert link.answer_room() is None
+
+    run(story, queued_max_response_bytes=-1)

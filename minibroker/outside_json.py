@@ -1,0 +1,14 @@
+"""JSON of files, options and requests, which may be anything."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value. Raises ValueError for what is no JSON, and for what is nested too deeply for the parser."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None

@@ -1,0 +1,276 @@
+"""What a client sends does not hold the event loop: long checks are made elsewhere, long requests in turns.
+
+No time is measured here: the executor and the timers of the test say what was given away and when it went on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from held_executor import HeldExecutor
+from long_batches import GZIP, NOW, batch_of, equal_deltas, many_headers, without_keys
+from memory_cluster import MemoryCluster
+
+from minibroker import Minibroker
+from minibroker.handlers.context import ConnectionInfo
+from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.executor import DiskInline
+from minibroker.wire import Connection, parse_address
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.headers import RequestHeader
+from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from minibroker_protocol.messages.offsets import ListOffsetsRequest
+from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
+from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_protocol.records import Record, build_batch
+
+
+def plain(*values: bytes, timestamp: int = NOW, compression: int = 0) -> bytes:
+    return bytes(build_batch([Record(0, timestamp, None, value) for value in values], compression=compression))
+
+
+def produce(topic: str, *batches: bytes, acks: int = 1) -> ProduceRequest:
+    partitions = [ProduceRequest.PartitionProduceData(index=i, records=batch) for i, batch in enumerate(batches)]
+    data = [ProduceRequest.TopicProduceData(name=topic, partition_data=partitions)]
+    return ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=data)
+
+
+@dataclass
+class Held:
+    cluster: MemoryCluster
+    computing: HeldExecutor
+
+    def send(self, topic: str, *batches: bytes) -> Deferred[Any]:
+        return self.cluster.send(produce(topic, *batches), 9)
+
+    def offset(self, sent: Deferred[Any]) -> int:
+        answer = sent.result().responses[0].partition_responses[0]
+        assert answer.error_code == 0, answer.error_message
+        return int(answer.base_offset)
+
+    def list_offset(self, timestamp: int) -> Deferred[Any]:
+        wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        topics = [ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[wanted])]
+        return self.cluster.send(ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics), 7)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    computing = HeldExecutor()
+    cluster = MemoryCluster(topics={"t": 1, "wide": 600}, executor=DiskInline(computing))
+    yield Held(cluster, computing)
+    cluster.stop()
+
+
+def uneven(count: int) -> bytes:
+    """Records of which no two in a row are laid out alike, with a header, so that each is walked by itself."""
+    return bytes(build_batch([Record(0, NOW, None, b"v" * (i % 3), [("h", b"")]) for i in range(count)]))
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [many_headers(40_000), plain(bytes(1 << 20), b"x", compression=GZIP), uneven(40_000)],
+    ids=["many headers", "large when decompressed", "many records"],
+)
+def test_a_long_check_is_made_elsewhere_and_others_append_meanwhile(held: Held, batch: bytes) -> None:
+    long = held.send("t", batch)
+    assert not long.done
+    assert held.computing.waiting == 1
+    assert held.offset(held.send("t", plain(b"short"))) == 0
+    held.computing.run()
+    held.cluster.timers.advance(0)
+    assert held.offset(long) == 1
+
+
+def test_an_ordinary_megabyte_is_checked_at_once(held: Held) -> None:
+    values = [b"v" * (i * 7919 % 200) for i in range(9000)]
+    assert held.offset(held.send("t", plain(*values))) == 0
+    assert held.offset(held.send("t", plain(*values, compression=GZIP))) == 9000
+    assert held.offset(held.send("t", plain(*[b""] * 40_000, compression=GZIP))) == 18000
+    assert held.computing.waiting == 0
+
+
+def test_a_refusal_comes_from_elsewhere_too(held: Held) -> None:
+    sent = held.send("t", many_headers(40_000, b"rest"))
+    assert held.computing.waiting == 1
+    held.computing.run()
+    held.cluster.timers.advance(0)
+    assert sent.result().responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
+
+
+def test_equal_offset_deltas_are_refused_at_the_second_record(held: Held) -> None:
+    """Kafka 4.3.1 answers -1 to this batch of a million records, too."""
+    answer = held.send("t", equal_deltas(100_000)).result().responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "record 1: offset delta 0" in answer.error_message
+    assert held.computing.waiting == 0
+
+
+def test_a_batch_that_decompresses_to_too_much_is_refused(held: Held) -> None:
+    sent = held.send("t", batch_of(bytes(64 * 1024 * 1024 + 1), 1))
+    held.computing.run()
+    held.cluster.timers.advance(0)
+    answer = sent.result().responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "more than 67108864 bytes" in answer.error_message
+
+
+@pytest.mark.parametrize(
+    ("policy", "base_timestamp", "code"),
+    [("compact", NOW, ErrorCode.INVALID_RECORD), ("delete", NOW * 2, ErrorCode.INVALID_TIMESTAMP)],
+)
+def test_no_more_than_a_thousand_records_are_named(policy: str, base_timestamp: int, code: ErrorCode) -> None:
+    cluster = MemoryCluster(topics={"t": 1}, config={"log.cleanup.policy": policy})
+    batch = without_keys(20_000, base_timestamp=base_timestamp)
+    answer = cluster.call(produce("t", batch), ProduceResponse, 9).responses[0].partition_responses[0]
+    assert (answer.error_code, len(answer.record_errors)) == (code, 1000)
+    assert "and 999 more" in (answer.error_message or "")
+    cluster.stop()
+
+
+def test_many_partitions_are_written_in_turns(held: Held) -> None:
+    """Each has what it was sent, and the loop was given back before the last."""
+    sent = held.send("wide", *[plain(b"x")] * 600)
+    assert not sent.done
+    assert held.offset(held.send("t", plain(b"between"))) == 0
+    held.cluster.timers.advance(0)
+    answers = sent.result().responses[0].partition_responses
+    assert [(a.index, a.error_code, a.base_offset) for a in answers] == [(i, 0, 0) for i in range(600)]
+
+
+def test_a_search_in_a_large_batch_is_made_elsewhere(held: Held) -> None:
+    records = [Record(0, NOW + i, None, b"v" * (i % 3)) for i in range(40_000)]
+    sent = held.send("t", bytes(build_batch(records, compression=GZIP)))
+    held.computing.run_all()
+    held.cluster.timers.advance(0)
+    assert held.offset(sent) == 0
+    early, late, largest = held.list_offset(NOW + 5), held.list_offset(NOW + 39_000), held.list_offset(-3)
+    assert early.done
+    assert not late.done
+    assert not largest.done
+    held.computing.run_all()
+    held.cluster.timers.advance(0)
+    found = [sent.result().topics[0].partitions[0] for sent in (early, late, largest)]
+    assert [(one.error_code, one.offset, one.timestamp) for one in found] == [
+        (0, 5, NOW + 5),
+        (0, 39_000, NOW + 39_000),
+        (0, 39_999, NOW + 39_999),
+    ]
+
+
+def create(count: int, prefix: str = "n") -> CreateTopicsRequest:
+    topics = [
+        CreateTopicsRequest.CreatableTopic(
+            name=f"{prefix}{i}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        )
+        for i in range(count)
+    ]
+    return CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=False)
+
+
+def test_many_topics_are_made_in_turns_and_what_comes_later_waits() -> None:
+    """Other requests to the controller keep their order; those to brokers are served in between."""
+    cluster = MemoryCluster(topics={"t": 1})
+    many = cluster.send(create(100), 5)
+    after = cluster.send(create(1, "n9"), 5)  # n90, which the first one makes
+    assert not many.done
+    assert not after.done
+    seen = cluster.call(MetadataRequest(topics=None), MetadataResponse, 9).topics
+    assert 1 < len(seen) < 100
+    turns = 0
+    while not many.done:
+        cluster.timers.advance(0)
+        turns += 1
+    assert [one.error_code for one in many.result().topics] == [0] * 100
+    assert isinstance(many.result(), CreateTopicsResponse)
+    assert [one.error_code for one in after.result().topics] == [ErrorCode.TOPIC_ALREADY_EXISTS]
+    cluster.stop()
+
+
+class Room:
+    """The link of a connection beside others that do not read."""
+
+    def __init__(self, left: int | None) -> None:
+        self.left = left
+
+    def answer_room(self) -> int | None:
+        return self.left
+
+
+@pytest.mark.parametrize(("left", "batches"), [(None, 5), (1 << 20, 5), (0, 1)])
+def test_a_fetch_takes_what_room_is_left_for_answers(left: int | None, batches: int) -> None:
+    cluster = MemoryCluster(topics={"t": 1})
+    batch = plain(b"v" * 30)
+    for _ in range(5):
+        cluster.call(produce("t", batch), ProduceResponse, 9)
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        topics=[FetchRequest.FetchTopic(topic="t", partitions=[partition])],
+    )
+    info = ConnectionInfo(link=Room(left))  # type: ignore[arg-type]
+    raw: Any = cluster.dispatcher.dispatch(cluster.frame(request, 11), info)
+    answer = cluster.decode(FetchRequest, 11, raw)
+    assert isinstance(answer, FetchResponse)
+    records = answer.responses[0].partitions[0].records
+    assert records is not None
+    assert len(records) == batches * len(batch)
+    cluster.stop()
+
+
+def ask(connection: Connection, request: Request, version: int) -> None:
+    """Send, and wait for an answer, whatever it says."""
+    header = RequestHeader(
+        request_api_key=type(request).__api_key__, request_api_version=version, correlation_id=1, client_id="test"
+    )
+    connection.send_frame(header.encode(2) + bytes(request.encode(version)))
+    assert connection.receive(300)[:4] == b"\0\0\0\1"
+
+
+@contextmanager
+def watched(address: tuple[str, int]) -> Iterator[list[float]]:
+    """The times, in seconds, that small requests take on another connection meanwhile."""
+    times: list[float] = []
+    over = threading.Event()
+
+    def keep_asking() -> None:
+        with Connection(address, 60) as connection:
+            while not over.is_set():
+                started = time.perf_counter()
+                ask(connection, MetadataRequest(topics=[]), 9)
+                times.append(time.perf_counter() - started)
+
+    asking = threading.Thread(target=keep_asking)
+    asking.start()
+    try:
+        yield times
+    finally:
+        over.set()
+        asking.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [lambda: equal_deltas(1_000_000), lambda: many_headers(2_000_000), lambda: batch_of(bytes(100 << 20), 1)],
+    ids=["equal deltas", "many headers", "a hundred megabytes"],
+)
+def test_others_are_served_while_a_batch_is_checked(make: Callable[[], bytes]) -> None:
+    """Such batches held every client for 3 to 23 s; a busy machine is given one."""
+    batch = make()
+    with Minibroker(ephemeral=True, topics={"t": 1}) as broker:
+        address = parse_address(broker.bootstrap_servers)
+        with watched(address) as times, Connection(address, 300) as connection:
+            ask(connection, produce("t", batch), 9)
+        assert max(times) < 1
