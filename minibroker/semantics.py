@@ -308,8 +308,7 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
     (
         "verification_ends",
         "oos-1 oos-5",
-        "How long the sequence of a batch that had to be verified counts as waiting: until a batch is written there or"
-        " the transaction ends, although its own request was refused, or until that is answered.",
+        "A batch waits for its verification until one is written or the transaction ends, or until it is answered.",
         ("with_a_write", "with_its_request"),
     ),
     (
