@@ -16,7 +16,7 @@ CELLS = pytest.mark.parametrize(("meets", "level"), [(meets, level) for meets in
 
 
 @CELLS
-@pytest.mark.seed("588-2", "588-3", "588-8", "588-9", semantics="kip", how="confluent-kafka")
+@pytest.mark.seed("588-2", "588-3", "588-8", "588-9", semantics="kip", how="confluent-kafka, the loop of the text")
 def test_the_loop_of_the_text(meets: str, level: int) -> None:
     pytest.importorskip("confluent_kafka")
     assert set(runs_of(CONFLUENT, meets, level, 2)) <= recorded()[CONFLUENT][meets][str(level)].keys() == {"lives"}
@@ -28,8 +28,8 @@ def test_the_loop_of_the_text_every_run(meets: str, level: int) -> None:
     assert Counter(runs_of(CONFLUENT, meets, level, RUNS)) == {"lives": RUNS}
 
 
-@pytest.mark.parametrize(("code", "lives"), [(47, False), (49, False), (59, True), (90, False), (120, True)])
-@pytest.mark.seed("588-2", semantics="kip", how="confluent-kafka")
+@pytest.mark.parametrize(("code", "lives"), [(47, False), (49, False), (59, True), (120, True)])
+@pytest.mark.seed("588-2", semantics="kip", how="confluent-kafka, the loop of the text")
 def test_which_codes_confluent_takes_from_offset_commits(code: int, lives: bool) -> None:
     table = f"TxnOffsetCommit:0={code},AddPartitionsToTxn:0=49,EndTxn:0=49"
     (verdict,) = runs_of(CONFLUENT, "offset-commit", 2, 1, codes=table)

@@ -19,7 +19,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * The sample of KIP-588 as the text has it, its callback included, for three transactions instead of for ever. Nothing is
  * flushed. Arguments: bootstrap, what the second transaction meets (see tests/support/sample_loop.py), how many runs,
  * one after the other, each with a producer of its own. Prints "paused" and waits for a line where the timeout shall
- * fall; then "lives", or "ends" and on what, for each run.
+ * fall, or its transaction must be open; then "lives", or "ends" and on what, for each run.
  */
 public final class SampleLoop {
     private static final int TRANSACTIONS = 3;
@@ -69,9 +69,7 @@ public final class SampleLoop {
             try {
                 producer.beginTransaction();
                 send(0, transaction, "a");
-                if (!meets.equals("offset-commit")) {
-                    pause(transaction);
-                }
+                pause(transaction);
                 if (meets.equals("produce")) {
                     send(0, transaction, "b");
                 } else if (meets.equals("partition")) {

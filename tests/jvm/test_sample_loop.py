@@ -20,7 +20,7 @@ CELLS = pytest.mark.parametrize(
 
 
 @CELLS
-@pytest.mark.seed("588-2", "588-3", "588-5", "588-8", "588-9", semantics="kip", how="Java")
+@pytest.mark.seed("588-2", "588-3", "588-5", "588-8", "588-9", semantics="kip", how="Java, the loop of the text")
 def test_the_loop_of_the_text(programs: Path, client: str, meets: str, level: int) -> None:
     verdicts = set(runs_of(client, meets, level, 2, programs))
     assert verdicts <= recorded()[client][meets][str(level)].keys()
@@ -36,7 +36,7 @@ def test_the_loop_of_the_text_every_run(programs: Path, client: str, meets: str,
 
 
 @pytest.mark.parametrize(("level", "code", "lives"), [(2, 47, False), (2, 49, False), (2, 59, False), (2, 120, True)])
-@pytest.mark.seed("588-2", semantics="kip", how="Java")
+@pytest.mark.seed("588-2", semantics="kip", how="Java, the loop of the text")
 def test_which_codes_java_takes_from_offset_commits(programs: Path, level: int, code: int, lives: bool) -> None:
     table = f"TxnOffsetCommit:0={code},EndTxn:5:commit=120,EndTxn:5:abort=0"
     (verdict,) = runs_of("Java 4.3.1", "offset-commit", level, 1, programs, codes=table)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def confluent_run(bootstrap: str, meets: str, run: int, pause: Callable[[], None
             try:
                 producer.begin_transaction()
                 send(0, transaction, "a")
-                if transaction == 1 and not aborted and meets != "offset-commit":
+                if transaction == 1 and not aborted:
                     pause()
                 if meets in ("produce", "partition"):
                     send(int(meets == "partition"), transaction, "b")
@@ -147,12 +148,20 @@ def _wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def _time_out(broker: Minibroker) -> None:
-    broker.cluster.run(lambda cluster: cluster.clock.advance(_PAST_IT_MS))
+def _time_out(broker: Minibroker, run: int) -> None:
+    """The run's transaction, which is open, is past its timeout."""
+
+    def advance(cluster: Any) -> None:
+        entry = cluster.brokers[1].transactions.describe(f"x-{run}")
+        assert entry.metadata.state.label == "Ongoing"
+        cluster.clock.advance(_PAST_IT_MS)
+        assert entry.metadata.timed_out
+
+    broker.cluster.run(advance)
 
 
-def _time_out_while_open(broker: Minibroker, run: int) -> None:
-    """Once the first record of the run's transaction is written."""
+def _wait_until_open(broker: Minibroker, run: int) -> None:
+    """The first record of the run's transaction is written."""
 
     def is_open(cluster: Any) -> bool:
         entry = cluster.brokers[1].transactions.describe(f"x-{run}")
@@ -160,7 +169,6 @@ def _time_out_while_open(broker: Minibroker, run: int) -> None:
         return bool(producers.has_open_transaction(entry.metadata.producer_id, entry.epoch))
 
     _wait_until(lambda: broker.cluster.run(is_open))
-    _time_out(broker)
 
 
 def _time_out_at_offset_commits(broker: Minibroker, runs: int) -> threading.Thread:
@@ -168,9 +176,9 @@ def _time_out_at_offset_commits(broker: Minibroker, runs: int) -> threading.Thre
     rules = [broker.faults.inject("TxnOffsetCommit", Hold(), transactional_id=f"x-{run}", nth=2) for run in range(runs)]
 
     def hold_each() -> None:
-        for rule in rules:
+        for run, rule in enumerate(rules):
             rule.wait(times=1, timeout=_SECONDS)
-            _time_out(broker)
+            _time_out(broker, run)
             rule.release()
 
     thread = threading.Thread(target=hold_each, daemon=True)
@@ -187,17 +195,21 @@ def runs_of(
     with Minibroker(topics={"t": 2}, semantics="kip", transaction_version=level, config=config) as broker:
         thread = _time_out_at_offset_commits(broker, runs) if meets == "offset-commit" else None
         servers = broker.bootstrap_servers
+
+        def pause(run: int) -> None:
+            _wait_until_open(broker, run)
+            if thread is None:
+                _time_out(broker, run)
+
         if client == CONFLUENT:
-            verdicts = [
-                confluent_run(servers, meets, run, lambda run=run: _time_out_while_open(broker, run))  # type: ignore[misc]
-                for run in range(runs)
-            ]
+            verdicts = [confluent_run(servers, meets, run, partial(pause, run)) for run in range(runs)]
         else:
             assert programs is not None
             libs = kafka_libs() if JAVA[client] == JVM_TIER / "pom.xml" else fetched_jars(JAVA[client], client)
-            verdicts = java_runs(libs, programs, servers, meets, runs, lambda run: _time_out_while_open(broker, run))
+            verdicts = java_runs(libs, programs, servers, meets, runs, pause)
         if thread is not None:
             thread.join(_SECONDS)
+            assert not thread.is_alive(), "a TxnOffsetCommit did not meet its timeout"
         assert len(verdicts) == runs, verdicts
         _check_data(broker, meets, verdicts)
     return verdicts
@@ -207,7 +219,7 @@ def _check_data(broker: Minibroker, meets: str, verdicts: Sequence[str]) -> None
     """Nothing lost, doubled or torn; nothing left open by a run that lives, nor by any after the next timeout."""
     living = {run for run, verdict in enumerate(verdicts) if verdict == "lives"}
     assert not living & _still_open(broker)
-    _time_out(broker)
+    broker.cluster.run(lambda cluster: cluster.clock.advance(_PAST_IT_MS))
     assert not _still_open(broker)
     committed = Counter(_committed(broker))
     assert set(committed.values()) <= {1}, "doubled"
