@@ -19,6 +19,18 @@ PRODUCE: Final = 0
 ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
+TXN_OFFSET_COMMIT: Final = 28
+INIT_PRODUCER_ID: Final = 22
+
+EPOCH_BUMPING_END_TXN: Final = 5
+"""First version of EndTxn that bumps the epoch and answers the new one (KIP-890)."""
+
+CLIENT_VERSIONS: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
+    {PRODUCE: (11, 13), ADD_PARTITIONS_TO_TXN: (3, 3), ADD_OFFSETS_TO_TXN: (4, 4), END_TXN: (4, 5)}
+    | {TXN_OFFSET_COMMIT: (4, 5)}
+)
+"""API key → highest version that clients send with transaction.version 0 and 1, and with 2 (KIP-890). Later versions of
+AddPartitionsToTxn are for partition leaders."""
 
 Ending = Literal["commit", "abort"]
 
@@ -41,6 +53,10 @@ RECOVERABLE_TIMED_OUT_CODES: Final = (
     TimedOutCode(ADD_PARTITIONS_TO_TXN, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     TimedOutCode(ADD_PARTITIONS_TO_TXN, 2, None, ErrorCode.UNKNOWN_PRODUCER_ID),
     TimedOutCode(ADD_OFFSETS_TO_TXN, 0, None, ErrorCode.UNKNOWN_PRODUCER_ID),
+    # Every code of a producer that TxnOffsetCommit has of old ends librdkafka (v3). What it does not expect there it
+    # aborts on, and its EndTxn then gets the code that bumps. Java (v4, v5) ends on 59 here, and aborts on 120.
+    TimedOutCode(TXN_OFFSET_COMMIT, 0, None, ErrorCode.UNKNOWN_PRODUCER_ID),
+    TimedOutCode(TXN_OFFSET_COMMIT, 4, None, ErrorCode.TRANSACTION_ABORTABLE),
     TimedOutCode(END_TXN, 0, None, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     TimedOutCode(END_TXN, 2, "commit", ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     TimedOutCode(END_TXN, 4, "commit", ErrorCode.TRANSACTION_ABORTABLE),
@@ -67,7 +83,32 @@ _API_NAMES: Final = {
     "AddPartitionsToTxn": ADD_PARTITIONS_TO_TXN,
     "AddOffsetsToTxn": ADD_OFFSETS_TO_TXN,
     "EndTxn": END_TXN,
+    "TxnOffsetCommit": TXN_OFFSET_COMMIT,
+    "InitProducerId": INIT_PRODUCER_ID,
 }
+
+_ENDINGS: Final[tuple[Ending, Ending]] = ("commit", "abort")
+_ANSWERED_BY_LEADERS: Final = (PRODUCE, TXN_OFFSET_COMMIT)
+"""Their codes pass through Kafka's own enumeration on the way to the client."""
+
+
+def row_text(row: TimedOutCode) -> str:
+    """The row as the setting spells it."""
+    names = {key: name for name, key in _API_NAMES.items()}
+    return f"{names[row.api_key]}:{row.since}{f':{row.ending}' if row.ending else ''}={row.code}"
+
+
+def _why_never(row: TimedOutCode, transaction_version: int) -> str:
+    name = row_text(row).partition(":")[0]
+    if row.api_key == INIT_PRODUCER_ID:
+        return "InitProducerId at the epoch that timed out is the claim of the next one, which nothing refuses"
+    highest = CLIENT_VERSIONS[row.api_key][transaction_version >= 2]
+    if row.since > highest:
+        return f"with transaction.version {transaction_version} clients send {name} up to version {highest}"
+    if row.ending is not None and row.api_key != END_TXN:
+        return f"{name} neither commits nor aborts"
+    return "other rows stand before it in every version"
+
 
 TransactionStateLayout = Literal["kafka", "kip-360"]
 
@@ -157,17 +198,35 @@ class Semantics:
 
     def timed_out_code(self, api_key: int, version: int, ending: Ending | None = None) -> int | None:
         """The code for the old epoch after a timeout, None when the table has no row for it."""
+        row = self._timed_out_row(api_key, version, ending)
+        return None if row is None else row.code
+
+    def _timed_out_row(self, api_key: int, version: int, ending: Ending | None) -> TimedOutCode | None:
         best: TimedOutCode | None = None
         for row in self.timed_out_codes:
             if row.api_key != api_key or row.since > version or row.ending not in (None, ending):
                 continue
             if best is None or (row.since, row.ending is not None) > (best.since, best.ending is not None):
                 best = row
-        return None if best is None else best.code
+        return best
+
+    def _never_acting(self, transaction_version: int) -> list[str]:
+        """Rows of `timed_out_codes` that no request of a client comes to, each with the reason."""
+        chosen = {
+            id(self._timed_out_row(api_key, version, ending))
+            for api_key, highest in CLIENT_VERSIONS.items()
+            for version in range(highest[transaction_version >= 2] + 1)
+            for ending in (_ENDINGS if api_key == END_TXN else (None,))
+        }
+        return [
+            f"timed_out_codes: {row_text(row)} can never act: {_why_never(row, transaction_version)}"
+            for row in self.timed_out_codes
+            if id(row) not in chosen
+        ]
 
     def problems(self, transaction_version: int) -> list[str]:
         """Why this combination cannot hold, one line each; empty when it can."""
-        found = []
+        found = self._never_acting(transaction_version)
         if self.timed_out_codes and self.timeout_keeps_last_epoch != "always" and transaction_version < 2:
             found.append(
                 "timed_out_codes name an epoch that timeout_keeps_last_epoch='transaction.version 2' forgets"
@@ -202,10 +261,12 @@ KIP: Final = Semantics(
         unknown_producer_sequence="unknown_producer_id",
         stale_sequence_error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         waiting_sequence_check="unless_in_sequence",
+        verification_ends="with_its_request",
         snapshot_all_batches=True,
         expire_by="arrival",
     ),
-    transaction_version=1,
+    # Java's client asks for a new epoch only while it is not completing, so KIP-588's loop needs EndTxn v5.
+    transaction_version=2,
     timeout_keeps_last_epoch="always",
     timed_out_codes=RECOVERABLE_TIMED_OUT_CODES,
     init_compares_epoch_while_ongoing=True,
@@ -243,6 +304,12 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
         "oos-5",
         "Whether a batch above the lowest sequence that waits for verification is out of order, right next one or not.",
         ("always", "unless_in_sequence"),
+    ),
+    (
+        "verification_ends",
+        "oos-1 oos-5",
+        "A batch waits for its verification until one is written or the transaction ends, or until it is answered.",
+        ("with_a_write", "with_its_request"),
     ),
     (
         "snapshot_all_batches",
@@ -327,9 +394,12 @@ def _parse_row(text: str) -> TimedOutCode:
             f"{text!r} is neither {', '.join(TIMED_OUT_TABLES)} nor API:VERSION[:commit|abort]=CODE with an API of"
             f" {', '.join(_API_NAMES)}"
         )
-    if row["api"] == "Produce" and int(row["code"]) not in ErrorCode.__members__.values():
-        raise ValueError(f"{text!r}: {row['code']} is none of Kafka's error codes")
-    return TimedOutCode(_API_NAMES[row["api"]], int(row["since"]), row["ending"], int(row["code"]))  # type: ignore[arg-type]
+    api_key, code = _API_NAMES[row["api"]], int(row["code"])
+    if api_key in _ANSWERED_BY_LEADERS and code not in ErrorCode.__members__.values():
+        raise ValueError(f"{text!r}: {code} is none of Kafka's error codes")
+    if code == ErrorCode.NONE and (api_key != END_TXN or row["ending"] != "abort"):
+        raise ValueError(f"{text!r}: 0 says that it is done, which holds for an abort only")
+    return TimedOutCode(api_key, int(row["since"]), row["ending"], code)  # type: ignore[arg-type]
 
 
 def difference_table() -> list[tuple[str, str, str, str, str]]:

@@ -12,8 +12,9 @@ from minibroker.coordinators.transactions.metadata import (
     NO_PRODUCER_ID,
     ProducerIdAndEpoch,
 )
-from minibroker.coordinators.transactions.refusals import INIT_PRODUCER_ID, wire_code
+from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.handlers.context import RequestContext
+from minibroker.semantics import INIT_PRODUCER_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 

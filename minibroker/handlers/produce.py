@@ -12,7 +12,8 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_PRODUCER_ID_MAPPING, REQUEST_TIME
 from __future__ import annotations
 
 import struct
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minibroker.cluster.metadata import INTERNAL_TOPICS
@@ -21,6 +22,7 @@ from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.transaction_verifier import timed_out
 from minibroker.runtime.unknown_producer_check import refusal_of_unknown
 from minibroker.runtime.waiting import sleep, with_timeout
 from minibroker.semantics import PRODUCE
@@ -70,7 +72,7 @@ _STEPS_PER_APPEND = 64
 class _Entry:
     """One partition of the request and what came of it."""
 
-    __slots__ = ("error", "guard", "index", "info", "partition", "records", "topic", "topic_id")
+    __slots__ = ("error", "guard", "index", "info", "partition", "records", "topic", "topic_id", "verification_over")
 
     def __init__(self, topic: str, topic_id: bytes, index: int, records: memoryview | None) -> None:
         self.topic = topic
@@ -81,6 +83,7 @@ class _Entry:
         self.guard: VerificationGuard | None = None
         self.info: AppendInfo | None = None
         self.error: ApiError | None = None
+        self.verification_over: Callable[[], None] | None = None
 
     @property
     def transactional(self) -> bool:
@@ -120,8 +123,13 @@ async def _produce_verified(
 ) -> ProduceResponse | None:
     if ctx.broker.semantics.check_unknown_producer:
         await _check_unknown(ctx.broker, request.transactional_id or "", transactional)
-    await _verify(ctx, request, entries, transactional)
-    answer = _append_all(ctx, request, entries)
+    try:
+        await _verify(ctx, request, entries, transactional)
+        answer = _append_all(ctx, request, entries)
+    finally:
+        for entry in transactional:
+            if entry.verification_over is not None:
+                entry.verification_over()
     return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
 
 
@@ -187,7 +195,6 @@ async def _verify(
     asked: list[_Entry] = []
     # Only the coordinator knows whether a stale epoch is that of a transaction that has timed out.
     stale: list[tuple[_Entry, ApiError]] = []
-    timed_out = broker.semantics.timed_out_code(PRODUCE, ctx.api_version)
     epoch = -1
     for entry in transactional:
         assert entry.records is not None
@@ -198,11 +205,12 @@ async def _verify(
         if not implicit_add and not broker.settings.bool("transaction.partition.verification.enable"):
             continue
         try:
-            entry.guard = entry.partition.log.producers.start_verification(
+            producer_state = entry.partition.log.producers
+            entry.guard = producer_state.start_verification(
                 producer_id, epoch, sequence, implicit_add, broker.clock.now_ms()
             )
         except ApiError as error:
-            if error.code == ErrorCode.INVALID_PRODUCER_EPOCH and timed_out is not None:
+            if error.code == ErrorCode.INVALID_PRODUCER_EPOCH:
                 stale.append((entry, error))
             else:
                 _refuse(entry, error)
@@ -210,6 +218,9 @@ async def _verify(
             continue
         if entry.guard is not None:
             asked.append(entry)
+            entry.verification_over = partial(
+                producer_state.end_verification, producer_id, epoch, sequence, entry.guard
+            )
     if len(producers) > 1:
         mixed = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer id")
         for entry in entries:
@@ -231,19 +242,23 @@ async def _verify(
                 continue
             subject = f"{entry.topic}-{entry.index} for {request.transactional_id}"
             refusal = ApiError(code, f"the transaction coordinator refused {subject}: {code.name}")
-            if code == ErrorCode.INVALID_PRODUCER_EPOCH and timed_out is not None:
+            if code == ErrorCode.INVALID_PRODUCER_EPOCH:
                 stale.append((entry, refusal))
             else:
                 _refuse(entry, refusal)
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
-    if stale and timed_out is not None:
+    if stale:
         first = stale[0][0]
-        ended = await broker.verifier.has_timed_out(
-            request.transactional_id, producer_id, epoch, (first.topic, first.index)
+        code_of_stale = await broker.verifier.code_of_timed_out(
+            request.transactional_id,
+            producer_id,
+            epoch,
+            (first.topic, first.index),
+            api_key=PRODUCE,
+            api_version=ctx.api_version,
         )
         for entry, refusal in stale:
-            told = ApiError(ErrorCode(timed_out), f"the transaction has timed out: {refusal.message}")
-            _refuse(entry, told if ended else refusal)
+            _refuse(entry, refusal if code_of_stale is None else timed_out(code_of_stale, refusal))
 
 
 def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:

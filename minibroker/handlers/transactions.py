@@ -12,10 +12,10 @@ from typing import Final
 
 from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
-from minibroker.coordinators.transactions.refusals import code_for_leader, wire_code
+from minibroker.coordinators.transactions.refusals import Fenced, code_for_leader, wire_code
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.runtime.deferred import Deferred, gather
-from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, Ending
+from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, EPOCH_BUMPING_END_TXN, Ending
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -27,7 +27,6 @@ from minibroker_protocol.messages.transactions import (
 )
 
 BATCHED_SINCE: Final = 4
-EPOCH_BUMP_SINCE: Final = 5
 
 _Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 _Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
@@ -234,7 +233,7 @@ def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer:
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             commit=request.committed,
-            transaction_version=2 if ctx.api_version >= EPOCH_BUMP_SINCE else 0,
+            transaction_version=2 if ctx.api_version >= EPOCH_BUMPING_END_TXN else 0,
         )
         if ended.done:
             return _ended(ended.result())
@@ -259,7 +258,10 @@ def _ended(producer: ProducerIdAndEpoch) -> EndTxnResponse:
 
 def _not_ended(ctx: RequestContext, request: EndTxnRequest, error: ApiError) -> EndTxnResponse:
     ending: Ending = "commit" if request.committed else "abort"
-    return EndTxnResponse(error_code=_refusal(ctx, END_TXN, request.transactional_id, error, ending))
+    code = _refusal(ctx, END_TXN, request.transactional_id, error, ending)
+    if code == _NONE and isinstance(error, Fenced) and ctx.api_version >= EPOCH_BUMPING_END_TXN:
+        return _ended(error.successor)
+    return EndTxnResponse(error_code=code)
 
 
 def _refusal(

@@ -17,7 +17,9 @@ from minibroker.logs import get_logger
 from minibroker.runtime.clock import TimerHandle, Timers
 from minibroker.runtime.coordinator_host import CoordinatorHost
 from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.runtime.transaction_verifier import timed_out
 from minibroker.runtime.waiting import with_timeout
+from minibroker.semantics import TXN_OFFSET_COMMIT
 from minibroker.settings import Settings
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.consumer_groups import (
@@ -34,6 +36,7 @@ from minibroker_protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from minibroker_protocol.records import NO_SEQUENCE
 
 if TYPE_CHECKING:
     from minibroker.cluster.broker import Broker
@@ -232,26 +235,54 @@ class GroupService:
         INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS.
         """
         index, _ = self.shard_for(commit.group_id)
-        guard = await self._verify(commit, transactional_id, index)
-        _, shard = self.shard_for(commit.group_id)  # it may have moved while the coordinator was asked
-        outcome = shard.commit(commit)
-        outcome.guard = guard
-        return await self._in_time(self.host.execute(index, outcome), commit)
-
-    async def _verify(self, commit: Commit, transactional_id: str, index: int) -> VerificationGuard | None:
-        """The guard for the append; None when the transaction is open on this partition already."""
-        broker = self._broker
-        implicit_add = commit.api_version >= IMPLICIT_ADD_VERSION
-        if not implicit_add and not broker.settings.bool("transaction.partition.verification.enable"):
-            return None
         try:
-            guard = broker.partition(CONSUMER_OFFSETS_TOPIC, index).log.producers.start_verification(
-                commit.producer_id, commit.producer_epoch, -1, implicit_add, broker.clock.now_ms()
+            return await self._commit_verified(commit, transactional_id, index)
+        except ApiError as error:
+            if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH:
+                raise
+            code = await self._broker.verifier.code_of_timed_out(
+                transactional_id,
+                commit.producer_id,
+                commit.producer_epoch,
+                (CONSUMER_OFFSETS_TOPIC, index),
+                api_key=TXN_OFFSET_COMMIT,
+                api_version=commit.api_version,
             )
+            raise error if code is None else timed_out(code, error) from None
+
+    async def _commit_verified(self, commit: Commit, transactional_id: str, index: int) -> Committed:
+        guard: VerificationGuard | None = None
+        try:
+            producer_state = self._broker.partition(CONSUMER_OFFSETS_TOPIC, index).log.producers
+            if self._must_be_verified(commit):
+                guard = producer_state.start_verification(
+                    commit.producer_id,
+                    commit.producer_epoch,
+                    NO_SEQUENCE,
+                    commit.api_version >= IMPLICIT_ADD_VERSION,
+                    self._broker.clock.now_ms(),
+                )
         except ApiError as error:
             raise ApiError(group_error(error.code), error.message) from None
-        if guard is None:
-            return None
+        try:
+            if guard is not None:
+                await self._verify(commit, transactional_id, index)
+            _, shard = self.shard_for(commit.group_id)  # it may have moved while the coordinator was asked
+            outcome = shard.commit(commit)
+            outcome.guard = guard
+            written = self.host.execute(index, outcome)
+        finally:
+            if guard is not None:
+                producer_state.end_verification(commit.producer_id, commit.producer_epoch, NO_SEQUENCE, guard)
+        return await self._in_time(written, commit)
+
+    def _must_be_verified(self, commit: Commit) -> bool:
+        if commit.api_version >= IMPLICIT_ADD_VERSION:
+            return True
+        return self._broker.settings.bool("transaction.partition.verification.enable")
+
+    async def _verify(self, commit: Commit, transactional_id: str, index: int) -> None:
+        broker = self._broker
         code = await broker.verifier.verify_offset_commit(
             transactional_id,
             commit.producer_id,
@@ -261,7 +292,6 @@ class GroupService:
         )
         if code != ErrorCode.NONE:
             raise ApiError(group_error(code), f"the transaction coordinator refused {transactional_id}: {code.name}")
-        return guard
 
     def _in_time(self, written: Deferred[Committed], commit: Commit) -> Deferred[Committed]:
         if written.done:

@@ -136,11 +136,27 @@ class TransactionVerifier:
         asked.then(lambda done: answer.resolve(done.result().get(partition, ErrorCode.NONE)))
         return answer
 
-    async def has_timed_out(
+    async def code_of_timed_out(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        api_key: int,
+        api_version: int,
+    ) -> ErrorCode | None:
+        """What a stale epoch is told by Produce or TxnOffsetCommit if the coordinator ended its transaction for its
+        timeout, and nobody has claimed the next epoch yet. None: as any other; also when the coordinator cannot be
+        asked. `partition`: any one that exists."""
+        code = self._broker.semantics.timed_out_code(api_key, api_version)
+        if code is None or not await self._has_timed_out(transactional_id, producer_id, producer_epoch, partition):
+            return None
+        return ErrorCode(code)
+
+    async def _has_timed_out(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
     ) -> bool:
-        """Whether the coordinator ended this epoch's transaction for its timeout, and nobody has claimed the next epoch
-        yet. False too when the coordinator cannot be asked. `partition`: any one that exists."""
         node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
         if node_id is None:
             return False
@@ -288,6 +304,11 @@ class TransactionVerifier:
                 )
         for asked in batch.values():
             asked.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def timed_out(code: ErrorCode, refusal: ApiError) -> ApiError:
+    """`refusal` of a stale epoch with the code that its timeout has."""
+    return ApiError(code, f"the transaction has timed out: {refusal.message}")
 
 
 def _failed_call(code: ErrorCode) -> ErrorCode:

@@ -178,7 +178,7 @@ def draw(seed: int) -> Plan:
         seed=seed,
         brokers=brokers,
         semantics=semantics,
-        # `kip` needs version 1, and is meant for it; a draw of its own leaves the others as they are.
+        # `kip` needs version 1 or 2; a draw of its own leaves the others as they are.
         client_version=(
             Random(f"version {seed}").choice((1, 1, 1, 2)) if semantics == "kip" else random.choice((0, 1, 2, 2))
         ),

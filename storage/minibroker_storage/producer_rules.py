@@ -21,6 +21,9 @@ class ProducerRules:
     waiting_sequence_check: Literal["always", "unless_in_sequence"] = "always"
     """A batch above the lowest sequence that still waits for verification is out of order. Kafka says so even of the
     right next sequence, when a duplicate opened the verification."""
+    verification_ends: Literal["with_a_write", "with_its_request"] = "with_a_write"
+    """How long the sequence of a batch that had to be verified counts as waiting: until a batch is written or the
+    transaction ends, although its own request was refused, or until that is answered."""
     snapshot_all_batches: bool = False
     """Keep the whole duplicate window over a restart (in a side file), not only the newest batch."""
     expire_by: Literal["record_timestamp", "arrival"] = "record_timestamp"

@@ -188,6 +188,16 @@ class ProducerStateManager:
             entry.observe(sequence, epoch)
         return entry.guard
 
+    def end_verification(self, producer_id: int, epoch: int, sequence: int, guard: VerificationGuard) -> None:
+        """The request that got `guard` for these from `start_verification` is answered, whatever came of it."""
+        entry = self._verifications.get(producer_id)
+        if entry is None or entry.guard is not guard:
+            return
+        holds_back = self.rules.verification_ends == "with_a_write"
+        entry.answered(sequence, epoch, holds_back=holds_back)
+        if not entry.waiting and not holds_back:
+            del self._verifications[producer_id]
+
     # Offsets
 
     @property

@@ -25,7 +25,7 @@ class VerificationGuard:
 class VerificationEntry:
     """A verification under way for one producer id. In memory only: lost with leadership and restarts."""
 
-    __slots__ = ("created_ms", "epoch", "guard", "lowest_sequence", "supports_epoch_bump")
+    __slots__ = ("created_ms", "epoch", "guard", "lowest_sequence", "supports_epoch_bump", "waiting")
 
     def __init__(self, created_ms: int, sequence: int, epoch: int, supports_epoch_bump: bool) -> None:
         self.created_ms = created_ms
@@ -33,14 +33,23 @@ class VerificationEntry:
         self.lowest_sequence = sequence
         self.epoch = epoch
         self.supports_epoch_bump = supports_epoch_bump
+        self.waiting = [(epoch, sequence)]  # one for each request that is not answered yet
 
     def observe(self, sequence: int, epoch: int) -> None:
         """Another request waits too: nothing above the lowest waiting sequence may be written before it."""
+        self.waiting.append((epoch, sequence))
         if epoch > self.epoch:
             self.epoch = epoch
             self.lowest_sequence = sequence
         elif epoch == self.epoch and sequence < self.lowest_sequence:
             self.lowest_sequence = sequence
+
+    def answered(self, sequence: int, epoch: int, *, holds_back: bool) -> None:
+        """A request that waited is answered. holds_back: its sequence counts on all the same, as in Kafka."""
+        self.waiting.remove((epoch, sequence))
+        if self.waiting and not holds_back:
+            self.epoch = max(epoch for epoch, _ in self.waiting)
+            self.lowest_sequence = min(sequence for epoch, sequence in self.waiting if epoch == self.epoch)
 
     def outlives(self, *, control: bool, epoch: int) -> bool:
         """Whether a transactional batch of `epoch` leaves the entry in place.

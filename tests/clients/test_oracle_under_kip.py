@@ -29,6 +29,8 @@ DIFFER = {
     "idem-sequence-wrap": "oos-1",
     "txn-v5-next-transaction-sequence": "oos-1",
     "timeout-old-epoch-coordinator": "588-2",
+    "timeout-old-epoch-offsets": "588-2",
+    "timeout-v2-flow": "588-2",
 }
 """Scenario → the seed that makes it differ."""
 

@@ -149,7 +149,9 @@ def _confluent_story(broker: Minibroker, entry: str, *, keeps_last_epoch: bool =
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.seed("588-1", "588-2", "588-3", "588-8", "588-9", semantics="kip", how="confluent-kafka")
+@pytest.mark.seed(
+    "588-1", "588-2", "588-3", "588-8", "588-9", semantics="kip", how="confluent-kafka, a loop that flushes"
+)
 def test_confluent_lives_through_a_timeout(entry: str) -> None:
     with Minibroker(topics={"t": 1}, semantics="kip") as broker:
         story = _confluent_story(broker, entry)
@@ -159,7 +161,7 @@ def test_confluent_lives_through_a_timeout(entry: str) -> None:
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.seed("588-1", "588-2", "588-8", "588-9", semantics="kafka", how="confluent-kafka")
+@pytest.mark.seed("588-1", "588-2", "588-8", "588-9", semantics="kafka", how="confluent-kafka, a loop that flushes")
 def test_confluent_ends_fenced_as_with_kafka(entry: str, level: int) -> None:
     with Minibroker(topics={"t": 1}, transaction_version=level) as broker:
         assert _confluent_story(broker, entry, keeps_last_epoch=level == 2) == Story(fatal="_FENCED")
@@ -170,7 +172,7 @@ def test_confluent_ends_fenced_as_with_kafka(entry: str, level: int) -> None:
 
 
 @pytest.mark.parametrize("code", [45, 47, 49, 59, 120])
-@pytest.mark.seed("588-5", semantics="kip", how="confluent-kafka")
+@pytest.mark.seed("588-5", semantics="kip", how="confluent-kafka, a loop that flushes")
 def test_which_codes_confluent_takes_from_produce(code: int) -> None:
     """librdkafka ends for good on INVALID_PRODUCER_EPOCH, which is why `recoverable` has another code for it."""
     table = f"Produce:0={code},AddPartitionsToTxn:0=49,EndTxn:0=49"
@@ -184,7 +186,7 @@ def test_which_codes_confluent_takes_from_produce(code: int) -> None:
             assert committed(broker) == INPUT[:2]
 
 
-@pytest.mark.seed("588-4", semantics="kafka kip", how="confluent-kafka")
+@pytest.mark.seed("588-4", semantics="kafka kip", how="confluent-kafka, a loop that flushes")
 def test_confluent_is_fenced_by_a_later_instance() -> None:
     for semantics in ("kafka", "kip"):
         with Minibroker(topics={"t": 1}, semantics=semantics) as broker:
@@ -282,7 +284,7 @@ async def _aiokafka_loop(broker: Minibroker, disturb: Callable[[str], None]) -> 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("code", [0, 47, 48, 49, 59, 120])
-@pytest.mark.seed("588-8", "588-9", semantics="kip", how="aiokafka")
+@pytest.mark.seed("588-8", "588-9", semantics="kip", how="aiokafka, a loop that flushes")
 async def test_no_code_brings_aiokafka_back(entry: str, code: int) -> None:
     """aiokafka calls InitProducerId once in its life and ends on every error of EndTxn: only a new instance goes on.
     Nothing is lost or doubled either way."""
@@ -297,7 +299,7 @@ async def test_no_code_brings_aiokafka_back(entry: str, code: int) -> None:
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.seed("588-8", semantics="kafka", how="aiokafka")
+@pytest.mark.seed("588-8", semantics="kafka", how="aiokafka, a loop that flushes")
 async def test_aiokafka_ends_fenced_as_with_kafka(entry: str, level: int) -> None:
     async with Minibroker(topics={"t": 1}, transaction_version=level) as broker:
         story = await _aiokafka_loop(broker, lambda point: time_out(broker) if point == entry else None)

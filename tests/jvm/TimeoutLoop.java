@@ -10,7 +10,8 @@ import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * The loop of KIP-588: abort on any error that is not fatal and send the same records again. Arguments: bootstrap, then
+ * The loop of KIP-588 without its callback: abort on any error that is not fatal and send the same records again, each
+ * flushed, so that a run tells what every single request met. SampleLoop is the text's own. Arguments: bootstrap, then
  * where it stops once and waits for a line on its input: "produce" before the second record of the second transaction,
  * "end" before its commit, "begin" before it begins. Prints what happened, one event a line.
  */

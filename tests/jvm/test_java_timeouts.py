@@ -1,4 +1,4 @@
-"""Kafka's Java client in the loop of KIP-588 (TimeoutLoop.java), and against brokers that forgot it."""
+"""Kafka's Java client in a milder loop than KIP-588's (TimeoutLoop.java), and against brokers that forgot it."""
 
 from __future__ import annotations
 
@@ -68,12 +68,19 @@ UNKNOWN = "aborts on UnknownProducerIdException"
 
 
 @pytest.mark.parametrize(
-    ("place", "story"), [("produce", [OLD_EPOCH, UNKNOWN, "done"]), ("end", [ABORTABLE, UNKNOWN, "done"])]
+    ("place", "level", "story"),
+    [
+        ("produce", 1, [OLD_EPOCH, UNKNOWN, "done"]),
+        ("end", 1, [ABORTABLE, UNKNOWN, "done"]),
+        ("produce", 2, [OLD_EPOCH, "done"]),
+        ("end", 2, [ABORTABLE, "done"]),
+    ],
 )
-@pytest.mark.seed("588-3", "588-5", "588-8", "588-9", semantics="kip", how="Java")
-def test_java_lives_through_a_timeout(programs: Path, place: str, story: list[str]) -> None:
-    """The abort succeeds; the next transaction is told to abort once more, and then the client claims the new epoch."""
-    with Minibroker(topics={"t": 1}, semantics="kip") as broker:
+@pytest.mark.seed("588-3", "588-5", "588-8", "588-9", semantics="kip", how="Java, a loop that flushes")
+def test_java_lives_through_a_timeout(programs: Path, place: str, level: int, story: list[str]) -> None:
+    """The abort succeeds. At 1 the next transaction is told to abort once more, and then the client claims the new
+    epoch, which this loop takes; at 2 the answer to the abort has it."""
+    with Minibroker(topics={"t": 1}, semantics="kip", transaction_version=level) as broker:
         said = _loop(programs, broker, place, lambda: _time_out(broker))
         # Noticed in Produce, the client may claim the new epoch with the abort already.
         assert said == story or (place == "produce" and said == [OLD_EPOCH, "done"])
@@ -81,7 +88,7 @@ def test_java_lives_through_a_timeout(programs: Path, place: str, story: list[st
 
 
 @pytest.mark.parametrize("level", [0, 1])
-@pytest.mark.seed("588-2", "588-6", "588-8", "588-9", semantics="kafka", how="Java")
+@pytest.mark.seed("588-2", "588-6", "588-8", "588-9", semantics="kafka", how="Java, a loop that flushes")
 def test_java_ends_fenced_below_transaction_version_2(programs: Path, level: int) -> None:
     for place in ("produce", "end"):
         with Minibroker(topics={"t": 1}, transaction_version=level) as broker:
@@ -97,7 +104,7 @@ def test_java_ends_fenced_below_transaction_version_2(programs: Path, level: int
             assert _committed(broker) == INPUT[:2]
 
 
-@pytest.mark.seed("588-2", "588-5", "588-8", "588-9", semantics="kafka", how="Java")
+@pytest.mark.seed("588-2", "588-5", "588-8", "588-9", semantics="kafka", how="Java, a loop that flushes")
 def test_java_with_transaction_version_2(programs: Path) -> None:
     """Noticed in Produce, EndTxn v5 hands out the new epoch; noticed in the commit, the client ends."""
     with Minibroker(topics={"t": 1}) as broker:
@@ -121,7 +128,7 @@ def test_java_with_transaction_version_2(programs: Path) -> None:
 @pytest.mark.seed("oos-1", "oos-2", "oos-3", "360-10", "360-11", semantics="kip", how="Java")
 def test_java_goes_on_after_its_state_is_gone(programs: Path, cause: str, story: list[str], left: list[str]) -> None:
     """Truncated, as the log start offset says, it sends again at once; otherwise it aborts."""
-    with Minibroker(topics={"t": 1}, semantics="kip") as broker:
+    with Minibroker(topics={"t": 1}, semantics="kip", transaction_version=1) as broker:
         offset = 0 if cause == "lost-tail" else None
 
         def lose() -> object:
@@ -132,11 +139,25 @@ def test_java_goes_on_after_its_state_is_gone(programs: Path, cause: str, story:
         assert [r.error for r in broker.refusals() if r.api == "Produce"] == ["UNKNOWN_PRODUCER_ID"]
 
 
+@pytest.mark.parametrize(("cause", "left"), [("delete-records", INPUT[2:]), ("expiration", INPUT)])
+@pytest.mark.seed("oos-1", semantics="kip", how="Java")
+def test_java_begins_each_transaction_anew_with_transaction_version_2(
+    programs: Path, cause: str, left: list[str]
+) -> None:
+    """Every end bumps the epoch: what the partition has forgotten between two transactions it is not asked for."""
+    with Minibroker(topics={"t": 1}, semantics="kip") as broker:
+        said = _loop(programs, broker, "begin", lambda: broker.cluster.lose_producers("t", cause=cause))  # type: ignore[arg-type]
+        assert said == ["done"]
+        assert _committed(broker) == left
+        assert [r.error for r in broker.refusals() if r.api == "Produce"] == []
+
+
 @pytest.mark.seed("360-13", semantics="kafka", how="Java")
 def test_java_skips_its_bump_with_an_older_broker(programs: Path) -> None:
     """2.3 has no InitProducerId that takes an epoch: the client aborts and goes on at the epoch it has."""
-    older: dict[str, str] = {"as_version": "2.3"}
-    for kind, bumps in ((older, False), ({"semantics": "kip"}, True)):
+    older: dict[str, object] = {"as_version": "2.3"}
+    newer: dict[str, object] = {"semantics": "kip", "transaction_version": 1}
+    for kind, bumps in ((older, False), (newer, True)):
         with Minibroker(topics={"t": 1}, **kind) as broker:  # type: ignore[arg-type]
 
             def lose(broker: Minibroker = broker) -> object:

@@ -54,6 +54,7 @@ def test_every_field_has_a_setting_and_unset_it_is_the_presets() -> None:
         ("unknown_producer_sequence", "unknown_producer_id", "unknown_producer_id"),
         ("stale_sequence_error", "DUPLICATE_SEQUENCE_NUMBER", ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
         ("waiting_sequence_check", "unless_in_sequence", "unless_in_sequence"),
+        ("verification_ends", "with_its_request", "with_its_request"),
         ("snapshot_all_batches", "true", True),
         ("expire_by", "arrival", "arrival"),
     ],
@@ -91,7 +92,7 @@ def test_a_table_that_is_none(text: str) -> None:
         ("kafka", None, {"transaction_state_layout": "kip-360"}, "needs transaction.version 1 or 0"),
         (
             "kip",
-            None,
+            1,
             {"transaction_state_layout": "kip-360", "persist_last_epoch": "false"},
             "always holds the last epoch",
         ),
@@ -114,7 +115,8 @@ async def test_the_layout_is_fixed_with_the_directory(tmp_path: Path) -> None:
 
     def service(layout: str) -> Service:
         config = {f"{SEMANTICS_PREFIX}transaction_state_layout": layout}
-        return Service(make_options(semantics="kip", data_dir=str(tmp_path / "data"), config=config))
+        options = make_options(semantics="kip", data_dir=str(tmp_path / "data"), config=config, transaction_version=1)
+        return Service(options)
 
     first = service("kip-360")
     await first.start()
@@ -126,9 +128,44 @@ async def test_the_layout_is_fixed_with_the_directory(tmp_path: Path) -> None:
     await again.stop()
 
 
+@pytest.mark.parametrize(
+    ("level", "row", "reason"),
+    [
+        (1, "EndTxn:5:commit=120", "with transaction.version 1 clients send EndTxn up to version 4"),
+        (1, "Produce:12=47", "with transaction.version 1 clients send Produce up to version 11"),
+        (1, "TxnOffsetCommit:5=120", "with transaction.version 1 clients send TxnOffsetCommit up to version 4"),
+        (2, "EndTxn:6=49", "with transaction.version 2 clients send EndTxn up to version 5"),
+        (2, "AddPartitionsToTxn:4=59", "with transaction.version 2 clients send AddPartitionsToTxn up to version 3"),
+        (2, "AddOffsetsToTxn:5=59", "with transaction.version 2 clients send AddOffsetsToTxn up to version 4"),
+        (2, "Produce:3:commit=49", "Produce neither commits nor aborts"),
+        (2, "InitProducerId:4=59", "is the claim of the next one"),
+        (2, "EndTxn:0=49,EndTxn:0:commit=49,EndTxn:0:abort=49", "other rows stand before it in every version"),
+        (2, "TxnOffsetCommit:0=59,TxnOffsetCommit:0=120", "other rows stand before it in every version"),
+    ],
+)
+def test_a_row_that_can_never_act_is_refused(level: int, row: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"can never act: .*{reason}") as caught:
+        _service("kip", level, timed_out_codes=row)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_of_transaction_version_2_act_there() -> None:
+    table = "EndTxn:5:commit=120,EndTxn:5:abort=0,Produce:12=47,TxnOffsetCommit:5=120"
+    semantics = _service("kip", 2, timed_out_codes=table).semantics
+    assert [semantics.timed_out_code(28, version) for version in (4, 5)] == [None, 120]
+
+
+@pytest.mark.parametrize("row", ["Produce:3=0", "EndTxn:0=0", "EndTxn:2:commit=0", "TxnOffsetCommit:0=0"])
+def test_only_an_abort_can_be_taken_as_done(row: str) -> None:
+    with pytest.raises(ConfigError, match="which holds for an abort only"):
+        _service("kip", timed_out_codes=row)
+
+
 def test_produce_can_only_answer_with_codes_of_kafka() -> None:
     with pytest.raises(ConfigError, match="999 is none of Kafka's error codes"):
         _service("kip", timed_out_codes="Produce:0=999")
+    with pytest.raises(ConfigError, match="999 is none of Kafka's error codes"):
+        _service("kip", timed_out_codes="TxnOffsetCommit:0=999")
     assert _service("kip", timed_out_codes="EndTxn:0=999").semantics.timed_out_code(26, 0) == 999
 
 

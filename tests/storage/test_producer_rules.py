@@ -3,6 +3,8 @@
 `kafka` is what Apache Kafka 4.3.1 was recorded to do; `kip` is what KIP-360 and KAFKA-5793 say.
 """
 
+from dataclasses import replace
+
 import pytest
 from producers import KAFKA, KIP, NOW, PID, Partition, control, data, marker_header
 
@@ -198,6 +200,23 @@ def test_open_transaction_of_the_old_epoch_verifies_nothing_for_the_new_one() ->
 def test_verification_can_be_switched_off() -> None:
     partition = Partition(ProducerRules(verification_enabled=False))
     assert partition.append(0, txn=True) == "@0"
+
+
+@pytest.mark.parametrize(("rules", "afterwards"), [(KAFKA, OOO), (KIP, UNKNOWN)], ids=["kafka", "kip"])
+def test_what_a_batch_that_waited_leaves(rules: ProducerRules, afterwards: str) -> None:
+    """oos-1, oos-5: requests wait with sequences 3, 5 and 7, and are answered one by one without a write."""
+    partition = Partition(replace(rules, verification_enabled=True))
+    producers = partition.producers
+    guards = [producers.start_verification(PID, 0, sequence, False, NOW) for sequence in (3, 5, 7)]
+    assert guards[0] is not None
+    assert guards[0] is guards[1] is guards[2]
+    for sequence in (3, 5, 7):
+        told = partition.append(sequence + 1, txn=True, guard=guards[0])
+        assert told == OOO, "this one, or one before it, waits still"
+        producers.end_verification(PID, 0, sequence, guards[0])
+    last = producers.start_verification(PID, 0, 9, False, NOW)
+    assert (last is guards[0]) == (rules is KAFKA)
+    assert partition.append(9, txn=True, guard=last) == afterwards
 
 
 def test_marker_between_verification_and_append_voids_the_guard() -> None:

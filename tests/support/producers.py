@@ -10,6 +10,7 @@ KIP = ProducerRules(
     unknown_producer_sequence="unknown_producer_id",
     stale_sequence_error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     waiting_sequence_check="unless_in_sequence",
+    verification_ends="with_its_request",
     snapshot_all_batches=True,
     expire_by="arrival",
     verification_enabled=False,

@@ -18,7 +18,7 @@ from minibroker.coordinators.transactions.metadata import (
     ProducerIdAndEpoch,
     TopicPartition,
 )
-from minibroker.coordinators.transactions.refusals import fenced
+from minibroker.coordinators.transactions.refusals import fenced, refuse_timed_out
 from minibroker.coordinators.transactions.shard import ProducerIdSource, TransactionShard
 from minibroker.coordinators.transactions.states import (
     COMPLETE_ABORT,
@@ -32,6 +32,7 @@ from minibroker.coordinators.transactions.states import (
     TransactionState,
 )
 from minibroker.coordinators.transactions.transitions import EPOCH_BUMP_VERSION
+from minibroker.semantics import END_TXN, EPOCH_BUMPING_END_TXN
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 R = TypeVar("R")
@@ -72,7 +73,15 @@ def end_txn(
     COORDINATOR_LOAD_IN_PROGRESS (epochs used up and no producer id at hand).
     """
     entry = shard.entry(transactional_id)
-    if transaction_version >= EPOCH_BUMP_VERSION:
+    bumping = transaction_version >= EPOCH_BUMP_VERSION
+    semantics = shard.config.semantics
+    # Without a code of its own, version 5 finds its way back as with Kafka: an abort is answered with the new epoch.
+    if (
+        not bumping
+        or semantics.timed_out_code(END_TXN, EPOCH_BUMPING_END_TXN, "commit" if commit else "abort") is not None
+    ):
+        refuse_timed_out(semantics, entry, producer)
+    if bumping:
         return _end_and_bump(shard, entry, producer, commit, transaction_version, producer_ids, now_ms)
     _require_producer_id(entry, producer)
     if producer.producer_epoch != entry.epoch:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from minibroker.coordinators.outcome import Outcome
 from minibroker.coordinators.transactions import transitions
 from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch, TopicPartition
-from minibroker.coordinators.transactions.refusals import fenced
+from minibroker.coordinators.transactions.refusals import fenced, refuse_timed_out
 from minibroker.coordinators.transactions.shard import TransactionShard
 from minibroker.coordinators.transactions.states import ONGOING, PREPARED
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -30,6 +30,7 @@ def add_partitions(
     Raises ApiError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
     """
     entry = shard.entry(transactional_id)
+    refuse_timed_out(shard.config.semantics, entry, producer)
     # Before the id and epoch: after EndTxn v5 used the epochs up, a client's next transaction may come with the new
     # producer id while the old one is still completing (KAFKA-18660).
     if entry.volatile.pending_state is not None:
@@ -52,6 +53,7 @@ def verify_partitions(
     Raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
     entry = shard.entry(transactional_id)
+    refuse_timed_out(shard.config.semantics, entry, producer)
     _require_producer(shard, entry, producer)
     metadata = entry.metadata
     if metadata.state in PREPARED:

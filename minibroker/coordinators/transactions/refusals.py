@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from minibroker.coordinators.transactions.metadata import NO_PRODUCER_EPOCH, Entry, ProducerIdAndEpoch
-from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, Ending, Semantics
+from minibroker.coordinators.transactions.metadata import (
+    LAST_USABLE_EPOCH,
+    NO_PRODUCER_EPOCH,
+    Entry,
+    ProducerIdAndEpoch,
+)
+from minibroker.coordinators.transactions.transitions import after_completion
+from minibroker.semantics import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    Ending,
+    Semantics,
+)
 from minibroker_protocol.errors import ApiError, ErrorCode
-
-INIT_PRODUCER_ID = 22
 
 FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
 """First version of each API that knows PRODUCER_FENCED; below it the code is INVALID_PRODUCER_EPOCH (KIP-588)."""
@@ -16,23 +27,45 @@ FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TX
 
 class Fenced(ApiError):
     """PRODUCER_FENCED. timed_out: the epoch is the one that a timeout of the transaction bumped away, and nobody has
-    claimed the new one yet."""
+    claimed the new one yet. successor: what may be claimed then."""
 
-    def __init__(self, message: str, *, timed_out: bool) -> None:
+    def __init__(self, message: str, *, timed_out: bool, successor: ProducerIdAndEpoch) -> None:
         super().__init__(ErrorCode.PRODUCER_FENCED, message)
         self.timed_out = timed_out
+        self.successor = successor
 
 
 def fenced(entry: Entry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
     """`offered` is shut out of `entry`; the text says what was expected and what came."""
-    metadata = entry.metadata
-    timed_out = (
-        metadata.timed_out
-        and offered.producer_id == metadata.producer_id
-        and entry.last_epoch != NO_PRODUCER_EPOCH
-        and offered.producer_epoch == entry.last_epoch == entry.epoch - 1
+    return Fenced(
+        f"{offered} {why}: {entry.metadata.transactional_id} is {entry}",
+        timed_out=timed_out(entry, offered),
+        successor=ProducerIdAndEpoch(*after_completion(entry.metadata)),
     )
-    return Fenced(f"{offered} {why}: {metadata.transactional_id} is {entry}", timed_out=timed_out)
+
+
+def timed_out(entry: Entry, offered: ProducerIdAndEpoch) -> bool:
+    """Whether `offered` is the producer whose transaction timed out, and nobody has claimed the next epoch yet."""
+    metadata = entry.metadata
+    if not metadata.timed_out or NO_PRODUCER_EPOCH in (offered.producer_epoch, entry.last_epoch):
+        return False
+    if offered.producer_epoch != entry.last_epoch:
+        return False
+    if offered.producer_id == metadata.producer_id:
+        return entry.last_epoch == entry.epoch - 1
+    # The timeout took the last epoch there was: with transaction.version 2 its end gave a new producer id.
+    rotated = entry.last_epoch == LAST_USABLE_EPOCH and entry.epoch == 0
+    return rotated and offered.producer_id == metadata.previous_producer_id
+
+
+def refuse_timed_out(semantics: Semantics, entry: Entry, producer: ProducerIdAndEpoch) -> None:
+    """Raise Fenced for the epoch that timed out, where there are codes for it.
+
+    Before anything else is asked of the id: while the markers are on their way a client would only be sent round again,
+    and after a rotation its producer id is not the current one any more.
+    """
+    if semantics.timed_out_codes and timed_out(entry, producer):
+        raise fenced(entry, producer, "timed out")
 
 
 TIMED_OUT_FOR_LEADERS: Final = ErrorCode.UNKNOWN_PRODUCER_ID

@@ -80,6 +80,7 @@ STATES = [
     *(State(state.label, state) for state in ENDED),
     *(State(f"{state.label} v5", state, of_version_2=True) for state in ENDED),
     State("timed out", COMPLETE_ABORT, timed_out=True),
+    State("timing out", PREPARE_ABORT, timed_out=True),
 ]
 WHO = ("none", "current", "last", "higher", "other id")
 
@@ -108,6 +109,8 @@ class Wire:
         if state.state is not EMPTY:
             assert self.add(name, held, 3, IN_IT) == OK
         if state.timed_out:
+            if state.prepared:
+                self.markers.hold()
             self.cluster.clock.advance(10_001)
         elif state.state in ENDED:
             if state.prepared:
@@ -273,12 +276,12 @@ def add_offsets(cell: Cell) -> int:
 
 
 def _join(cell: Cell, timed_out: int) -> int:
+    if cell.kip and cell.old_epoch_of_a_timeout:
+        return timed_out
     if cell.state.prepared:
         return BUSY
     if cell.who == "other id":
         return MAPPING
-    if cell.kip and cell.old_epoch_of_a_timeout:
-        return timed_out
     return OK if cell.who == "current" else cell.fenced(2)
 
 
@@ -328,6 +331,8 @@ def _end(cell: Cell, *, is_commit: bool) -> int:
 
 
 def _end_and_bump(cell: Cell, is_commit: bool) -> int:
+    if cell.kip and cell.old_epoch_of_a_timeout:
+        return ABORTABLE if is_commit else OK
     if cell.state.prepared:
         return BUSY
     if cell.who == "other id":
@@ -345,6 +350,8 @@ def _end_and_bump(cell: Cell, is_commit: bool) -> int:
 def produce(cell: Cell) -> int:
     """To a partition that is not in the transaction."""
     if cell.version >= 12:
+        if cell.kip and cell.old_epoch_of_a_timeout:
+            return EPOCH
         if cell.state.prepared:
             return BUSY  # after 100 ms
         code = _outside(cell, OK)
@@ -358,6 +365,8 @@ def produce(cell: Cell) -> int:
 
 def commit_offset(cell: Cell) -> int:
     """For a group that is not in the transaction."""
+    if cell.kip and cell.old_epoch_of_a_timeout:
+        return UNKNOWN if cell.version < 4 else ABORTABLE
     if cell.version >= 5:
         if cell.state.prepared:
             return BUSY

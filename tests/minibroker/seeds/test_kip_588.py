@@ -59,10 +59,84 @@ def test_what_the_old_epoch_is_told(start: Start, semantics: str, version: int) 
     else:
         add = MAPPING if version < 2 else UNKNOWN
         assert (*told, ends) == (add, UNKNOWN, {MAPPING} if version < 2 else {MAPPING, OK})
-    assert client.commit_offset(held, 7) == EPOCH
     client.claim(held)
     after = (client.add(held, 1, version=version), client.end(held, commit=False, version=version))
     assert after == (kafka, kafka)  # once the epoch is claimed, the old one is fenced like any other
+
+
+@both
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.seed("588-2", "588-4", semantics="kafka kip")
+def test_offsets_of_a_timed_out_epoch_and_of_a_fenced_one(
+    start: Start, semantics: str, level: int, version: int
+) -> None:
+    """TxnOffsetCommit tells them apart: before the markers are written, after, and by a coordinator that has the log
+    only. Whoever is fenced by another instance gets INVALID_PRODUCER_EPOCH."""
+    client = start(semantics, transaction_version=level)
+    markers = client.cluster.broker.transactions.markers
+    markers.hold()
+    held = _timed_out(client)
+    assert client.described().state == "PrepareAbort"
+    told = [client.commit_offset(held, 7, version=version)]
+    markers.release()
+    assert client.described().state == "CompleteAbort"
+    told.append(client.commit_offset(held, 7, version=version))
+    client.reload_coordinator()
+    told.append(client.commit_offset(held, 7, version=version))
+    if semantics == "kip":
+        assert told == [UNKNOWN if version < 4 else ErrorCode.TRANSACTION_ABORTABLE] * 3
+    else:
+        assert told == [ErrorCode.CONCURRENT_TRANSACTIONS if version == 5 else EPOCH, EPOCH, EPOCH]
+    client.new()
+    assert client.commit_offset(held, 7, version=version) == EPOCH
+
+
+@pytest.mark.seed("588-2", "588-8", "588-9", semantics="kip")
+def test_end_txn_v5_of_a_timed_out_epoch(start: Start) -> None:
+    """A commit is told to abort, an abort is answered with the new epoch, which goes on: with the markers still on
+    their way, after them, and by a coordinator that has the log only."""
+    client = start("kip")
+    markers = client.cluster.broker.transactions.markers
+    markers.hold()
+    held = _timed_out(client)
+    bumped = (held[0], held[1] + 1)
+    told = (ErrorCode.TRANSACTION_ABORTABLE, (-1, -1))
+    for step in (lambda: None, markers.release, client.reload_coordinator):
+        step()
+        assert client.end_and_go_on(held, commit=True) == told
+        assert client.end_and_go_on(held, commit=False) == (OK, bumped)
+    assert client.produce(bumped, 0, version=12).code == OK
+    assert client.end_and_go_on(bumped, commit=True) == (OK, (held[0], held[1] + 2))
+    assert client.end_and_go_on(held, commit=True)[0] == FENCED
+
+
+@pytest.mark.seed("588-2", "360-15", semantics="kip")
+def test_the_last_epoch_of_all_times_out(start: Start) -> None:
+    """The timeout gives a new producer id; the old one is still told why, and finds its way to it."""
+    client = start("kip")
+    producer_id, _ = client.new()
+    client.cluster.broker.transactions.describe("tx").metadata = client.cluster.broker.transactions.describe(
+        "tx"
+    ).metadata._replace(producer_epoch=32766)
+    held = (producer_id, 32766)
+    assert client.produce(held, 0, version=12).code == OK
+    client.time_out()
+    assert client.add(held) == UNKNOWN
+    assert client.commit_offset(held, 7, version=5) == ErrorCode.TRANSACTION_ABORTABLE
+    assert client.produce(held, 1, version=12).code == EPOCH
+    assert client.end_and_go_on(held, commit=True)[0] == ErrorCode.TRANSACTION_ABORTABLE
+    code, (new_id, epoch) = client.end_and_go_on(held, commit=False)
+    assert (code, new_id != producer_id, epoch) == (OK, True, 0)
+    assert client.claim(held) == (new_id, 0)
+
+
+@pytest.mark.seed("588-2", "588-7", semantics="kip")
+def test_the_draft_refuses_an_abort_in_every_version(start: Start) -> None:
+    client = start(DRAFT)
+    held = _timed_out(client)
+    assert [client.end_and_go_on(held, commit=commit)[0] for commit in (True, False)] == [90, 90]
+    assert client.commit_offset(held, 7) == EPOCH  # the text does not list it
 
 
 @pytest.mark.seed("588-2", "588-9", semantics="kafka")

@@ -79,6 +79,23 @@ def test_a_transaction_on_a_partition_without_state(start: Start, semantics: str
 
 
 @both
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.seed("oos-1", "oos-5", semantics="kafka kip")
+def test_a_refused_first_batch_leaves_nothing(start: Start, semantics: str, version: int) -> None:
+    """Refused by the coordinator, or by the log after the coordinator agreed. Kafka goes on to count it as waiting."""
+    client = start(semantics)
+    held = client.new()
+    refused = ErrorCode.TRANSACTION_ABORTABLE if version == 11 else ErrorCode.INVALID_TXN_STATE
+    assert client.produce(held, 3, version=version).code == refused
+    client.add(held)
+    if semantics == "kafka":
+        assert client.produce(held, 5, version=version).code == OUT_OF_ORDER
+    else:
+        assert [client.produce(held, first, version=version).code for first in (5, 7)] == [UNKNOWN, UNKNOWN]
+    assert client.produce(held, 0, version=version).code == OK
+
+
+@both
 @pytest.mark.parametrize("version", [4, 5, 8])
 @pytest.mark.seed("oos-2", semantics="kafka kip")
 def test_every_answer_has_the_log_start(start: Start, semantics: str, version: int) -> None:

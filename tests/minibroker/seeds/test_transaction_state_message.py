@@ -19,7 +19,7 @@ from minibroker_protocol.records import Record, build_batch, decode_records, ite
 from minibroker_storage.origin import Origin
 
 Start = Callable[..., SeedClient]
-LITERAL = replace(KIP, transaction_state_layout="kip-360")
+LITERAL = replace(KIP, transaction_state_layout="kip-360", transaction_version=1)
 FENCED = ErrorCode.PRODUCER_FENCED
 
 

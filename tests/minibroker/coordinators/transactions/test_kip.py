@@ -8,7 +8,7 @@ import pytest
 from transaction_coordinator import CoordinatorDouble, refusal
 
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
-from minibroker.coordinators.transactions.refusals import INIT_PRODUCER_ID, wire_code
+from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, ONGOING
 from minibroker.semantics import (
@@ -17,6 +17,7 @@ from minibroker.semantics import (
     DRAFT_FENCED_CODE,
     DRAFT_TIMED_OUT_CODES,
     END_TXN,
+    INIT_PRODUCER_ID,
     KAFKA,
     KIP,
     Semantics,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 from transaction_coordinator import ID, CoordinatorDouble, refusal
 
-from minibroker.coordinators.transactions.refusals import INIT_PRODUCER_ID, wire_code
+from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import TransactionState
-from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, KAFKA
+from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, KAFKA
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 OK = ErrorCode.NONE
