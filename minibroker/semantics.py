@@ -210,6 +210,7 @@ KIP: Final = Semantics(
         stale_sequence_error=ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         waiting_sequence_check="unless_in_sequence",
         snapshot_all_batches=True,
+        rebuild_from="first_segment",
         expire_by="arrival",
     ),
     transaction_version=1,
@@ -256,6 +257,13 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
         "oos-4",
         "The whole duplicate window outlives a restart, not only the newest batch.",
         (),
+    ),
+    (
+        "rebuild_from",
+        "360-9",
+        "What a start rebuilds producers from: nothing at or below the log start, so that DeleteRecords takes them with"
+        " the next start, or whatever the files hold.",
+        ("log_start", "first_segment"),
     ),
     (
         "expire_by",

@@ -23,6 +23,9 @@ class ProducerRules:
     right next sequence, when a duplicate opened the verification."""
     snapshot_all_batches: bool = False
     """Keep the whole duplicate window over a restart (in a side file), not only the newest batch."""
+    rebuild_from: Literal["log_start", "first_segment"] = "log_start"
+    """What a start, or a truncation, rebuilds producers from: Kafka's reads no snapshot and no batch at or below the log
+    start, so that what DeleteRecords left behind is forgotten then; or whatever the files still hold (KIP-360)."""
     expire_by: Literal["record_timestamp", "arrival"] = "record_timestamp"
     """An idle producer's age: by the largest timestamp of its last batch, or by the broker's clock when it came."""
     producer_id_expiration_ms: int = 86_400_000

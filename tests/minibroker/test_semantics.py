@@ -55,6 +55,7 @@ def test_every_field_has_a_setting_and_unset_it_is_the_presets() -> None:
         ("stale_sequence_error", "DUPLICATE_SEQUENCE_NUMBER", ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
         ("waiting_sequence_check", "unless_in_sequence", "unless_in_sequence"),
         ("snapshot_all_batches", "true", True),
+        ("rebuild_from", "first_segment", "first_segment"),
         ("expire_by", "arrival", "arrival"),
     ],
 )
