@@ -261,8 +261,7 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
     (
         "rebuild_from",
         "360-9",
-        "What a start rebuilds producers from: nothing at or below the log start, so that DeleteRecords takes them with"
-        " the next start, or whatever the files hold.",
+        "What a start rebuilds producers from: the log start on, which forgets those of deleted records, or the files.",
         ("log_start", "first_segment"),
     ),
     (

@@ -180,8 +180,8 @@ def abort_for_owner(
 ) -> Outcome[R]:
     """The coordinator aborts the running transaction as its owner's EndTxn would, so that the owner keeps its place.
 
-    From transaction.version 2 on that bumps the epoch and the owner's becomes the last one. Below, the epoch stays, which
-    every version of the transaction state message can hold.
+    From transaction.version 2 on that bumps the epoch and the owner's becomes the last one. Below, the epoch stays,
+    which every version of the transaction state message can hold.
     """
     version = shard.config.transaction_version
     bumps = version >= EPOCH_BUMP_VERSION

@@ -320,6 +320,34 @@ def test_nothing_follows_a_gap(start: Start, semantics: str) -> None:
     assert client.cluster.broker.partition("t", 0).log.log_end_offset == 2
 
 
+@both
+@pytest.mark.seed("360-17", semantics="kafka kip")
+def test_a_client_that_resets_its_sequence_and_keeps_its_epoch(start: Start, semantics: str) -> None:
+    """As clients did before KIP-360 when their state was lost by truncation: works on, and is fenced all the same."""
+    from minibroker.cluster.producer_loss import lose_producers
+
+    client = start(semantics)
+    held = client.new()
+    partition = client.cluster.broker.partition("t", 0)
+    client.add(held)
+    assert [client.produce(held, sequence).code for sequence in range(2)] == [OK, OK]
+    assert client.end(held, commit=True) == OK
+    for _ in range(2):
+        lose_producers(partition, "delete-records", now_ms=client.cluster.clock.now_ms())
+        client.add(held)
+        if semantics == "kip":
+            refused = client.produce(held, 2)
+            assert (refused.code, refused.log_start_offset) == (UNKNOWN, partition.log.log_start_offset)
+        assert [client.produce(held, sequence).code for sequence in range(2)] == [OK, OK]
+        assert client.end(held, commit=True) == OK
+    newcomer = client.new()
+    lose_producers(partition, "delete-records", now_ms=client.cluster.clock.now_ms())
+    assert client.produce(held, 0).code == EPOCH  # nothing is known here, and the coordinator knows
+    client.add(newcomer)
+    assert client.produce(newcomer, 0).code == OK
+    assert client.produce(held, 0).code == EPOCH
+
+
 def _lost_zombie(
     start: Start, preset: object, level: int | None = None, **config: str
 ) -> tuple[SeedClient, tuple[int, int]]:
@@ -407,23 +435,24 @@ def test_the_check_looks_again_after_the_answer(start: Start, monkeypatch: pytes
     assert (answered.error_code, answered.base_offset) == (OK, written.base_offset)
 
 
+@pytest.mark.parametrize(("level", "code", "asks"), [(0, OK, 0), (1, EPOCH, 1), (2, EPOCH, 1)])
 @pytest.mark.seed("360-18", semantics="kip")
-def test_the_check_waits_for_the_level_that_came_with_its_call(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At transaction.version 0 no broker asks; the level is looked at with every request."""
-    for level in (0, 1, 2):
-        client, zombie = _lost_zombie(start, replace(KIP, check_unknown_producer=True), level=level)
-        transport, asked = client.cluster.broker.transport, []
+def test_the_check_waits_for_the_level_that_came_with_its_call(
+    start: Start, level: int, code: int, asks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, zombie = _lost_zombie(start, replace(KIP, check_unknown_producer=True), level)
+    transport, asked = client.cluster.broker.transport, []
 
-        class Listening:
-            direct = False
+    class Listening:
+        direct = False
 
-            def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
-                asked.append(type(request).__name__)
-                return transport.send(node_id, request, version)
+        def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
+            asked.append(type(request))
+            return transport.send(node_id, request, version)
 
-        monkeypatch.setattr(client.cluster.broker, "transport", Listening())
-        code = client.produce(zombie, 0).code
-        assert (code, asked) == ((OK, []) if level == 0 else (EPOCH, ["DescribeTransactionStateRequest"])), level
+    monkeypatch.setattr(client.cluster.broker, "transport", Listening())
+    assert client.produce(zombie, 0).code == code
+    assert asked == [DescribeTransactionStateRequest] * asks
 
 
 @pytest.mark.seed("360-18", semantics="kafka")
