@@ -16,8 +16,11 @@ from confluent_kafka.admin import AdminClient
 
 from minibroker import Minibroker
 from minibroker.faults import DropReply, Error, Hold, Reorder
+from minibroker.handlers.context import ConnectionInfo
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.headers import RequestHeader
+from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 pytestmark = pytest.mark.clients
 
@@ -179,6 +182,59 @@ def test_a_bump_whose_answer_is_lost_is_asked_for_again(broker: Minibroker, topi
     assert refused(broker, "Produce", f"{topic}-0") == []
 
 
+def ask_again(broker: Minibroker, name: str, held: Known) -> int:
+    """The code for a copy of the bump at `held` that a network delivers now."""
+
+    def serve(cluster: Any) -> Any:
+        header = RequestHeader(request_api_key=22, request_api_version=4, correlation_id=1, client_id="a copy")
+        request = InitProducerIdRequest(
+            transactional_id=name,
+            transaction_timeout_ms=60_000,
+            producer_id=held.producer_id,
+            producer_epoch=held.epoch,
+        )
+        frame = bytearray(header.encode(2) + request.encode(4))
+        return cluster.dispatcher(1).dispatch(frame, ConnectionInfo(local_host="127.0.0.1"))
+
+    answer = b"".join(broker.cluster.run(serve))
+    response, _ = InitProducerIdResponse.decode_from(answer, 4, 9)
+    return response.error_code
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("semantics", SEMANTICS)
+@pytest.mark.seed("360-2", "360-3", "360-11", semantics="kafka kip", how="confluent-kafka")
+def test_a_late_copy_of_a_bump_meets_the_next_transaction(semantics: str, level: int) -> None:
+    """The text's loop: abort on what is not fatal, and again. Under kafka the copy ends the client, as with Kafka."""
+    with Minibroker(semantics=semantics, transaction_version=level, topics={"t": 1}) as broker:
+        sender = Sender(broker, "t", "tx", track=False)
+        sender.commit(b"1")
+        held = known(broker, "tx")
+        with broker.faults.inject("Produce", Error("UNKNOWN_PRODUCER_ID"), topic="t"):
+            with pytest.raises(KafkaException) as raised:
+                sender.commit(b"2")
+            assert raised.value.args[0].txn_requires_abort()
+        sender.producer.abort_transaction(SECONDS)
+        sender.producer.begin_transaction()
+        sender.send(b"2")
+        bumped = known(broker, "tx")
+        assert bumped == (held.producer_id, held.epoch + 1, held.epoch)
+        code = ask_again(broker, "tx", held)
+        if semantics == "kip":
+            assert code == ErrorCode.NONE
+            assert known(broker, "tx") == bumped
+            sender.producer.commit_transaction(SECONDS)
+            sender.commit(b"3")
+            assert read(broker, "t") == [b"1", b"2", b"3"]
+            assert refused(broker, "EndTxn", "tx") == []
+        else:
+            assert code == ErrorCode.CONCURRENT_TRANSACTIONS
+            with pytest.raises(KafkaException) as raised:
+                sender.producer.commit_transaction(SECONDS)
+            assert raised.value.args[0].fatal()
+            assert read(broker, "t") == [b"1"]
+
+
 @pytest.mark.seed("360-2", "360-11", "360-12", "360-16", semantics="kafka kip", how="confluent-kafka")
 def test_a_late_copy_of_a_batch_that_expired_is_refused(broker: Minibroker, topic: str, unique: Unique) -> None:
     name = unique("tx")
@@ -258,6 +314,31 @@ def test_state_outlives_its_records_and_goes_with_time(semantics: str) -> None:
         sender.send(b"4")
         assert sender.errors == []
         assert refused(broker, "Produce", "t-0") == []
+        assert read(broker, "t") == [b"3", b"4"]
+
+
+@pytest.mark.seed("360-9", semantics="kafka kip", how="confluent-kafka")
+@pytest.mark.parametrize("semantics", SEMANTICS)
+def test_state_outlives_its_records_over_a_restart(semantics: str, tmp_path: Path) -> None:
+    """All records deleted, an orderly stop, a start: the producers go on where they were, without a refusal."""
+    with Minibroker(semantics=semantics, data_dir=tmp_path, topics={"t": 1}) as broker:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        sender, idempotent = Sender(broker, "t", "tx"), Sender(broker, "t", None)
+        sender.commit(b"1")
+        idempotent.send(b"2")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for future in admin.delete_records([TopicPartition("t", 0, 3)]).values():
+            future.result(SECONDS)
+    with Minibroker(semantics=semantics, data_dir=tmp_path, port=port) as broker:
+
+        def producers(cluster: Any) -> int:
+            return len(cluster.brokers[1].partition("t", 0).log.producers.active())
+
+        # Kafka forgets them here, and takes any sequence of a producer that it does not know.
+        assert broker.cluster.run(producers) == (2 if semantics == "kip" else 0)
+        idempotent.send(b"3")
+        sender.commit(b"4")
+        assert [r for r in broker.refusals() if r.api == "Produce" and r.subject == "t-0"] == []
         assert read(broker, "t") == [b"3", b"4"]
 
 
@@ -358,10 +439,11 @@ def test_a_producer_goes_on_over_a_restart(semantics: str, tmp_path: Path) -> No
         assert [r for r in broker.refusals() if r.api == "Produce" and r.subject == "t-0"] == []
 
 
-@pytest.mark.seed("360-7", semantics="kafka", how="confluent-kafka")
-def test_a_producer_goes_on_over_a_change_of_level(unique: Unique) -> None:
+@pytest.mark.seed("360-7", semantics="kafka kip", how="confluent-kafka")
+@pytest.mark.parametrize("semantics", SEMANTICS)
+def test_a_producer_goes_on_over_a_change_of_level(semantics: str) -> None:
     """Version 0 of the message, then 1, then 0 again, each loaded by the next coordinator; bumps in between."""
-    with Minibroker(brokers=2, transaction_version=0, topics={"t": 1}) as broker:
+    with Minibroker(brokers=2, semantics=semantics, transaction_version=0, topics={"t": 1}) as broker:
         sender = Sender(broker, "t", "tx")
         sender.commit(b"0")
         for number, level in enumerate((1, 0, 2), 1):
