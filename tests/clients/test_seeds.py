@@ -235,6 +235,32 @@ def test_a_late_copy_of_a_bump_meets_the_next_transaction(semantics: str, level:
             assert read(broker, "t") == [b"1"]
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("semantics", SEMANTICS)
+@pytest.mark.seed("360-2", "360-11", semantics="kafka kip", how="confluent-kafka")
+def test_the_owner_asks_for_a_bump_while_its_transaction_runs(semantics: str, level: int) -> None:
+    """Told UNKNOWN_PRODUCER_ID by EndTxn, librdkafka aborts by claiming at its current epoch alone. With Kafka that
+    fences it below transaction.version 2."""
+    with Minibroker(semantics=semantics, transaction_version=level, topics={"t": 1}) as broker:
+        sender = Sender(broker, "t", "tx", track=False)
+        sender.commit(b"1")
+        held = known(broker, "tx")
+        sender.producer.begin_transaction()
+        sender.send(b"aborted")
+        with broker.faults.inject("EndTxn", Error("UNKNOWN_PRODUCER_ID"), transactional_id="tx"):
+            if semantics == "kafka" and level < 2:
+                with pytest.raises(KafkaException) as raised:
+                    sender.producer.abort_transaction(SECONDS)
+                assert raised.value.args[0].fatal()
+                assert refused(broker, "InitProducerId", "tx")[-1] == "PRODUCER_FENCED"
+                return
+            sender.producer.abort_transaction(SECONDS)
+        sender.commit(b"2")
+        assert known(broker, "tx") == (held.producer_id, held.epoch + 1, held.epoch)
+        assert set(refused(broker, "InitProducerId", "tx")) == {"CONCURRENT_TRANSACTIONS"}
+        assert read(broker, "t") == [b"1", b"2"]
+
+
 @pytest.mark.seed("360-2", "360-11", "360-12", "360-16", semantics="kafka kip", how="confluent-kafka")
 def test_a_late_copy_of_a_batch_that_expired_is_refused(broker: Minibroker, topic: str, unique: Unique) -> None:
     name = unique("tx")
@@ -515,3 +541,44 @@ def _last_but_one_epoch(cluster: Any) -> Deferred[Any]:
         index, shard.write(entry, entry.metadata._replace(producer_epoch=32765), None)
     )
     return moved
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("semantics", SEMANTICS)
+@pytest.mark.seed("360-19", "360-10", semantics="kafka kip", how="confluent-kafka")
+def test_a_leader_that_has_not_learnt_the_log_start(semantics: str, lost: bool) -> None:
+    """The old leader alone knew that the records are deleted, and, if `lost`, had forgotten their producer: with the
+    new one the records are back and the producer is known. Its client goes on either way."""
+    config = {"default.replication.factor": "3", "transaction.state.log.num.partitions": "3"}
+    with Minibroker(brokers=3, semantics=semantics, topics={"t": 1}, config=config) as broker:
+        sender, idempotent = Sender(broker, "t", "tx"), Sender(broker, "t", None)
+        sender.commit(b"1")
+        idempotent.send(b"2")
+        leader = broker.cluster.leader("t")
+        assert leader is not None
+        late = leader % 3 + 1
+        broker.cluster.cut_link(leader, late)
+
+        def delete(cluster: Any) -> list[int]:
+            cluster.brokers[leader].partition("t", 0).log.delete_records(-1)
+            return [cluster.brokers[node]._partitions["t", 0].log_start_offset for node in (leader, late)]
+
+        deleted, kept = broker.cluster.run(delete)
+        assert deleted > kept == 0
+        if lost:
+            assert len(broker.cluster.lose_producers("t", cause="expiration")) == 2
+        told = lost and semantics == "kip"  # UNKNOWN_PRODUCER_ID: the client bumps, and what it sends then is held
+        with (
+            broker.faults.inject("Produce", Hold(), topic="t", nth=2 if told else 1) as held,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            sending = pool.submit(idempotent.send, b"3")
+            held.wait(1)
+            broker.cluster.move_leader("t", 0, late)
+            broker.cluster.mend_link(leader, late)
+            held.release()
+            sending.result(SECONDS)
+        sender.commit(b"4")
+        assert idempotent.errors == sender.errors == []
+        assert read(broker, "t") == [b"1", b"2", b"3", b"4"]
+        assert ("UNKNOWN_PRODUCER_ID" in refused(broker, "Produce", "t-0")) is told
