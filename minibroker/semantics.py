@@ -154,16 +154,23 @@ class Semantics:
     )
     fenced_code: int = _f(int(ErrorCode.PRODUCER_FENCED), "588-7", "The number of PRODUCER_FENCED on the wire.")
     init_compares_epoch_while_ongoing: bool = _f(
-        False, "360-4", "InitProducerId with a wrong epoch is refused at once, without aborting a running transaction."
+        False,
+        "360-2 360-3 360-4",
+        "While a transaction runs the epoch decides about InitProducerId as without one: the last gets the current one"
+        " back, the current one's transaction is aborted and it is bumped, any other is refused at once. Otherwise each"
+        " aborts the transaction, and its retry is fenced.",
     )
     remember_offered_producer_id: bool = _f(
         False,
         "360-6",
         "A producer id and epoch offered for an unknown transactional id are stored as the last ones, so the same"
-        " request again gets the same answer.",
+        " request again gets the same answer; over a failover from transaction.version 1 on, whose records hold them.",
     )
     check_unknown_producer: bool = _f(
-        False, "360-14", "A first batch with sequence 0 from an unknown producer is checked with the coordinator."
+        False,
+        "360-14 360-18",
+        "A first batch with sequence 0 from an unknown producer is checked with the coordinator, from"
+        " transaction.version 1 on.",
     )
     log_start_with_unknown_producer: bool = _f(
         False, "oos-2", "UNKNOWN_PRODUCER_ID in a Produce response always comes with the current log start offset."
@@ -190,11 +197,16 @@ class Semantics:
     transaction_state_layout: TransactionStateLayout = _f(  # noqa: RUF009
         "kafka",
         "360-7",
-        "Version 1 of the transaction state message: Kafka's flexible record, or the fixed fields of the text. Fixed"
-        " when a data directory is made.",
+        "Version 1 of the transaction state message: Kafka's flexible record, or the fixed fields of the text. A data"
+        " directory keeps to one from its first record of that version on.",
         "kafka",
         "kip-360",
     )
+
+    def checks_unknown_producer(self, transaction_version: int) -> bool:
+        """Whether leaders ask the coordinator about unknown producers: not while the cluster's level is below the one
+        that came with the call (KIP-360: "will not be used until the inter-broker version supports it")."""
+        return self.check_unknown_producer and transaction_version >= 1
 
     def timed_out_code(self, api_key: int, version: int, ending: Ending | None = None) -> int | None:
         """The code for the old epoch after a timeout, None when the table has no row for it."""
@@ -232,11 +244,6 @@ class Semantics:
                 "timed_out_codes name an epoch that timeout_keeps_last_epoch='transaction.version 2' forgets"
                 f" with transaction.version {transaction_version}"
             )
-        if self.remember_offered_producer_id and transaction_version < 1:
-            found.append(
-                "remember_offered_producer_id needs transaction.version 1: version 0 of the transaction state message"
-                " has no previous producer id"
-            )
         if self.transaction_state_layout == "kip-360" and transaction_version > 1:
             found.append(
                 "transaction_state_layout='kip-360' needs transaction.version 1 or 0: it has no room for the next"
@@ -263,6 +270,7 @@ KIP: Final = Semantics(
         waiting_sequence_check="unless_in_sequence",
         verification_ends="with_its_request",
         snapshot_all_batches=True,
+        rebuild_from="first_segment",
         expire_by="arrival",
     ),
     # Java's client asks for a new epoch only while it is not completing, so KIP-588's loop needs EndTxn v5.
@@ -316,6 +324,12 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
         "oos-4",
         "The whole duplicate window outlives a restart, not only the newest batch.",
         (),
+    ),
+    (
+        "rebuild_from",
+        "360-9",
+        "What a start rebuilds producers from: the log start on, which forgets those of deleted records, or the files.",
+        ("log_start", "first_segment"),
     ),
     (
         "expire_by",

@@ -51,4 +51,4 @@ def test_markers_are_literals(tmp_path: Path) -> None:
 def test_links_lead_to_tests() -> None:
     for proof in proofs():
         assert (ROOT / proof.test.partition("::")[0]).exists()
-    assert len(SEEDS) == 37
+    assert len(SEEDS) == 44

@@ -22,6 +22,7 @@ from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.logs import get_logger
 from minibroker.runtime.deferred import Deferred
+from minibroker.runtime.transaction_service import TRANSACTION_VERSION_FEATURE
 from minibroker.runtime.transaction_verifier import timed_out
 from minibroker.runtime.unknown_producer_check import refusal_of_unknown
 from minibroker.runtime.waiting import sleep, with_timeout
@@ -121,8 +122,9 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:
 async def _produce_verified(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], transactional: list[_Entry]
 ) -> ProduceResponse | None:
-    if ctx.broker.semantics.check_unknown_producer:
-        await _check_unknown(ctx.broker, request.transactional_id or "", transactional)
+    broker = ctx.broker
+    if broker.semantics.checks_unknown_producer(broker.image.feature(TRANSACTION_VERSION_FEATURE)):
+        await _check_unknown(broker, request.transactional_id or "", transactional)
     try:
         await _verify(ctx, request, entries, transactional)
         answer = _append_all(ctx, request, entries)

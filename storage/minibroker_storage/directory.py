@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from minibroker_storage import indexes
+from minibroker_storage import indexes, transaction_layout
 from minibroker_storage.checkpoints import (
     CLEANER_OFFSET,
     HIGH_WATERMARK,
@@ -102,7 +102,8 @@ class DataDirectory:
     ) -> DataDirectory:
         """Locks the directory, making it when there is none. ``make_id`` gives new ids (22 characters); ``holder`` is
         this process's id, for whoever finds the lock taken; ``version`` is noted as what wrote the directory.
-        ``transaction_state_layout`` is fixed when the directory is made, and noted unless it is Kafka's.
+        ``transaction_state_layout`` is noted when the directory is made, unless it is Kafka's, and binds from the first
+        record on that is in it.
 
         Raises DirectoryLocked, WrongDirectory, MalformedFile and StorageError.
         """
@@ -332,8 +333,7 @@ def _identity(
         }
         if layout != KAFKA_LAYOUT:
             meta[LAYOUT_KEY] = layout
-        text = "#\n" + "".join(f"{key}={value}\n" for key, value in meta.items())
-        disk.write_atomic(META_FILE, text.encode())
+        _write_identity(disk, meta)
         return meta
     meta = _properties(disk.read_bytes(META_FILE))
     for line, wrong in wrong_in_meta(meta):
@@ -344,10 +344,13 @@ def _identity(
         raise WrongDirectory(f"{META_FILE} is of cluster {meta['cluster.id']}, this is cluster {cluster_id}")
     found = meta.get(LAYOUT_KEY, KAFKA_LAYOUT)
     if found != layout:
-        raise WrongDirectory(
-            f"{META_FILE}: this directory was made with the transaction state layout {found!r} and cannot be opened"
-            f" with {layout!r}"
-        )
+        if transaction_layout.is_bound(disk):
+            raise WrongDirectory(
+                f"{META_FILE}: this directory was made with the transaction state layout {found!r} and cannot be opened"
+                f" with {layout!r}"
+            )
+        meta[LAYOUT_KEY] = layout
+        _write_identity(disk, meta)
     if "directory.id" not in meta:
         meta["directory.id"] = make_id()
     return meta
@@ -362,6 +365,10 @@ def wrong_in_meta(meta: Mapping[str, str]) -> Iterator[tuple[int, str]]:
         yield 1, f"expected version=1, got version={meta['version']}"
     if not meta.get("node.id", "1").isdecimal():
         yield 1, f"expected a number as node.id, got node.id={meta['node.id']}"
+
+
+def _write_identity(disk: Disk, meta: Mapping[str, str]) -> None:
+    disk.write_atomic(META_FILE, ("#\n" + "".join(f"{key}={value}\n" for key, value in meta.items())).encode())
 
 
 def _properties(data: bytes) -> dict[str, str]:

@@ -311,18 +311,26 @@ def rebuild_producers(
     clean: bool,
     warn: Warn,
     take: bool = True,
+    as_new_replica: bool = False,
 ) -> None:
     """Brings the manager to ``end_offset``: newest snapshot, then the batches after it.
 
     Kafka's UnifiedLog.rebuildProducerState; with ``take`` it also leaves snapshots for the next time.
+    ``as_new_replica``: from the log start on, whatever the rules say, as a replica that has fetched it all.
     """
+    rules = producers.rules
+    if rules.rebuild_from == "log_start" or rules.forget_with_records or as_new_replica:
+        beginning, oldest_snapshot = log_start_offset, log_start_offset + 1
+    else:
+        # An older snapshot would lack batches that are gone, and call what follows them a gap.
+        beginning = oldest_snapshot = segments.first.base_offset
     if clean and not snapshots.offsets and take:
         # Written before snapshots existed; a clean stop means there was nothing to remember.
         for offset in _bases_for_snapshots(segments, end_offset):
             producers.clear(offset)
             snapshots.take(producers)
-    snapshots.remove_where(lambda offset: offset > end_offset or offset <= log_start_offset)
-    snapshots.load_latest(producers, log_start_offset, end_offset, now_ms, warn)
+    snapshots.remove_where(lambda offset: not oldest_snapshot <= offset <= end_offset)
+    snapshots.load_latest(producers, beginning, now_ms, warn)
     start = producers.map_end_offset
     snapshot_at = set(_bases_for_snapshots(segments, end_offset)) if take else set()
     if start < end_offset:

@@ -126,6 +126,7 @@ class Shortening(LogState):
                 now_ms=now_ms,
                 clean=False,
                 warn=self.warnings.append,
+                as_new_replica=True,
             )
         self.producers.on_high_watermark(self.high_watermark)
 

@@ -52,12 +52,10 @@ class SnapshotFiles:
         if sync:
             sync_file(self._disk, path)
 
-    def load_latest(
-        self, producers: ProducerStateManager, log_start_offset: int, end_offset: int, now_ms: int, warn: Warn
-    ) -> None:
-        """Gives the manager the newest readable snapshot in (log start, end]; broken ones are removed with a warning.
-        Without any the manager is empty at the log start."""
-        for offset in reversed([known for known in self.offsets if log_start_offset < known <= end_offset]):
+    def load_latest(self, producers: ProducerStateManager, beginning: int, now_ms: int, warn: Warn) -> None:
+        """Gives the manager the newest readable snapshot; broken ones are removed with a warning. Without any the
+        manager is empty at ``beginning``."""
+        for offset in reversed(tuple(self.offsets)):
             path = self._path(offset)
             try:
                 side = self._path(offset, REMEMBERED_SUFFIX)
@@ -67,7 +65,7 @@ class SnapshotFiles:
             except MalformedFile as error:
                 warn(f"{error}; taking an older snapshot")
                 self.remove(offset)
-        producers.clear(log_start_offset)
+        producers.clear(beginning)
 
     def remove(self, offset: int) -> None:
         for suffix in (SNAPSHOT_SUFFIX, REMEMBERED_SUFFIX):

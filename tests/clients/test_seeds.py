@@ -16,8 +16,11 @@ from confluent_kafka.admin import AdminClient
 
 from minibroker import Minibroker
 from minibroker.faults import DropReply, Error, Hold, Reorder
+from minibroker.handlers.context import ConnectionInfo
 from minibroker.runtime.deferred import Deferred
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.headers import RequestHeader
+from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 pytestmark = pytest.mark.clients
 
@@ -179,6 +182,85 @@ def test_a_bump_whose_answer_is_lost_is_asked_for_again(broker: Minibroker, topi
     assert refused(broker, "Produce", f"{topic}-0") == []
 
 
+def ask_again(broker: Minibroker, name: str, held: Known) -> int:
+    """The code for a copy of the bump at `held` that a network delivers now."""
+
+    def serve(cluster: Any) -> Any:
+        header = RequestHeader(request_api_key=22, request_api_version=4, correlation_id=1, client_id="a copy")
+        request = InitProducerIdRequest(
+            transactional_id=name,
+            transaction_timeout_ms=60_000,
+            producer_id=held.producer_id,
+            producer_epoch=held.epoch,
+        )
+        frame = bytearray(header.encode(2) + request.encode(4))
+        return cluster.dispatcher(1).dispatch(frame, ConnectionInfo(local_host="127.0.0.1"))
+
+    answer = b"".join(broker.cluster.run(serve))
+    response, _ = InitProducerIdResponse.decode_from(answer, 4, 9)
+    return response.error_code
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("semantics", SEMANTICS)
+@pytest.mark.seed("360-2", "360-3", "360-11", semantics="kafka kip", how="confluent-kafka")
+def test_a_late_copy_of_a_bump_meets_the_next_transaction(semantics: str, level: int) -> None:
+    """The text's loop: abort on what is not fatal, and again. Under kafka the copy ends the client, as with Kafka."""
+    with Minibroker(semantics=semantics, transaction_version=level, topics={"t": 1}) as broker:
+        sender = Sender(broker, "t", "tx", track=False)
+        sender.commit(b"1")
+        held = known(broker, "tx")
+        with broker.faults.inject("Produce", Error("UNKNOWN_PRODUCER_ID"), topic="t"):
+            with pytest.raises(KafkaException) as raised:
+                sender.commit(b"2")
+            assert raised.value.args[0].txn_requires_abort()
+        sender.producer.abort_transaction(SECONDS)
+        sender.producer.begin_transaction()
+        sender.send(b"2")
+        bumped = known(broker, "tx")
+        assert bumped == (held.producer_id, held.epoch + 1, held.epoch)
+        code = ask_again(broker, "tx", held)
+        if semantics == "kip":
+            assert code == ErrorCode.NONE
+            assert known(broker, "tx") == bumped
+            sender.producer.commit_transaction(SECONDS)
+            sender.commit(b"3")
+            assert read(broker, "t") == [b"1", b"2", b"3"]
+            assert refused(broker, "EndTxn", "tx") == []
+        else:
+            assert code == ErrorCode.CONCURRENT_TRANSACTIONS
+            with pytest.raises(KafkaException) as raised:
+                sender.producer.commit_transaction(SECONDS)
+            assert raised.value.args[0].fatal()
+            assert read(broker, "t") == [b"1"]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("semantics", SEMANTICS)
+@pytest.mark.seed("360-2", "360-11", semantics="kafka kip", how="confluent-kafka")
+def test_the_owner_asks_for_a_bump_while_its_transaction_runs(semantics: str, level: int) -> None:
+    """Told UNKNOWN_PRODUCER_ID by EndTxn, librdkafka aborts by claiming at its current epoch alone. With Kafka that
+    fences it below transaction.version 2."""
+    with Minibroker(semantics=semantics, transaction_version=level, topics={"t": 1}) as broker:
+        sender = Sender(broker, "t", "tx", track=False)
+        sender.commit(b"1")
+        held = known(broker, "tx")
+        sender.producer.begin_transaction()
+        sender.send(b"aborted")
+        with broker.faults.inject("EndTxn", Error("UNKNOWN_PRODUCER_ID"), transactional_id="tx"):
+            if semantics == "kafka" and level < 2:
+                with pytest.raises(KafkaException) as raised:
+                    sender.producer.abort_transaction(SECONDS)
+                assert raised.value.args[0].fatal()
+                assert refused(broker, "InitProducerId", "tx")[-1] == "PRODUCER_FENCED"
+                return
+            sender.producer.abort_transaction(SECONDS)
+        sender.commit(b"2")
+        assert known(broker, "tx") == (held.producer_id, held.epoch + 1, held.epoch)
+        assert set(refused(broker, "InitProducerId", "tx")) == {"CONCURRENT_TRANSACTIONS"}
+        assert read(broker, "t") == [b"1", b"2"]
+
+
 @pytest.mark.seed("360-2", "360-11", "360-12", "360-16", semantics="kafka kip", how="confluent-kafka")
 def test_a_late_copy_of_a_batch_that_expired_is_refused(broker: Minibroker, topic: str, unique: Unique) -> None:
     name = unique("tx")
@@ -258,6 +340,31 @@ def test_state_outlives_its_records_and_goes_with_time(semantics: str) -> None:
         sender.send(b"4")
         assert sender.errors == []
         assert refused(broker, "Produce", "t-0") == []
+        assert read(broker, "t") == [b"3", b"4"]
+
+
+@pytest.mark.seed("360-9", semantics="kafka kip", how="confluent-kafka")
+@pytest.mark.parametrize("semantics", SEMANTICS)
+def test_state_outlives_its_records_over_a_restart(semantics: str, tmp_path: Path) -> None:
+    """All records deleted, an orderly stop, a start: the producers go on where they were, without a refusal."""
+    with Minibroker(semantics=semantics, data_dir=tmp_path, topics={"t": 1}) as broker:
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        sender, idempotent = Sender(broker, "t", "tx"), Sender(broker, "t", None)
+        sender.commit(b"1")
+        idempotent.send(b"2")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for future in admin.delete_records([TopicPartition("t", 0, 3)]).values():
+            future.result(SECONDS)
+    with Minibroker(semantics=semantics, data_dir=tmp_path, port=port) as broker:
+
+        def producers(cluster: Any) -> int:
+            return len(cluster.brokers[1].partition("t", 0).log.producers.active())
+
+        # Kafka forgets them here, and takes any sequence of a producer that it does not know.
+        assert broker.cluster.run(producers) == (2 if semantics == "kip" else 0)
+        idempotent.send(b"3")
+        sender.commit(b"4")
+        assert [r for r in broker.refusals() if r.api == "Produce" and r.subject == "t-0"] == []
         assert read(broker, "t") == [b"3", b"4"]
 
 
@@ -358,10 +465,11 @@ def test_a_producer_goes_on_over_a_restart(semantics: str, tmp_path: Path) -> No
         assert [r for r in broker.refusals() if r.api == "Produce" and r.subject == "t-0"] == []
 
 
-@pytest.mark.seed("360-7", semantics="kafka", how="confluent-kafka")
-def test_a_producer_goes_on_over_a_change_of_level(unique: Unique) -> None:
+@pytest.mark.seed("360-7", semantics="kafka kip", how="confluent-kafka")
+@pytest.mark.parametrize("semantics", SEMANTICS)
+def test_a_producer_goes_on_over_a_change_of_level(semantics: str) -> None:
     """Version 0 of the message, then 1, then 0 again, each loaded by the next coordinator; bumps in between."""
-    with Minibroker(brokers=2, transaction_version=0, topics={"t": 1}) as broker:
+    with Minibroker(brokers=2, semantics=semantics, transaction_version=0, topics={"t": 1}) as broker:
         sender = Sender(broker, "t", "tx")
         sender.commit(b"0")
         for number, level in enumerate((1, 0, 2), 1):
@@ -433,3 +541,44 @@ def _last_but_one_epoch(cluster: Any) -> Deferred[Any]:
         index, shard.write(entry, entry.metadata._replace(producer_epoch=32765), None)
     )
     return moved
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("semantics", SEMANTICS)
+@pytest.mark.seed("360-19", "360-10", semantics="kafka kip", how="confluent-kafka")
+def test_a_leader_that_has_not_learnt_the_log_start(semantics: str, lost: bool) -> None:
+    """The old leader alone knew that the records are deleted, and, if `lost`, had forgotten their producer: with the
+    new one the records are back and the producer is known. Its client goes on either way."""
+    config = {"default.replication.factor": "3", "transaction.state.log.num.partitions": "3"}
+    with Minibroker(brokers=3, semantics=semantics, topics={"t": 1}, config=config) as broker:
+        sender, idempotent = Sender(broker, "t", "tx"), Sender(broker, "t", None)
+        sender.commit(b"1")
+        idempotent.send(b"2")
+        leader = broker.cluster.leader("t")
+        assert leader is not None
+        late = leader % 3 + 1
+        broker.cluster.cut_link(leader, late)
+
+        def delete(cluster: Any) -> list[int]:
+            cluster.brokers[leader].partition("t", 0).log.delete_records(-1)
+            return [cluster.brokers[node]._partitions["t", 0].log_start_offset for node in (leader, late)]
+
+        deleted, kept = broker.cluster.run(delete)
+        assert deleted > kept == 0
+        if lost:
+            assert len(broker.cluster.lose_producers("t", cause="expiration")) == 2
+        told = lost and semantics == "kip"  # UNKNOWN_PRODUCER_ID: the client bumps, and what it sends then is held
+        with (
+            broker.faults.inject("Produce", Hold(), topic="t", nth=2 if told else 1) as held,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            sending = pool.submit(idempotent.send, b"3")
+            held.wait(1)
+            broker.cluster.move_leader("t", 0, late)
+            broker.cluster.mend_link(leader, late)
+            held.release()
+            sending.result(SECONDS)
+        sender.commit(b"4")
+        assert idempotent.errors == sender.errors == []
+        assert read(broker, "t") == [b"1", b"2", b"3", b"4"]
+        assert ("UNKNOWN_PRODUCER_ID" in refused(broker, "Produce", "t-0")) is told

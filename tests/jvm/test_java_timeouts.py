@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jvm import java_command
 
 from minibroker import Minibroker
+from minibroker.config_keys import SEMANTICS_PREFIX
 
 pytestmark = pytest.mark.jvm
 
@@ -150,6 +152,28 @@ def test_java_begins_each_transaction_anew_with_transaction_version_2(
         assert said == ["done"]
         assert _committed(broker) == left
         assert [r.error for r in broker.refusals() if r.api == "Produce"] == []
+
+
+@pytest.mark.seed("360-17", "447-10", semantics="kafka kip", how="Java")
+def test_java_resets_its_sequence_and_keeps_its_epoch(programs: Path) -> None:
+    """Where the log start says that its records were truncated. Kafka since 2.4 forgets no producer for that."""
+    forgets = {f"{SEMANTICS_PREFIX}forget_with_records": True}
+    older: dict[str, Any] = {"as_version": "2.3"}
+    for kind in (older, {"semantics": "kip", "transaction_version": 1, "config": forgets}):
+        with Minibroker(topics={"t": 1}, **kind) as broker:
+
+            def delete_records(broker: Minibroker = broker) -> object:
+                return broker.cluster.run(lambda cluster: cluster.brokers[1].partition("t", 0).log.delete_records(-1))
+
+            assert _loop(programs, broker, "begin", delete_records) == ["done"]
+            assert _committed(broker) == INPUT[2:]
+            assert [r.error for r in broker.refusals() if r.api == "Produce"] == ["UNKNOWN_PRODUCER_ID"]
+
+            def left(cluster: Any) -> list[tuple[int, int]]:
+                active = cluster.brokers[1].partition("t", 0).log.producers.active()
+                return [(producer.producer_epoch, producer.last_sequence) for producer in active]
+
+            assert broker.cluster.run(left) == [(0, 3)]
 
 
 @pytest.mark.seed("360-13", semantics="kafka", how="Java")

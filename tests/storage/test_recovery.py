@@ -8,7 +8,7 @@ from minibroker_protocol.records import iter_batches
 from minibroker_storage.config import LogConfig
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
-from minibroker_storage.producer_state import ProducerStateManager
+from minibroker_storage.producer_state import ProducerRules, ProducerStateManager
 from minibroker_storage.recovery import rebuild_producers
 from minibroker_storage.segment import Segment
 
@@ -100,6 +100,71 @@ def test_a_log_comes_back_as_it_was(clean: bool, recovery_point: int) -> None:
     again = open_log(disk, config=SMALL, clean=clean, recovery_point=recovery_point)
     assert state(again) == before
     assert again.warnings == [] or not clean
+
+
+KEEPING = ProducerRules(rebuild_from="first_segment", snapshot_all_batches=True, expire_by="arrival")
+
+
+@pytest.mark.parametrize(
+    ("rules", "stop", "gone", "last_sequences"),
+    [
+        # Kafka's LogLoader: no snapshot at or below the log start, no batch below it
+        (ProducerRules(), "clean", "DeleteRecords", {}),
+        (ProducerRules(), "crash", "DeleteRecords", {}),
+        (ProducerRules(), "clean", "retention", {}),
+        (KEEPING, "clean", "DeleteRecords", {1: 2, 2: 0}),
+        (KEEPING, "crash", "DeleteRecords", {1: 2, 2: 0}),
+        (KEEPING, "clean", "retention", {1: 2, 2: 0}),
+        (KEEPING, "crash", "retention", {1: 2, 2: 0}),
+        # forgotten while it runs, and so after a start
+        (ProducerRules(rebuild_from="first_segment", forget_with_records=True), "clean", "DeleteRecords", {}),
+        (ProducerRules(rebuild_from="first_segment", forget_with_records=True), "crash", "DeleteRecords", {}),
+    ],
+)
+def test_what_a_start_knows_of_producers_whose_records_are_gone(
+    rules: ProducerRules, stop: str, gone: str, last_sequences: dict[int, int]
+) -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, rules=rules)
+    append(log, batch(pid=2, seq=0))
+    for sequence in range(3):
+        append(log, batch(pid=1, seq=sequence))
+    log.update_high_watermark(log.log_end_offset)
+    log.delete_records(-1)
+    if gone == "retention":
+        log.roll(NOW)
+        assert log.delete_old_segments(NOW) == 1
+    if stop == "clean":
+        log.close()
+    else:
+        log.abandon()
+    again = open_log(disk, rules=rules, clean=stop == "clean", log_start_offset=4, high_watermark=4)
+    assert again.log_start_offset == again.log_end_offset == 4
+    assert {p.producer_id: p.last_sequence for p in again.producers.active()} == last_sequences
+
+
+def test_a_snapshot_that_lacks_batches_which_are_gone_is_not_used() -> None:
+    """It would have a last sequence that is too low, and take what goes on for a gap."""
+    disk = MemoryDisk()
+    log = open_log(disk, rules=KEEPING)
+    append(log, batch(pid=1, seq=0))
+    log.close()  # a snapshot at 1
+    stale = {name: data for name, data in tree(disk, "t-0").items() if name.startswith("00000000000000000001.")}
+    log = open_log(disk, rules=KEEPING)
+    append(log, batch(pid=1, seq=1))
+    append(log, batch(pid=3, seq=0))
+    log.update_high_watermark(3)
+    log.delete_records(-1)
+    log.roll(NOW)
+    log.delete_old_segments(NOW)
+    log.abandon()
+    for name in [name for name in disk.list("t-0") if name.endswith((".snapshot", ".remembered"))]:
+        disk.remove(f"t-0/{name}")
+    for name, data in stale.items():
+        disk.write_atomic(f"t-0/{name}", data)
+    assert stale
+    again = open_log(disk, rules=KEEPING, clean=False, log_start_offset=3, high_watermark=3)
+    assert again.producers.active() == []
 
 
 def test_the_duplicate_window_is_what_snapshot_and_log_give() -> None:

@@ -43,6 +43,10 @@ ARGUMENTS: dict[str, list[str]] = {
         *("-c", "transaction.abort.timed.out.transaction.cleanup.interval.ms=500"),
     ],
     "release-2.3": ["--as-version", "2.3"],
+    "draft-check-at-level-0": [
+        *("--transaction-version", "0", "-c", "minibroker.semantics.check_unknown_producer=true"),
+        *("-c", "transaction.partition.verification.enable=false"),
+    ],
     RESTART: [],
 }
 """What a scenario may need → the arguments of a minibroker that has it."""

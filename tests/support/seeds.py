@@ -77,6 +77,18 @@ SEEDS: dict[str, Seed] = {
         "After a failover only where the last epoch is logged.",
     ),
     "360-16": Seed("A late copy of a batch that expired in the client is refused after the epoch was bumped."),
+    "360-17": Seed(
+        "A client that resets its sequence where its records are gone and keeps its epoch goes on, and is fenced still."
+    ),
+    "360-18": Seed(
+        "No leader asks the coordinator about unknown producers below transaction.version 1, whose records came with"
+        " that call.",
+        "It never asks.",
+    ),
+    "360-19": Seed(
+        "A leader that has not learnt its predecessor's log start remembers what was lost: a producer that bumped goes"
+        " on, and never backwards.",
+    ),
     "588-1": Seed(
         "A timeout makes the current epoch the last one and bumps.",
         "The same with transaction.version 2; below, the last epoch is forgotten.",
@@ -107,6 +119,10 @@ SEEDS: dict[str, Seed] = {
         "Clients below EndTxn v5 end fenced.",
     ),
     "588-9": Seed("abortTransaction() after a timeout succeeds, and the next begin works.", "Not below EndTxn v5."),
+    "588-10": Seed(
+        "After a timeout the callback of the sample sees nothing on which it ends: no fencing, no OutOfOrderSequence.",
+        "The same in Produce; clients that are fenced by the coordinator fail what is in flight with that.",
+    ),
     "447-1": Seed("One producer per transactional id: same id, same producer id, epoch + 1; zombies are fenced."),
     "447-2": Seed("Offsets of a transaction become visible with its commit and vanish with its abort."),
     "447-3": Seed("OffsetFetch with require_stable gets UNSTABLE_OFFSET_COMMIT while offsets are pending."),
@@ -114,6 +130,14 @@ SEEDS: dict[str, Seed] = {
     "447-5": Seed("The failover of the text: the survivor waits for the pending offset and processes nothing twice."),
     "447-6": Seed("On start the broker rebuilds its producers from the log and snapshots."),
     "447-7": Seed("The loop with groupMetadata in a dynamic group, with rebalances, is exactly once."),
+    "447-8": Seed(
+        "A consumer with assigned partitions sends its offsets with a group id alone, no member and no generation."
+    ),
+    "447-9": Seed("A consumer that waits for pending offsets reads the new ones after the regular commit."),
+    "447-10": Seed(
+        "A broker before 2.5 forgets a producer with its last record, and answers UNKNOWN_PRODUCER_ID: the end for a"
+        " client that cannot bump, by version; the text's bump goes on."
+    ),
     "oos-1": Seed(
         "A non-zero sequence from a producer whose state is gone gets UNKNOWN_PRODUCER_ID.",
         "Accepted; transactional Produce v12+ gets OUT_OF_ORDER_SEQUENCE_NUMBER.",
@@ -141,13 +165,13 @@ UNSEEN_BY_CLIENTS: dict[tuple[str, str], str] = {
         "360-4",
         BOTH,
     ): "A client that is behind is told so by EndTxn or AddPartitionsToTxn and asks for no epoch any more.",
-    ("360-7", "kip"): "`kip` needs transaction.version 1 or 2, which write the same version of the message.",
     (
         "360-8",
         BOTH,
     ): "No client knows the call; `minibroker transactions` and `minibroker.transactions_client` make it.",
     ("360-13", "kip"): "`--as-version` goes with `kafka` only.",
     ("360-14", BOTH): "A client that is fenced learns it from the coordinator before it begins a partition anew.",
+    ("360-18", BOTH): "No client sees what brokers ask each other.",
     ("588-3", "kafka"): "Clients that may go on with transaction.version 2 learn the new epoch from EndTxn v5.",
     ("588-7", BOTH): "No client knows these numbers.",
     ("oos-2", "kafka"): "Kafka never answers UNKNOWN_PRODUCER_ID, with which alone a client looks at the log start.",

@@ -184,6 +184,27 @@ def abort_with_fence(
     return shard.write(entry, metadata, response, fence_epoch=epoch)
 
 
+def abort_for_owner(
+    shard: TransactionShard, entry: Entry, response: R, *, producer_ids: ProducerIdSource, now_ms: int
+) -> Outcome[R]:
+    """The coordinator aborts the running transaction as its owner's EndTxn would, so that the owner keeps its place.
+
+    From transaction.version 2 on that bumps the epoch and the owner's becomes the last one. Below, the epoch stays,
+    which every version of the transaction state message can hold.
+    """
+    version = shard.config.transaction_version
+    bumps = version >= EPOCH_BUMP_VERSION
+    metadata = transitions.prepared(
+        entry,
+        PREPARE_ABORT,
+        # Below, clients of the protocol before KIP-890 are logged as 0.
+        transaction_version=version if bumps else 0,
+        next_producer_id=producer_ids.take() if bumps and entry.epoch_exhausted else NO_PRODUCER_ID,
+        now_ms=now_ms,
+    )
+    return shard.write(entry, metadata, response)
+
+
 def marker_written(shard: TransactionShard, transactional_id: str, partition: TopicPartition) -> bool:
     """`partition` has its marker, or needs none any more; True when it was the last one missing."""
     entry = shard.entries.get(transactional_id)

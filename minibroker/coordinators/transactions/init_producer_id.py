@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from minibroker.coordinators.outcome import Outcome
 from minibroker.coordinators.transactions import transitions
-from minibroker.coordinators.transactions.end_txn import abort_with_fence
+from minibroker.coordinators.transactions.end_txn import abort_for_owner, abort_with_fence
 from minibroker.coordinators.transactions.metadata import (
     LAST_USABLE_EPOCH,
     NEVER_TIMES_OUT_MS,
@@ -108,17 +108,21 @@ def _take_over(
     producer_ids: ProducerIdSource,
     now_ms: int,
 ) -> Outcome[InitAnswer]:
-    """A transaction is running: abort it with a fence; the caller has to come again."""
-    if (
-        expected is not None
-        and shard.config.semantics.init_compares_epoch_while_ongoing
-        and expected.producer_epoch not in (entry.epoch, entry.last_epoch)
-    ):
-        raise fenced(entry, expected, "has neither the current nor the last epoch")
+    """A transaction is running: abort it; the caller has to come again.
+
+    Kafka shuts its producer out, the owner of the current epoch too. By the text the epoch decides as it does without a
+    transaction: the last one is a late copy of a bump that was answered, the current one the owner's.
+    """
     again = ApiError(
         ErrorCode.CONCURRENT_TRANSACTIONS,
         f"the running transaction of {entry.metadata.transactional_id} is aborted first",
     )
+    if expected is not None and shard.config.semantics.init_compares_epoch_while_ongoing:
+        if expected.producer_epoch == entry.epoch:
+            return abort_for_owner(shard, entry, again, producer_ids=producer_ids, now_ms=now_ms)
+        if expected.producer_epoch == entry.last_epoch:
+            return Outcome(ProducerIdAndEpoch(entry.metadata.producer_id, entry.epoch))
+        raise fenced(entry, expected, "has neither the current nor the last epoch")
     return abort_with_fence(shard, entry, again, producer_ids=producer_ids, now_ms=now_ms, timed_out=False)
 
 

@@ -26,7 +26,12 @@ from functools import lru_cache
 from typing import Final
 
 from minibroker.coordinators.outcome import CoordinatorRecord
-from minibroker.coordinators.transactions.metadata import NO_PRODUCER_EPOCH, TopicPartition, TransactionMetadata
+from minibroker.coordinators.transactions.metadata import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TopicPartition,
+    TransactionMetadata,
+)
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, EMPTY, PREPARE_ABORT, TransactionState
 from minibroker.coordinators.transactions.transitions import EPOCH_BUMP_VERSION
 from minibroker.semantics import TransactionStateLayout
@@ -113,9 +118,11 @@ def _key_bytes(transactional_id: str) -> bytes:
 
 def _literal(metadata: TransactionMetadata) -> LiteralTransactionLogValue:
     partition = LiteralTransactionLogValue.PartitionsSchema
+    new_instance = metadata.last_producer_epoch == NO_PRODUCER_EPOCH
     return LiteralTransactionLogValue(
         producer_id=metadata.producer_id,
-        last_producer_id=metadata.previous_producer_id,
+        # By the text both "last" fields are -1 for a new producer instance; Kafka writes the instance's own id.
+        last_producer_id=NO_PRODUCER_ID if new_instance else metadata.previous_producer_id,
         current_epoch=metadata.producer_epoch,
         last_epoch=metadata.last_producer_epoch,
         txn_timeout_duration=metadata.timeout_ms,

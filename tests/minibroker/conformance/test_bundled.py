@@ -13,7 +13,7 @@ from minibroker.conformance import cli
 from minibroker.conformance.results import Outcome
 from minibroker.conformance.scenario import KAFKA, KIP, RESTART, bundled
 
-SPECIAL = {"draft-codes", "release-2.3", RESTART}
+SPECIAL = {"draft-codes", "release-2.3", "draft-check-at-level-0", RESTART}
 """What another broker has than the one that most scenarios are run against."""
 BOTH = pytest.mark.parametrize(("semantics", "expectation"), [("kafka", KAFKA), ("kip", KIP)])
 
@@ -51,7 +51,8 @@ def test_what_is_known_after_a_restart(capsys: pytest.CaptureFixture[str], seman
 
 
 @pytest.mark.parametrize(
-    ("have", "semantics", "expectation"), [("draft-codes", "kip", KIP), ("release-2.3", "kafka", KAFKA)]
+    ("have", "semantics", "expectation"),
+    [("draft-codes", "kip", KIP), ("release-2.3", "kafka", KAFKA), ("draft-check-at-level-0", "kip", KIP)],
 )
 def test_what_another_broker_has(have: str, semantics: str, expectation: str) -> None:
     chosen = [one for one in bundled() if have in one.needs]

@@ -94,6 +94,73 @@ def test_any_other_epoch_is_fenced(start: Start, semantics: str) -> None:
         assert client.end(third, commit=True) == FENCED
 
 
+levels = pytest.mark.parametrize("level", [0, 1, 2])
+
+
+def _aborted(client: SeedClient, held: tuple[int, int]) -> int:
+    """What InitProducerId gets once the transaction it aborted is over."""
+    for _ in range(20):
+        code, _ = client.init(held)
+        if code != BUSY:
+            return code
+        client.cluster.timers.advance(20)
+    raise AssertionError("still CONCURRENT_TRANSACTIONS")
+
+
+@both
+@levels
+@pytest.mark.parametrize("reloaded", [False, True])
+@pytest.mark.seed("360-3", semantics="kafka kip")
+def test_a_late_copy_of_a_bump_meets_a_transaction(start: Start, semantics: str, level: int, reloaded: bool) -> None:
+    client = start(semantics, transaction_version=level)
+    held = client.new()
+    bumped = client.claim(held)
+    client.add(bumped)
+    assert client.produce(bumped, 0).code == OK
+    if reloaded:
+        client.reload_coordinator()
+    copy = client.init(held)
+    if semantics == "kip":
+        # Version 0 of the transaction state message has no last epoch to load: refused, and the owner lives as well.
+        assert copy == ((FENCED, (-1, -1)) if reloaded and level == 0 else (OK, bumped))
+        assert client.produce(bumped, 1).code == OK
+        assert client.end(bumped, commit=True) == OK
+        client.claim(bumped)
+    else:
+        assert copy[0] == BUSY
+        assert _aborted(client, held) == FENCED
+        assert client.produce(bumped, 1).code == EPOCH
+        assert client.end(bumped, commit=True) == FENCED
+
+
+@both
+@levels
+@pytest.mark.parametrize("reloaded", [False, True])
+@pytest.mark.seed("360-2", semantics="kafka kip")
+def test_the_owner_asks_for_a_bump_while_its_transaction_runs(
+    start: Start, semantics: str, level: int, reloaded: bool
+) -> None:
+    client = start(semantics, transaction_version=level)
+    held = client.claim(client.new())
+    client.add(held)
+    assert client.produce(held, 0).code == OK
+    assert client.init(held)[0] == BUSY
+    if reloaded:
+        client.reload_coordinator()
+    code = _aborted(client, held)
+    if semantics == "kafka" and level < 2:
+        assert code == FENCED
+        return
+    assert code == OK
+    bumped = client.claim(held)
+    assert bumped == (held[0], held[1] + 1)
+    log = client.cluster.broker.partition("t", 0).log
+    assert (log.producers.open_transactions(), log.last_stable_offset) == ({}, 2)  # the batch, its ABORT marker
+    client.add(bumped)
+    assert client.produce(bumped, 0).code == OK
+    assert client.end(bumped, commit=True) == OK
+
+
 @both
 @pytest.mark.seed("360-5", "360-7", semantics="kafka kip")
 def test_a_retried_bump_survives_a_failover(start: Start, semantics: str) -> None:
@@ -157,6 +224,29 @@ def test_producer_state_outlives_its_records(start: Start, semantics: str) -> No
     repeated = client.produce(held, 0, transactional=False)
     assert (repeated.code, repeated.base_offset, repeated.log_start_offset) == (OK, 0, 1)
     assert client.produce(held, 5, transactional=False).code == OUT_OF_ORDER
+
+
+@both
+@pytest.mark.parametrize("deleted", ["DeleteRecords", "retention"])
+@pytest.mark.seed("360-9", semantics="kafka kip")
+def test_producer_state_outlives_its_records_over_a_restart(start: Start, semantics: str, deleted: str) -> None:
+    client = start(semantics)
+    held = client.new(name=None)
+    for sequence in range(3):
+        assert client.produce(held, sequence, transactional=False).code == OK
+    log = client.cluster.broker.partition("t", 0).log
+    log.delete_records(-1)
+    if deleted == "retention":
+        log.roll(client.cluster.clock.now_ms())
+        assert log.delete_old_segments(client.cluster.clock.now_ms()) == 1
+    client.restart()
+    producers = client.cluster.broker.partition("t", 0).log.producers
+    # Kafka reads no snapshot at or below the log start, and takes any sequence of a producer it does not know.
+    assert producers.knows(held[0]) is (semantics == "kip")
+    answer = client.produce(held, 3, transactional=False)
+    assert (answer.code, answer.base_offset, answer.log_start_offset) == (OK, 3, 3)
+    repeated = client.produce(held, 2, transactional=False)
+    assert (repeated.code, repeated.base_offset) == ((OK, 2) if semantics == "kip" else (OUT_OF_ORDER, -1))
 
 
 @pytest.mark.seed("360-9", semantics="kafka kip")
@@ -230,11 +320,42 @@ def test_nothing_follows_a_gap(start: Start, semantics: str) -> None:
     assert client.cluster.broker.partition("t", 0).log.log_end_offset == 2
 
 
-def _lost_zombie(start: Start, preset: object, **config: str) -> tuple[SeedClient, tuple[int, int]]:
+@both
+@pytest.mark.seed("360-17", semantics="kafka kip")
+def test_a_client_that_resets_its_sequence_and_keeps_its_epoch(start: Start, semantics: str) -> None:
+    """As clients did before KIP-360 when their state was lost by truncation: works on, and is fenced all the same."""
+    from minibroker.cluster.producer_loss import lose_producers
+
+    client = start(semantics)
+    held = client.new()
+    partition = client.cluster.broker.partition("t", 0)
+    client.add(held)
+    assert [client.produce(held, sequence).code for sequence in range(2)] == [OK, OK]
+    assert client.end(held, commit=True) == OK
+    for _ in range(2):
+        lose_producers(partition, "delete-records", now_ms=client.cluster.clock.now_ms())
+        client.add(held)
+        if semantics == "kip":
+            refused = client.produce(held, 2)
+            assert (refused.code, refused.log_start_offset) == (UNKNOWN, partition.log.log_start_offset)
+        assert [client.produce(held, sequence).code for sequence in range(2)] == [OK, OK]
+        assert client.end(held, commit=True) == OK
+    newcomer = client.new()
+    lose_producers(partition, "delete-records", now_ms=client.cluster.clock.now_ms())
+    assert client.produce(held, 0).code == EPOCH  # nothing is known here, and the coordinator knows
+    client.add(newcomer)
+    assert client.produce(newcomer, 0).code == OK
+    assert client.produce(held, 0).code == EPOCH
+
+
+def _lost_zombie(
+    start: Start, preset: object, level: int | None = None, **config: str
+) -> tuple[SeedClient, tuple[int, int]]:
     """A fenced producer, and a partition that forgot it."""
     from minibroker.cluster.producer_loss import lose_producers
 
-    client = start(preset, {"transaction.partition.verification.enable": "false", **config})
+    config = {"transaction.partition.verification.enable": "false", **config}
+    client = start(preset, config, transaction_version=level)
     zombie = client.new()
     client.add(zombie)
     client.produce(zombie, 0)
@@ -312,6 +433,34 @@ def test_the_check_looks_again_after_the_answer(start: Start, monkeypatch: pytes
     # Known by now: the duplicate is acknowledged with its offset instead of being refused.
     answered = waiting.result().responses[0].partition_responses[0]
     assert (answered.error_code, answered.base_offset) == (OK, written.base_offset)
+
+
+@pytest.mark.parametrize(("level", "code", "asks"), [(0, OK, 0), (1, EPOCH, 1), (2, EPOCH, 1)])
+@pytest.mark.seed("360-18", semantics="kip")
+def test_the_check_waits_for_the_level_that_came_with_its_call(
+    start: Start, level: int, code: int, asks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, zombie = _lost_zombie(start, replace(KIP, check_unknown_producer=True), level)
+    transport, asked = client.cluster.broker.transport, []
+
+    class Listening:
+        direct = False
+
+        def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
+            asked.append(type(request))
+            return transport.send(node_id, request, version)
+
+    monkeypatch.setattr(client.cluster.broker, "transport", Listening())
+    assert client.produce(zombie, 0).code == code
+    assert asked == [DescribeTransactionStateRequest] * asks
+
+
+@pytest.mark.seed("360-18", semantics="kafka")
+def test_kafka_never_makes_the_call(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    for level in (0, 2):
+        client, zombie = _lost_zombie(start, KAFKA, level=level)
+        monkeypatch.setattr(client.cluster.broker, "transport", None)
+        assert client.produce(zombie, 0).code == OK
 
 
 @both

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from seed_client import ID, OK, TOPIC, SeedClient
 
+from minibroker.faults.operations import hold_markers, release_markers
+from minibroker.handlers.dispatch import CloseConnection
+from minibroker.releases import RELEASES
+from minibroker.semantics import KIP
 from minibroker_protocol.errors import ErrorCode
 
 Start = Callable[..., SeedClient]
@@ -81,6 +86,76 @@ def test_the_failover_of_the_text(start: Start, semantics: str) -> None:
     assert client.end(second, commit=True) != OK  # a zombie now
     assert client.committed_offset() == 5
     assert survivor[0] != second[0]
+
+
+@both
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+@pytest.mark.seed("447-8", semantics="kafka kip")
+def test_a_consumer_with_assigned_partitions_sends_offsets_with_its_group_alone(
+    start: Start, semantics: str, version: int
+) -> None:
+    """No member, no generation: the loop of the text before KIP-447, beside a group with members too."""
+    client = start(semantics)
+    for offset, members in ((3, False), (4, True)):
+        if members:
+            client.cluster.stable()
+        producer = client.new()
+        assert client.add_offsets(producer) == OK
+        assert client.commit_offset(producer, offset, version=version) == OK
+        assert client.committed_offset() is UNSTABLE
+        assert client.end(producer, commit=True) == OK
+        assert client.committed_offset() == offset
+
+
+@both
+@pytest.mark.seed("447-9", semantics="kafka kip")
+def test_a_consumer_waits_until_the_commit_is_through(start: Start, semantics: str) -> None:
+    """The producer began to commit and died: the survivor waits for the regular commit, and reads 10, not 5."""
+    client = start(semantics)
+    second = client.new()
+    client.add_offsets(second)
+    client.commit_offset(second, 5)
+    assert client.end(second, commit=True) == OK
+    client.add(second)
+    client.add_offsets(second)
+    client.produce(second, 0)
+    client.commit_offset(second, 10)
+    hold_markers(client.cluster.cluster, transactional_id=ID)
+    assert client.end(second, commit=True) == OK
+    assert client.described().state == "PrepareCommit"
+    assert client.committed_offset() is UNSTABLE
+    assert release_markers(client.cluster.cluster) == [ID]
+    assert client.described().state == "CompleteCommit"
+    assert client.committed_offset() == 10
+
+
+@pytest.mark.seed("447-10", "oos-1", semantics="kafka kip")
+def test_what_a_broker_before_2_5_forgot(start: Start) -> None:
+    """State goes with the last record of its producer, and the next request is told UNKNOWN_PRODUCER_ID: for good where
+    there is no bump, until the bump with KIP-360."""
+    before = RELEASES["2.3"]
+    forgetful = replace(KIP, producer=replace(KIP.producer, forget_with_records=True))
+    for semantics, settings, level in ((before.semantics, dict(before.settings), 0), (forgetful, {}, 1)):
+        client = start(semantics, settings, transaction_version=level)
+        code, held = client.init(version=1)
+        assert code == OK
+        for sequence in range(2):
+            client.add(held, version=1)
+            assert client.produce(held, sequence, version=7).code == OK
+            assert client.end(held, commit=True, version=1) == OK
+        log = client.cluster.broker.partition(*TP).log
+        log.delete_records(-1)
+        client.add(held, version=1)
+        lost = client.produce(held, 2, version=7)
+        assert (lost.code, lost.log_start_offset) == (ErrorCode.UNKNOWN_PRODUCER_ID, log.log_start_offset)
+        assert client.end(held, commit=False, version=1) == OK
+        if semantics is forgetful:
+            bumped = client.claim(held)
+            client.add(bumped, version=1)
+            assert client.produce(bumped, 0, version=7).code == OK
+        else:
+            with pytest.raises(CloseConnection, match="is not served"):
+                client.init(held, version=3)
 
 
 @both

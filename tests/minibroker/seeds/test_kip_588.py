@@ -139,6 +139,36 @@ def test_the_draft_refuses_an_abort_in_every_version(start: Start) -> None:
     assert client.commit_offset(held, 7) == EPOCH  # the text does not list it
 
 
+ENDS_THE_SAMPLE = {
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,  # Java's exception for it extends that of the one above
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@both
+@pytest.mark.seed("588-10", semantics="kafka kip")
+def test_no_answer_to_produce_ends_the_sample_in_its_callback(start: Start, semantics: str, level: int) -> None:
+    """Before the timeout is noticed, after it, after the epoch was claimed, and for the claimer."""
+    for version in range(3, 12 if level < 2 else 13):
+        client = start(semantics, transaction_version=level)
+        held = _timed_out(client)
+        told = client.produce(held, 1, version=version).code
+        assert told in ({EPOCH, MAPPING} if semantics == "kip" else {EPOCH}), version
+        assert told not in ENDS_THE_SAMPLE
+        code, claimed = client.init(held)
+        assert (code == OK) is (semantics == "kip" or level == 2)
+        if code == OK:
+            assert client.produce(held, 1, version=version).code == EPOCH
+            client.add(claimed)
+            assert client.produce(claimed, 0, version=version).code == OK
+
+
 @pytest.mark.seed("588-2", "588-9", semantics="kafka")
 def test_end_txn_v5_finds_its_way_back(start: Start) -> None:
     client = start("kafka")

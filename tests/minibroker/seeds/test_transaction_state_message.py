@@ -13,9 +13,10 @@ from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
 from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.states import ONGOING
-from minibroker.semantics import KAFKA, KIP
+from minibroker.semantics import KAFKA, KIP, Semantics
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches, parse_header
+from minibroker_storage.directory import WrongDirectory
 from minibroker_storage.origin import Origin
 
 Start = Callable[..., SeedClient]
@@ -73,9 +74,80 @@ def test_the_literal_layout_byte_by_byte() -> None:
     )
 
 
+@pytest.mark.seed("360-7", semantics="kip")
+def test_the_literal_layout_of_a_new_instance(start: Start) -> None:
+    """By the text its last epoch is -1, and so is its last producer id, until it is bumped by its own request."""
+    client = start(LITERAL, transaction_version=1)
+    held = client.new()
+
+    def last() -> tuple[str, str]:
+        value = _values(client)[-1]
+        return value[10:18].hex(), value[20:22].hex()  # last producer id, last epoch
+
+    none = ("ff" * 8, "ffff")
+    assert last() == none
+    client.add(held)
+    assert last() == none
+    assert client.end(held, commit=True) == OK
+    assert last() == none
+    client.claim(held)
+    assert last() == (held[0].to_bytes(8, "big").hex(), "0000")
+    client.new()
+    assert last() == none
+
+
+@pytest.mark.parametrize("semantics", [KIP, LITERAL], ids=["kip", "kip-360"])
+@pytest.mark.seed("360-7", semantics="kip")
+def test_a_directory_of_version_0_goes_over_to_the_text(start: Start, semantics: Semantics) -> None:
+    """The upgrade of the text: brokers that know version 1 read version 0, and write 1 once the level says so."""
+    client = start("kafka", transaction_version=0)
+    held = client.new()
+    client.add(held)
+    client.restart(semantics)
+    assert client.cluster.broker.image.feature("transaction.version") == 0
+    assert client.end(held, commit=True) == OK
+    bumped = client.claim(held)
+    assert client.claim(held) == bumped
+    assert {value[:2] for value in _values(client)} == {b"\x00\x00"}
+    assert _level(client, 1) == OK
+    client.reload_coordinator()
+    again = client.claim(bumped)
+    assert _values(client)[-1][:2] == b"\x00\x01"
+    client.reload_coordinator()
+    assert client.claim(bumped) == again
+    client.restart()
+    assert client.claim(bumped) == again
+
+
+def test_the_first_record_of_version_1_binds_a_directory_to_its_layout(start: Start) -> None:
+    client = start(LITERAL, transaction_version=0)
+    held = client.new()
+    client.restart(KIP)  # version 0 is the same in both
+    client.restart(LITERAL, transaction_version=1)
+    bumped = client.claim(held)
+    client.restart(LITERAL, transaction_version=0)
+    client.claim(bumped)
+    disk = client.cluster.disk
+    client.stop()
+    for _ in range(2):
+        with pytest.raises(WrongDirectory, match=r"made with the transaction state layout 'kip-360'.*'kafka'"):
+            SeedClient(KIP, disk=disk, transaction_version=0)
+    again = SeedClient(LITERAL, disk=disk, transaction_version=0)
+    again.stop()
+
+
+@pytest.mark.seed("360-6", "360-7", semantics="kip")
+def test_what_version_0_does_not_hold_lasts_as_long_as_its_coordinator(start: Start) -> None:
+    client = start("kip", transaction_version=0)
+    fresh = client.claim((7, 3))
+    assert client.claim((7, 3)) == fresh
+    client.reload_coordinator()
+    assert client.init((7, 3))[0] == FENCED
+
+
 @pytest.mark.seed("360-5", "360-7", semantics="kip")
 def test_the_literal_layout_survives_a_failover_and_a_restart(start: Start) -> None:
-    client = start(LITERAL)
+    client = start(LITERAL, transaction_version=1)
     held = client.new()
     bumped = client.claim(held)
     assert _values(client)[-1][:2] == b"\x00\x01"
@@ -93,8 +165,7 @@ def test_the_literal_layout_survives_a_failover_and_a_restart(start: Start) -> N
 @pytest.mark.seed("360-7", semantics="kafka kip")
 def test_versions_load_before_and_after_a_change_of_level(start: Start, semantics: object) -> None:
     """transaction.version 0 writes version 0 of the message, 1 writes version 1; each reads both."""
-    plain = replace(semantics, remember_offered_producer_id=False)  # type: ignore[type-var]
-    client = start(plain, transaction_version=0)
+    client = start(semantics, transaction_version=0)
     held = client.new()
     bumped = client.claim(held)
     assert {value[:2] for value in _values(client)} == {b"\x00\x00"}
@@ -124,7 +195,7 @@ def test_a_change_of_level_while_it_runs(start: Start) -> None:
     again = client.claim(bumped)
     client.reload_coordinator()
     assert client.claim(again) == (again[0], again[1] + 1)
-    literal = start(LITERAL)
+    literal = start(LITERAL, transaction_version=1)
     assert _level(literal, 2) == ErrorCode.INVALID_UPDATE_VERSION
     assert _level(literal, 1) == OK
 
@@ -145,8 +216,8 @@ def _level(client: SeedClient, level: int) -> int:
 def test_a_later_version_is_skipped_with_a_warning(
     start: Start, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for semantics in (KAFKA, LITERAL):
-        client = start(semantics)
+    for semantics, level in ((KAFKA, 2), (LITERAL, 1)):
+        client = start(semantics, transaction_version=level)
         held = client.new()
         index = client.cluster.broker.transactions.host.partition_for(ID)
         partition = client.cluster.broker.partition(TRANSACTION_STATE_TOPIC, index)

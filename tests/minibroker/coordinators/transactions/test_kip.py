@@ -10,7 +10,7 @@ from transaction_coordinator import CoordinatorDouble, refusal
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
 from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.coordinators.transactions.shard import TransactionConfig
-from minibroker.coordinators.transactions.states import COMPLETE_ABORT, ONGOING
+from minibroker.coordinators.transactions.states import COMPLETE_ABORT, EMPTY, ONGOING, PREPARE_ABORT
 from minibroker.semantics import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -64,6 +64,103 @@ def test_a_wrong_epoch_is_refused_at_once_and_touches_nothing() -> None:  # 360-
         assert code is (FENCED if untouched else ErrorCode.CONCURRENT_TRANSACTIONS)
         assert (coordinator.metadata == before) is untouched
         assert coordinator.metadata.state is (ONGOING if untouched else COMPLETE_ABORT)
+
+
+LEVELS = pytest.mark.parametrize("version", [0, 1, 2])
+BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
+EVERY_LEVEL = replace(KIP, timed_out_codes=DRAFT_TIMED_OUT_CODES, fenced_code=91)
+
+
+@LEVELS
+def test_a_late_copy_of_a_bump_touches_nothing(version: int) -> None:  # 360-3
+    coordinator = _coordinator(EVERY_LEVEL, version)
+    held = coordinator.init()
+    bumped = coordinator.init(held)
+    coordinator.add(bumped)
+    before, records = coordinator.metadata, len(coordinator.log)
+    for _ in range(2):
+        assert coordinator.init(held) == bumped
+    assert (coordinator.metadata, len(coordinator.log)) == (before, records)
+    coordinator.reload()
+    # Version 0 of the message has no last epoch: the copy is refused, and touches nothing either.
+    assert refusal(lambda: coordinator.init(held)) is (FENCED if version == 0 else ErrorCode.NONE)
+    assert coordinator.metadata.state is ONGOING
+    coordinator.end(bumped, commit=True, version=2 if version == 2 else 0)
+
+
+@LEVELS
+@pytest.mark.parametrize("reload_while", ["never", "PrepareAbort", "CompleteAbort"])
+def test_the_owner_is_bumped_once_its_transaction_is_aborted(version: int, reload_while: str) -> None:  # 360-2
+    config = TransactionConfig(semantics=EVERY_LEVEL, transaction_version=version)
+    coordinator = CoordinatorDouble(config, hold_markers=True)
+    held = coordinator.init()
+    coordinator.add(held)
+    assert refusal(lambda: coordinator.init(held)) is BUSY
+    if reload_while == "PrepareAbort":
+        coordinator.reload()
+    assert coordinator.metadata.state is PREPARE_ABORT
+    assert refusal(lambda: coordinator.init(held)) is BUSY
+    coordinator.write_markers()
+    if reload_while == "CompleteAbort":
+        coordinator.reload()
+    bumped = (held.producer_id, held.producer_epoch + 1)
+    assert [coordinator.init(held) for _ in range(3)] == [bumped] * 3
+    assert (coordinator.metadata.state is EMPTY, coordinator.metadata.last_producer_epoch) == (True, 0)
+    coordinator.add(bumped)
+
+
+@LEVELS
+def test_the_owners_abort_is_no_timeout(version: int) -> None:  # 588-2
+    coordinator, held = _at_epoch_1(version, hold_markers=True)
+    assert refusal(lambda: coordinator.init(held)) is BUSY
+    for _ in range(2):
+        assert not coordinator.metadata.timed_out
+        coordinator.reload()
+
+
+@LEVELS
+def test_the_owner_of_the_last_epoch_gets_a_new_producer_id(version: int) -> None:  # 360-2, 360-15
+    coordinator = _coordinator(EVERY_LEVEL, version)
+    producer_id, _ = coordinator.init()
+    for _ in range(32766):
+        held = coordinator.init()
+    coordinator.add(held)
+    assert refusal(lambda: coordinator.init(held)) is BUSY
+    fresh = coordinator.init(held)
+    assert (fresh.producer_id != producer_id, fresh.producer_epoch) == (True, 0)
+    assert coordinator.init(held) == fresh
+
+
+@LEVELS
+def test_an_abort_that_cannot_be_logged_leaves_the_owner_its_place(version: int) -> None:  # 360-2
+    coordinator = _coordinator(EVERY_LEVEL, version)
+    held = coordinator.init()
+    coordinator.add(held)
+    coordinator.fail_next = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refusal(lambda: coordinator.init(held)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert coordinator.metadata.state is ONGOING
+    assert refusal(lambda: coordinator.init(held)) is BUSY
+    assert coordinator.init(held) == (held.producer_id, 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "who", "answers"),
+    [  # as Apache Kafka 4.3.1 answers, twice the same request
+        (0, "last", [BUSY, FENCED]),
+        (1, "last", [BUSY, FENCED]),
+        (2, "last", [BUSY, FENCED]),
+        (0, "current", [BUSY, FENCED]),
+        (1, "current", [BUSY, FENCED]),
+        (2, "current", [BUSY, ErrorCode.NONE]),
+    ],
+)
+def test_kafka_shuts_both_out(version: int, who: str, answers: list[ErrorCode]) -> None:
+    coordinator = _coordinator(KAFKA, version)
+    last = coordinator.init()
+    current = coordinator.init(last)
+    coordinator.add(current)
+    asked = last if who == "last" else current
+    assert [refusal(lambda: coordinator.init(asked)) for _ in range(2)] == answers
 
 
 def test_an_offered_producer_is_remembered_and_answered_again() -> None:  # 360-6
@@ -157,14 +254,12 @@ def test_combinations_that_cannot_hold_are_named() -> None:
     assert KAFKA.problems(2) == []
     assert KIP.problems(1) == []
     assert DRAFT.problems(1) == []
-    assert "previous producer id" in KIP.problems(0)[0]
+    assert KIP.problems(0) == []
     assert "timed_out_codes" in replace(KIP, timeout_keeps_last_epoch="transaction.version 2").problems(1)[0]
     assert "90" in replace(KIP, timed_out_codes=DRAFT_TIMED_OUT_CODES).problems(1)[0]
 
 
 # -- what is a timeout and what is not ---------------------------------------------------------------------------------
-
-EVERY_LEVEL = replace(KIP, remember_offered_producer_id=False, timed_out_codes=DRAFT_TIMED_OUT_CODES, fenced_code=91)
 
 
 def _at_epoch_1(version: int, *, hold_markers: bool = False) -> tuple[CoordinatorDouble, ProducerIdAndEpoch]:
