@@ -115,7 +115,7 @@ def run_on_workers(workers: int, *arguments: Any) -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
     from standalone_spark import standalone_spark
 
-    from minibroker.audit import java
+    from minibroker_pipeline import java
 
     java.prepare()
     with tempfile.TemporaryDirectory() as directory, standalone_spark(Path(directory), workers) as url:
@@ -124,10 +124,10 @@ def run_on_workers(workers: int, *arguments: Any) -> None:
 
 
 def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool, cold: bool) -> None:
-    from minibroker.audit.engine import SparkAudit
-    from minibroker.audit.files import Files, list_directory
-    from minibroker.audit.plan import Plan
-    from minibroker.audit.session import open_session
+    from minibroker_pipeline.engine import SparkAudit
+    from minibroker_pipeline.files import Files, list_directory
+    from minibroker_pipeline.plan import Plan
+    from minibroker_pipeline.session import open_session
 
     settings = ["spark.driver.memory=2g"]
     if not master.startswith("local"):

@@ -10,7 +10,7 @@ from minibroker.version import __version__
 
 TYPE_CHECKING = False  # as `typing` has it, which takes longer to import than all else that `minibroker --version` does
 if TYPE_CHECKING:
-    from minibroker.config_types import ConfigError
+    from minibroker.config.types import ConfigError
     from minibroker.server.service import StartError
     from minibroker.testing.embedded import Minibroker
 
@@ -18,7 +18,7 @@ __all__ = ["ConfigError", "Minibroker", "StartError", "__version__"]
 
 # Loaded when first asked for: the command line and type checkers need none of it.
 _LAZY = {
-    "ConfigError": "minibroker.config_types",
+    "ConfigError": "minibroker.config.types",
     "Minibroker": "minibroker.testing.embedded",
     "StartError": "minibroker.server.service",
 }

@@ -25,18 +25,20 @@ class Command:
 
 COMMANDS = {
     "serve": Command("minibroker.server.command", "run a broker"),
-    "trace": Command("minibroker.trace.command", "show what a broker and its clients say to each other"),
-    "replay": Command("minibroker.trace.replay", "send the requests of a trace to a broker again"),
+    "trace": Command("minibroker.control.trace_command", "show what a broker and its clients say to each other"),
+    "replay": Command("minibroker.client.replay", "send the requests of a trace to a broker again"),
     "control": Command("minibroker.control.command", "faults, clock and state of a broker that runs"),
     "demo": Command("minibroker.demo.command", "run an exactly-once loop and check what came out of it"),
     "conformance": Command("minibroker.conformance.cli", "check any broker against recorded answers of Apache Kafka"),
     "dump": Command("minibroker.inspection.dump", "print the files of a data directory"),
     "check": Command("minibroker.inspection.check", "verify a data directory, also a real Kafka's, and change nothing"),
     "audit": Command(
-        "minibroker.audit.command", "look for broken exactly-once promises in data directories and topics"
+        "minibroker_pipeline.command", "look for broken exactly-once promises in data directories and topics"
     ),
     "judge": Command("minibroker.judge.command", "run a client under failures and judge whether exactly-once held"),
-    "transactions": Command("minibroker.transactions_command", "list, describe, abort transactions of any broker"),
+    "transactions": Command(
+        "minibroker.client.transactions_command", "list, describe, abort transactions of any broker"
+    ),
     "simulate": Command("minibroker.simulation.command", "run the broker's code under seeded failures and judge it"),
 }
 

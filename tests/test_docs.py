@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import yaml
 from broker import installed_command
+from reference import TABLES, rewritten
 from tls_files import free_port
 
 from minibroker.cli import COMMANDS
-from minibroker.reference import TABLES, rewritten
+from minibroker.client.connection import Connection
+from minibroker.config.settings import Settings, environment_config
 from minibroker.server.declared import declared_listeners
-from minibroker.settings import Settings, environment_config
-from minibroker.wire import Connection
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(

@@ -8,16 +8,13 @@ from functools import partial
 from random import Random
 from typing import Protocol, cast
 
+from minibroker.broker.broker import Broker
+from minibroker.broker.suspension import Suspension
 from minibroker.cluster import lost_data
-from minibroker.cluster.adoption import adopt
-from minibroker.cluster.broker import Broker
-from minibroker.cluster.internal_topics import replicated_internals
-from minibroker.cluster.metadata import BrokerImage, MetadataImage
-from minibroker.cluster.node import Node
+from minibroker.cluster.bootstrap import adopt
 from minibroker.cluster.operations import Operations
-from minibroker.cluster.suspension import Suspension
 from minibroker.cluster.tapped_transport import TappedTransport
-from minibroker.cluster.transport import CONTROLLER, InProcessNetwork, Network
+from minibroker.config.settings import Settings
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import TRANSACTION_VERSION, default_features
 from minibroker.controller.heartbeats import SESSION_TICKS
@@ -26,12 +23,15 @@ from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
 from minibroker.handlers.dispatch import Dispatcher, Tap
 from minibroker.handlers.table import make_dispatcher
-from minibroker.logs import get_logger
-from minibroker.runtime.clock import BrokerClock, TimerHandle, Timers
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import Executor
-from minibroker.semantics import Semantics
-from minibroker.settings import Settings
+from minibroker.kernel.clock import BrokerClock, TimerHandle, Timers
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import Executor
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.transport import CONTROLLER, InProcessNetwork, Network
+from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.image import BrokerImage, MetadataImage
+from minibroker.metadata.internal_topics import replicated_internals
+from minibroker.releases.semantics import Semantics
 from minibroker.version import __version__
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest

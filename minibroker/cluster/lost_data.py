@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minibroker.logs import get_logger
-from minibroker.settings import Settings
+from minibroker.config.settings import Settings
+from minibroker.kernel.logs import get_logger
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.lost import Lost
 

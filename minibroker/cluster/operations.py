@@ -7,31 +7,31 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from minibroker.cluster.broker import Broker
-from minibroker.cluster.metadata import (
+from minibroker.broker.broker import Broker
+from minibroker.controller.controller import Controller
+from minibroker.controller.elections import Election
+from minibroker.controller.state import ControllerState
+from minibroker.coordinators.hashing import partition_for
+from minibroker.kernel.deferred import Deferred, resolved, spawn
+from minibroker.kernel.executor import Executor
+from minibroker.kernel.transport import CONTROLLER
+from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.image import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
     BrokerImage,
     MetadataImage,
 )
-from minibroker.cluster.node import Node
-from minibroker.cluster.transport import CONTROLLER
-from minibroker.controller.controller import Controller
-from minibroker.controller.elections import Election
-from minibroker.controller.state import ControllerState
-from minibroker.coordinators.hashing import partition_for
-from minibroker.runtime.deferred import Deferred, resolved, spawn
-from minibroker.runtime.executor import Executor
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UnregisterBrokerRequest
 from minibroker_storage.directory import DataDirectory
 
 if TYPE_CHECKING:
+    from minibroker.broker.suspension import Suspension
     from minibroker.cluster.cluster import BrokerHooks
-    from minibroker.cluster.suspension import Suspension
     from minibroker.cluster.tapped_transport import TappedTransport
-    from minibroker.cluster.transport import Network
     from minibroker.handlers.dispatch import Dispatcher, Tap
+    from minibroker.kernel.transport import Network
 
 Coordinator = Literal["transaction", "group"]
 _TOPICS: dict[Coordinator, str] = {"transaction": TRANSACTION_STATE_TOPIC, "group": CONSUMER_OFFSETS_TOPIC}

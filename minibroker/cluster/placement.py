@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from minibroker.cluster.broker import Broker
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionImage
+from minibroker.broker.broker import Broker
 from minibroker.controller.state import ControllerState, PartitionChange
 from minibroker.coordinators.hashing import counterpart
 from minibroker.coordinators.placement import Appends, Stored, StoredState, batches, placements
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
-from minibroker.logs import get_logger
-from minibroker.semantics import TransactionStateLayout
+from minibroker.kernel.logs import get_logger
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionImage
+from minibroker.releases.semantics import TransactionStateLayout
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import (
     NO_PRODUCER_EPOCH,

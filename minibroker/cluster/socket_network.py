@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from minibroker.cluster.proof import Connecting, Listening, NotProven, RandomBytes
-from minibroker.cluster.transport import CONTROLLER, Cuts, Endpoint, Node, Transport
-from minibroker.logs import get_logger
-from minibroker.runtime.clock import TimerHandle, Timers
-from minibroker.runtime.deferred import Deferred, failed
+from minibroker.kernel.clock import TimerHandle, Timers
+from minibroker.kernel.deferred import Deferred, failed
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.transport import CONTROLLER, Cuts, Endpoint, Node, Transport
 from minibroker_protocol.dsl import Request, Response, registry
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.frames import FrameSplitter
@@ -50,7 +50,7 @@ _FIRST_STEP: Final = bytes(4)
 
 
 class SocketNetwork:
-    """`minibroker.cluster.transport.Network` over sockets.
+    """`minibroker.kernel.transport.Network` over sockets.
 
     secret: what all nodes of the cluster know, and nothing else does; random_bytes: as `secrets.token_bytes`.
     patience_ms: how long an answer is waited for (request.timeout.ms) of real time, and up to a sixth longer. proof_ms:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
 from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange, Tap, framed
-from minibroker.runtime.deferred import Deferred, failed
+from minibroker.kernel.deferred import Deferred, failed
 from minibroker_protocol.dsl import Buffer, Request, Response, registry
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.headers import RequestHeader, encode_response_header, first_flexible_version
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
-    from minibroker.cluster.transport import Transport
+    from minibroker.broker.broker import Broker
+    from minibroker.kernel.transport import Transport
 
 _frame_start = Struct(">ii").unpack_from
 

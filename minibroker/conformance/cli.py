@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from minibroker.reports import add_report_arguments, write_reports
-from minibroker.wire import Address, parse_address
-from minibroker.wire_security import add_command_config, read_security
-from minibroker.words import reason
+from minibroker.client.connection import Address, parse_address
+from minibroker.client.security import add_command_config, read_security
+from minibroker.kernel.words import reason
+from minibroker.testing.reports import add_report_arguments, write_reports
 
 from .cluster import Cluster
 from .failure import ScenarioError, ScenarioFailed

@@ -9,8 +9,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from minibroker.wire import Address, Connection
-from minibroker.wire_security import PLAINTEXT, Security
+from minibroker.client.connection import Address, Connection
+from minibroker.client.security import PLAINTEXT, Security
 
 from .failure import ScenarioFailed
 from .messages import API_VERSIONS, api_key, apis, decode_response, encode_request

@@ -1,6 +1,6 @@
 """What can go wrong while a scenario runs, and in the file it comes from."""
 
-from minibroker.wire import BrokerFailed, ConnectionClosed, NoResponse
+from minibroker.client.connection import BrokerFailed, ConnectionClosed, NoResponse
 
 __all__ = ["ConnectionClosed", "NoResponse", "ScenarioError", "ScenarioFailed"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from html import escape
 from typing import Final
 
-from minibroker.reports import Case, junit, page
+from minibroker.testing.reports import Case, junit, page
 
 from .results import Outcome, Result, Verdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minibroker.wire import Address
+from minibroker.client.connection import Address
 
 from .cluster import GROUP, TRANSACTION, Cluster
 from .requests import targets

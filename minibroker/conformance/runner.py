@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from minibroker.wire import Address, Connection
+from minibroker.client.connection import Address, Connection
 
 from .cluster import CLIENT_ID, TRANSIENT, Cluster
 from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed

@@ -15,8 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from minibroker.extras import hint
-from minibroker.words import reason
+from minibroker.kernel.extras import hint
+from minibroker.kernel.words import reason
 
 from .batches import BATCH_KEYS
 from .failure import ScenarioError

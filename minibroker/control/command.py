@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from minibroker.control import TOKEN_VARIABLE
-from minibroker.outside_json import parse_json
+from minibroker.kernel.outside_json import parse_json
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 DEFAULT_ADDRESS = "127.0.0.1:9094"

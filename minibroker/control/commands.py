@@ -13,13 +13,13 @@ from minibroker.faults.engine import BrokerTap, FaultEngine, SetRule
 from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import OPERATIONS, check_call, failed_disks, run_operation
 from minibroker.faults.rules import rule_from, rule_to
-from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.trace.recorder import Recorder
 from minibroker.trace.tap import ExchangeTap
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.runtime.clock import Timers
+    from minibroker.kernel.clock import Timers
 
 Command = Callable[..., Any]
 

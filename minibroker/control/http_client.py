@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from minibroker.faults.errors import FaultError
-from minibroker.outside_json import parse_json
-from minibroker.words import reason
+from minibroker.kernel.outside_json import parse_json
+from minibroker.kernel.words import reason
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 _SLACK_SECONDS = 30.0

@@ -18,10 +18,10 @@ from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from minibroker.config_types import ConfigError
+from minibroker.config.types import ConfigError
 from minibroker.faults.errors import FaultError
-from minibroker.logs import get_logger
-from minibroker.outside_json import parse_json
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.outside_json import parse_json
 from minibroker.version import __version__
 from minibroker_protocol.errors import ApiError
 

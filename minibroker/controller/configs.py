@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 
-from minibroker.config_keys import TOPIC_KEYS
-from minibroker.config_types import ConfigType
+from minibroker.config.keys import TOPIC_KEYS
+from minibroker.config.settings import ConfigError, validate_topic_config
+from minibroker.config.types import ConfigType
 from minibroker.controller.state import ControllerState
-from minibroker.settings import ConfigError, validate_topic_config
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.configs import (
     AlterConfigsRequest,

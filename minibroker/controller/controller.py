@@ -14,10 +14,10 @@ from minibroker.controller.reassignments import ReassignmentControl
 from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
-from minibroker.logs import get_logger
-from minibroker.runtime.clock import Timers
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import Executor
+from minibroker.kernel.clock import Timers
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import Executor
+from minibroker.kernel.logs import get_logger
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from minibroker.cluster.metadata import NO_LEADER, PartitionImage
+from minibroker.metadata.image import NO_LEADER, PartitionImage
 
 
 class Election(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState
-from minibroker.logs import get_logger
+from minibroker.kernel.logs import get_logger
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.inter_broker import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from minibroker.outside_json import parse_json
+from minibroker.kernel.outside_json import parse_json
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.disk import Disk, DiskFile, StorageError
 from minibroker_storage.lost import Lost

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from minibroker.cluster.metadata import NO_LEADER
 from minibroker.controller.configs import ResourceType
-from minibroker.logs import get_logger
+from minibroker.kernel.logs import get_logger
+from minibroker.metadata.image import NO_LEADER
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.metadata_records import (

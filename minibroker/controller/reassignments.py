@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from minibroker.cluster.metadata import PartitionImage, TopicImage
 from minibroker.controller.elections import changed
 from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState, PartitionChange
 from minibroker.controller.topics import check_replica_list
+from minibroker.metadata.image import PartitionImage, TopicImage
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import (
     AlterPartitionReassignmentsRequest,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from minibroker.cluster.metadata import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from minibroker.controller.elections import Election, Wanted, changed
 from minibroker.controller.state import ControllerState, PartitionChange
-from minibroker.logs import get_logger
+from minibroker.kernel.logs import get_logger
+from minibroker.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UnregisterBrokerRequest, UnregisterBrokerResponse
 from minibroker_protocol.messages.inter_broker import AlterPartitionRequest, AlterPartitionResponse

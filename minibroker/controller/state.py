@@ -12,10 +12,10 @@ from dataclasses import asdict, replace
 from random import Random
 from typing import Any, NamedTuple
 
-from minibroker.cluster.metadata import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from minibroker.config.settings import Settings
 from minibroker.controller.journal import Entry, MetadataJournal
+from minibroker.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.security.acls import AccessControlEntry
-from minibroker.settings import Settings
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 PRODUCER_ID_BLOCK_SIZE = 1000

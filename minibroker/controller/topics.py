@@ -9,9 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Container, Generator, Mapping, Sequence
 
-from minibroker.cluster.metadata import TopicImage
+from minibroker.config.settings import validate_topic_config
 from minibroker.controller.state import ControllerState
-from minibroker.settings import validate_topic_config
+from minibroker.metadata.image import TopicImage
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import (

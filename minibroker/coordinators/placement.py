@@ -26,7 +26,7 @@ from minibroker.coordinators.hashing import counterpart, partition_for
 from minibroker.coordinators.transactions import records as transaction_records
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
 from minibroker.coordinators.transactions.states import ONGOING, PREPARE_COMMIT, PREPARED
-from minibroker.semantics import TransactionStateLayout
+from minibroker.releases.semantics import TransactionStateLayout
 from minibroker_protocol.errors import Malformed
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from minibroker.logs import get_logger
-from minibroker.runtime.deferred import Deferred, resolved
+from minibroker.kernel.deferred import Deferred, resolved
+from minibroker.kernel.logs import get_logger
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 log = get_logger(__name__)

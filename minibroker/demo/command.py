@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from minibroker.extras import hint, missing
+from minibroker.kernel.extras import hint, missing
 
 EXPECTED_FENCED = 1
 CLIENTS = ("confluent_kafka", "aiokafka")

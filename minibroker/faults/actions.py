@@ -15,7 +15,7 @@ from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import check_arguments, run_operation
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import can_fail, error_response
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.errors import ErrorCode, Malformed
 
 if TYPE_CHECKING:

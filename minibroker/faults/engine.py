@@ -13,13 +13,13 @@ from minibroker.faults.facts import Facts, facts_of
 from minibroker.faults.rules import Rule
 from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange
 from minibroker.handlers.table import apis
-from minibroker.logs import get_logger
-from minibroker.runtime.deferred import Deferred, failed, resolved, spawn
-from minibroker.runtime.waiting import sleep, with_timeout
+from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.waiting import sleep, with_timeout
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.runtime.clock import TimerHandle, Timers
+    from minibroker.kernel.clock import TimerHandle, Timers
 
 log = get_logger(__name__)
 

@@ -15,18 +15,18 @@ from inspect import iscoroutine
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from minibroker.cluster.transport import CONTROLLER
 from minibroker.faults.errors import FaultError
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.transport import CONTROLLER
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_storage.disk import RefusingDisk
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
+    from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
-    from minibroker.cluster.partition import Partition
-    from minibroker.runtime.transaction_service import TransactionService
+    from minibroker.coordination.transaction_service import TransactionService
+    from minibroker.partitions.partition import Partition
 
 Operation = Callable[..., Any]
 
@@ -75,7 +75,7 @@ def lose_producer_state(cluster: Cluster, *, topic: str, partition: int, produce
 def lose_producers(cluster: Cluster, *, topic: str, partition: int, cause: str, offset: int | None = None) -> list[int]:
     """Have the leader lose producers the way `cause` does: expiration, retention, delete-records or lost-tail (from
     `offset` on); their ids."""
-    from minibroker.cluster import producer_loss
+    from minibroker.partitions import producer_loss
 
     led = _leader(cluster, topic, partition)
     try:

@@ -17,7 +17,7 @@ from minibroker.handlers.context import Answer, Api, RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import refused
 from minibroker.handlers.produce import has_transactional_batch
-from minibroker.runtime.deferred import Deferred, mapped, spawn
+from minibroker.kernel.deferred import Deferred, mapped, spawn
 from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import NO_ID, Request, Response

@@ -6,11 +6,11 @@ Kafka: ConfigHelper. Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 
 from __future__ import annotations
 
-from minibroker.config_types import ConfigType
+from minibroker.config.settings import ConfigEntry, ConfigSource
+from minibroker.config.types import ConfigType
 from minibroker.controller.configs import ResourceType
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.context import RequestContext
-from minibroker.settings import ConfigEntry, ConfigSource
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.configs import (
     DescribeConfigsRequest,

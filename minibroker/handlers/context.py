@@ -6,13 +6,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.dsl import Buffer, Request, Response, registry
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
-    from minibroker.refusals import Refusal
+    from minibroker.broker.broker import Broker
+    from minibroker.kernel.refusals import Refusal
     from minibroker.security.sasl import Authentication
 
 
@@ -81,7 +81,7 @@ class RequestContext:
 
     def refused(self, subject: object, error: ApiError, code: int | None = None) -> None:
         """Remember why: `subject` is what the refusal is about, `code` what is sent where that is not the error's."""
-        from minibroker.refusals import Refusal
+        from minibroker.kernel.refusals import Refusal
 
         sent = int(error.code if code is None else code)
         if self.noted is None:

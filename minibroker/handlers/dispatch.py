@@ -8,13 +8,13 @@ from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
-from minibroker.runtime.deferred import Deferred, failed, resolved, spawn
+from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker_protocol.dsl import Buffer, Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.headers import encode_response_header, parse_request_header
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
+    from minibroker.broker.broker import Broker
 
 API_VERSIONS_KEY = 18
 _pack_size = struct.Struct(">i").pack

@@ -9,9 +9,9 @@ from __future__ import annotations
 from inspect import iscoroutine
 from typing import Any, Final
 
-from minibroker.answered_errors import errors_in
+from minibroker.handlers.answered_errors import errors_in
 from minibroker.handlers.context import Answer, Handler, RequestContext
-from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.kernel.deferred import Deferred, spawn
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from minibroker.cluster.fetch_sessions import (
+from minibroker.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     INVALID_SESSION_ID,
@@ -25,12 +25,12 @@ from minibroker.cluster.fetch_sessions import (
     FetchTarget,
     PartitionKey,
 )
-from minibroker.cluster.partition import Partition
 from minibroker.handlers import follower_fetch
 from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import RequestContext
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.waiting import with_timeout
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.waiting import with_timeout
+from minibroker.partitions.partition import Partition
 from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode

@@ -8,8 +8,8 @@ Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST.
 
 from __future__ import annotations
 
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.handlers.context import RequestContext
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from minibroker.cluster.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, FetchTarget
-from minibroker.cluster.partition import Partition
-from minibroker.cluster.replica_sessions import ReplicaSession, TargetKey
+from minibroker.broker.fetch_sessions import INITIAL_EPOCH, INVALID_SESSION_ID, FetchTarget
+from minibroker.broker.replica_sessions import ReplicaSession, TargetKey
 from minibroker.handlers.context import RequestContext
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.waiting import with_timeout
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.waiting import with_timeout
+from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.error_responses import refused
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 

@@ -14,7 +14,7 @@ from minibroker.coordinators.transactions.metadata import (
 )
 from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.handlers.context import RequestContext
-from minibroker.semantics import INIT_PRODUCER_ID
+from minibroker.releases.semantics import INIT_PRODUCER_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 

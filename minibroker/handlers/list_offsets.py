@@ -15,10 +15,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import RequestContext
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.waiting import sleep
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.waiting import sleep
+from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from minibroker_protocol.records import Brief, Pace, TakesLong

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from minibroker.cluster.metadata import NO_LEADER, PartitionImage, TopicImage
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.authorized import NOT_ASKED, allowed, operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode

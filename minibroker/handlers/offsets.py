@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from minibroker.coordinators.groups.commits import Commit, Committed, CommitTopic, all_partitions
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.handlers.groups import check_group_id
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import (

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from minibroker.cluster.metadata import INTERNAL_TOPICS
-from minibroker.cluster.partition import Partition
 from minibroker.handlers.context import RequestContext
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.waiting import with_timeout
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.waiting import with_timeout
+from minibroker.metadata.image import INTERNAL_TOPICS
+from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import (
     DeleteRecordsRequest,

@@ -16,17 +16,17 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minibroker.cluster.metadata import INTERNAL_TOPICS
-from minibroker.cluster.partition import Partition
+from minibroker.coordination.transaction_service import TRANSACTION_VERSION_FEATURE
+from minibroker.coordination.transaction_verifier import timed_out
+from minibroker.coordination.unknown_producer_check import refusal_of_unknown
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
-from minibroker.logs import get_logger
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.transaction_service import TRANSACTION_VERSION_FEATURE
-from minibroker.runtime.transaction_verifier import timed_out
-from minibroker.runtime.unknown_producer_check import refusal_of_unknown
-from minibroker.runtime.waiting import sleep, with_timeout
-from minibroker.semantics import PRODUCE
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.waiting import sleep, with_timeout
+from minibroker.metadata.image import INTERNAL_TOPICS
+from minibroker.partitions.partition import Partition
+from minibroker.releases.semantics import PRODUCE
 from minibroker_protocol.dsl import NO_ID, Buffer
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -37,7 +37,7 @@ from minibroker_storage.producer_state import VerificationGuard
 from minibroker_storage.validator import CheckedBatch
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
+    from minibroker.broker.broker import Broker
 
 log = get_logger(__name__)
 

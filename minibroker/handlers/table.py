@@ -36,7 +36,7 @@ from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, registry
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
+    from minibroker.broker.broker import Broker
 
 _PRODUCE_MIN = 3
 _INIT_PRODUCER_ID_UNSTABLE = 6

@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import Fenced, code_for_leader, wire_code
 from minibroker.handlers.context import Answer, RequestContext
-from minibroker.runtime.deferred import Deferred, gather
-from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, EPOCH_BUMPING_END_TXN, Ending
+from minibroker.kernel.deferred import Deferred, gather
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
+from minibroker.releases.semantics import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    EPOCH_BUMPING_END_TXN,
+    Ending,
+)
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,

@@ -8,11 +8,11 @@ UNKNOWN_SERVER_ERROR (epoch or transaction version -1). Kafka: KafkaApis.handleW
 
 from __future__ import annotations
 
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC
+from minibroker.coordination.marker_append import append_marker
 from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.handlers.context import Answer, RequestContext
-from minibroker.runtime.deferred import Deferred, spawn
-from minibroker.runtime.marker_append import append_marker
+from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 

@@ -86,7 +86,7 @@ def _opened(root: str) -> AbstractContextManager[Disk]:
 
 def _brokers(root: str) -> list[tuple[str, str]]:
     """(prefix of paths in findings, directory) of each broker whose data lies below `root`."""
-    from minibroker.server.places import BROKER_DIR, META_FILE
+    from minibroker.server.broker_disks import BROKER_DIR, META_FILE
 
     if not os.path.exists(root):
         raise ValueError(f"{root}: no such directory")

@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from minibroker.audit.rows import Log
-from minibroker.audit.rules import finding
-from minibroker.config_types import ConfigError
+from minibroker.config.settings import parse_assignment
+from minibroker.config.types import ConfigError
 from minibroker.inspection.progress import ProgressLine
 from minibroker.judge.files import NAME, makers
 from minibroker.judge.history import History, HistoryError, read_history
@@ -20,11 +19,12 @@ from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker.judge.run import Run, run_command
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
 from minibroker.judge.verdict import Broken, Evidence, judge
-from minibroker.reports import add_report_arguments, write_reports
+from minibroker.kernel.words import reason
+from minibroker.rules.rows import Log
+from minibroker.rules.rules import finding
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
-from minibroker.settings import parse_assignment
-from minibroker.words import reason
+from minibroker.testing.reports import add_report_arguments, write_reports
 from minibroker_storage.os_disk import OsDisk
 
 EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED = 0, 1, 2

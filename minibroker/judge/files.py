@@ -21,7 +21,7 @@ from minibroker.judge.report import (
     to_json,
     violation,
 )
-from minibroker.reports import Case, junit, page
+from minibroker.testing.reports import Case, junit, page
 from minibroker.trace.recorder import told
 
 NAME: Final = "judge"

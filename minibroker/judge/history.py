@@ -16,8 +16,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from minibroker.audit.rows import ABORT, COMMIT, Seen, Sent
-from minibroker.outside_json import parse_json
+from minibroker.kernel.outside_json import parse_json
+from minibroker.rules.rows import ABORT, COMMIT, Seen, Sent
 
 _OUTCOMES = {"commit": COMMIT, "abort": ABORT}
 

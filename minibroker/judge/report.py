@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from minibroker.judge.exchanges import Exchange
 from minibroker.judge.run import Run
 from minibroker.judge.verdict import Broken
+from minibroker.kernel.words import counted
 from minibroker.trace.recorder import told
-from minibroker.words import counted
 
 HELD, BROKEN, UNDECIDED = "held", "broken", "undecided"
 _SHOWN = 10

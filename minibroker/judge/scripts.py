@@ -17,7 +17,7 @@ from typing import Any
 
 from minibroker.faults.errors import FaultError
 from minibroker.faults.rules import rule_from, rule_to
-from minibroker.words import reason
+from minibroker.kernel.words import reason
 
 _SUFFIX = ".toml"
 

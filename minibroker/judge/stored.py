@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from minibroker.audit.rows import COMMIT, COORDINATOR_TOPICS, Log, Transaction
-from minibroker.audit.scan import partition_of
+from minibroker.rules.rows import COMMIT, COORDINATOR_TOPICS, Log, Transaction
+from minibroker.rules.scan import partition_of
 from minibroker_protocol.records import Record, decode_records
 from minibroker_storage.disk import Disk, join
 from minibroker_storage.log_scan import scan

@@ -6,8 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from minibroker.audit.rows import Content, Finding, Log, Seen
-from minibroker.audit.rules import (
+from minibroker.judge.exchanges import Exchange, Produced
+from minibroker.judge.history import History, key_of, text_of
+from minibroker.judge.stored import Stored, content_of, read_stored
+from minibroker.rules.rows import Content, Finding, Log, Seen
+from minibroker.rules.rules import (
     ERROR,
     Place,
     finding,
@@ -17,10 +20,7 @@ from minibroker.audit.rules import (
     judge_log,
     judge_logs,
 )
-from minibroker.audit.scan import scan_directory
-from minibroker.judge.exchanges import Exchange, Produced
-from minibroker.judge.history import History, key_of, text_of
-from minibroker.judge.stored import Stored, content_of, read_stored
+from minibroker.rules.scan import scan_directory
 from minibroker_storage.disk import Disk
 
 Starts = Mapping[tuple[str, int], int]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minibroker.config_types import ConfigError
+from minibroker.config.types import ConfigError
 
 if TYPE_CHECKING:
+    from minibroker.config.settings import Settings
     from minibroker.security.acls import Authorizer
-    from minibroker.settings import Settings
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 

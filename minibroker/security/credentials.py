@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from minibroker.config_names import jaas_listener
-from minibroker.config_types import ConfigError
+from minibroker.config.names import jaas_listener
+from minibroker.config.types import ConfigError
 
 # user_alice="secret" among the options of PlainLoginModule
 _JAAS_USER = re.compile(r"""\buser_(?P<name>[^\s=]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))""")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from minibroker.config_types import ConfigError
+from minibroker.config.types import ConfigError
 
 
 class SecurityProtocol(Enum):

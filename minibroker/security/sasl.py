@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from minibroker.config_types import ConfigError
-from minibroker.extras import hint
+from minibroker.config.types import ConfigError
+from minibroker.kernel.extras import hint
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 # What KIP-84 asks for at least.

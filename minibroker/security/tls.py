@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from minibroker.config_types import ConfigError
-from minibroker.extras import hint
-from minibroker.settings import Settings
+from minibroker.config.settings import Settings
+from minibroker.config.types import ConfigError
+from minibroker.kernel.extras import hint
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

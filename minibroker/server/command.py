@@ -8,10 +8,10 @@ import os
 import sys
 from typing import Any
 
-from minibroker import logs
-from minibroker.config_types import ConfigError
+from minibroker.config.types import ConfigError
 from minibroker.control import TOKEN_VARIABLE
-from minibroker.logs import get_logger
+from minibroker.kernel import logs
+from minibroker.kernel.logs import get_logger
 from minibroker.server.options import DEFAULT_HOST, Options, make_options, parse_ports, parse_topic
 
 log = get_logger(__name__)
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from minibroker.runtime.asyncio_runtime import new_event_loop
+    from minibroker.kernel.asyncio_runtime import new_event_loop
     from minibroker.server.service import Service, StartError
 
     logs.configure(arguments.log_level, arguments.log_format)
@@ -101,7 +101,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
-    from minibroker.settings import environment_config, parse_assignment
+    from minibroker.config.settings import environment_config, parse_assignment
 
     config, warnings = environment_config(os.environ)
     for warning in warnings:

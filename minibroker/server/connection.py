@@ -8,8 +8,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, cast
 
 from minibroker.handlers.context import ConnectionInfo
-from minibroker.logs import get_logger
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.logs import get_logger
 from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import LARGEST_SPARE_BYTES
 from minibroker_protocol.dsl import Buffer

@@ -13,9 +13,9 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from minibroker.config_types import ConfigError
+from minibroker.config.settings import Settings
+from minibroker.config.types import ConfigError
 from minibroker.security.protocols import SecurityProtocol, default_protocol, protocol_named
-from minibroker.settings import Settings
 
 # A file that Docker, or Podman, puts into every container.
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")

@@ -7,9 +7,9 @@ import contextlib
 import socket
 from typing import NamedTuple
 
-from minibroker.logs import get_logger
-from minibroker.server.closings import Closings
+from minibroker.kernel.logs import get_logger
 from minibroker.server.connection import Connection, Dispatch
+from minibroker.server.connection_log import Closings
 from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import RequestMemory, SpareBuffers
 from minibroker_protocol.dsl import Buffer

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from minibroker.security.protocols import SecurityProtocol
 
 if TYPE_CHECKING:
+    from minibroker.config.settings import Settings
     from minibroker.security.sasl import Exchange
     from minibroker.server.connection import Connection, Dispatch
-    from minibroker.settings import Settings
 
 
 class ListenerSecurity(NamedTuple):
@@ -25,7 +25,7 @@ class ListenerSecurity(NamedTuple):
         """What serves the connection's frames."""
         if self.mechanisms is None:
             return dispatch
-        from minibroker.server.gate import Gate
+        from minibroker.server.authenticator import Gate
 
         return Gate(connection, dispatch, self.mechanisms).serve
 

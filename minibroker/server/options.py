@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from minibroker.config_types import ConfigError
+from minibroker.config.types import ConfigError
 
 DEFAULT_HOST = "127.0.0.1"
 _MAX_BROKERS = 100

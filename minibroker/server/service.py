@@ -11,14 +11,16 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from minibroker.config_types import ConfigError
-from minibroker.logs import get_logger
-from minibroker.runtime.asyncio_runtime import LoopTimers
-from minibroker.runtime.clock import BrokerClock
-from minibroker.runtime.executor import DiskInline
-from minibroker.runtime.threads import ThreadExecutor
+from minibroker.config.settings import Settings
+from minibroker.config.types import ConfigError
+from minibroker.kernel.asyncio_runtime import LoopTimers
+from minibroker.kernel.clock import BrokerClock
+from minibroker.kernel.executor import DiskInline
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.threads import ThreadExecutor
 from minibroker.security.authorizers import authorizer_of
 from minibroker.security.protocols import SecurityProtocol
+from minibroker.server.broker_disks import Place, Places
 from minibroker.server.declared import (
     DeclaredListener,
     advertised_by_port,
@@ -27,22 +29,20 @@ from minibroker.server.declared import (
     told_outside,
 )
 from minibroker.server.edge import Edge, Limits
-from minibroker.server.handles import Exhaustion, connection_limit
+from minibroker.server.file_descriptors import Exhaustion, connection_limit
 from minibroker.server.listener_security import ListenerSecurity, listener_securities
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
 from minibroker.server.options import Options
-from minibroker.server.places import Place, Places
 from minibroker.server.ports import BrokerPorts
 from minibroker.server.watchdog import LoopWatchdog
-from minibroker.settings import Settings
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.cluster.node import Node
-    from minibroker.cluster.transport import Network
     from minibroker.control.commands import Commands
     from minibroker.control.server import ControlServer
-    from minibroker.semantics import Semantics
+    from minibroker.kernel.transport import Network
+    from minibroker.metadata.broker_spec import Node
+    from minibroker.releases.semantics import Semantics
 
 log = get_logger(__name__)
 
@@ -147,7 +147,7 @@ class Service:
         from minibroker.control.commands import all_commands
         from minibroker.control.openapi import describe
         from minibroker.control.server import ControlServer, make_token
-        from minibroker.runtime.loop_calls import call_in_loop
+        from minibroker.kernel.loop_calls import call_in_loop
 
         commands = self.commands
         try:
@@ -163,7 +163,7 @@ class Service:
         self.control.start()
 
     def _clean_up_after_others(self) -> None:
-        from minibroker.data_dir import remove_abandoned
+        from minibroker.server.data_dir import remove_abandoned
 
         if self._executor is not None:
             self._executor.submit(remove_abandoned)
@@ -200,7 +200,7 @@ class Service:
         import secrets
 
         from minibroker.cluster.socket_network import SocketNetwork
-        from minibroker.server.closings import Closings
+        from minibroker.server.connection_log import Closings
 
         return SocketNetwork(
             loop,
@@ -212,7 +212,7 @@ class Service:
         )
 
     def _node(self, place: Place, listener: socket.socket) -> Node:
-        from minibroker.cluster.node import Node
+        from minibroker.metadata.broker_spec import Node
 
         return Node(
             node_id=place.node_id,
@@ -374,7 +374,7 @@ def _settings(options: Options) -> Settings:
     settings = Settings(options.config)
     if options.as_version is None:
         return settings
-    from minibroker.releases import RELEASES
+    from minibroker.releases.advertised import RELEASES
 
     release = RELEASES.get(options.as_version)
     if release is None:
@@ -391,18 +391,18 @@ def _transaction_version(options: Options) -> int | None:
     """A release has its own level even where the data directory was made with another."""
     if options.as_version is None or options.transaction_version is not None:
         return options.transaction_version
-    from minibroker.releases import RELEASES
+    from minibroker.releases.advertised import RELEASES
 
     return RELEASES[options.as_version].semantics.transaction_version
 
 
 def _semantics(options: Options, settings: Settings) -> Semantics:
-    from minibroker.config_keys import SEMANTICS_PREFIX
-    from minibroker.semantics import PRESETS, mixed
+    from minibroker.config.keys import SEMANTICS_PREFIX
+    from minibroker.releases.semantics import PRESETS, mixed
 
     preset = PRESETS.get(options.semantics)
     if options.as_version is not None:
-        from minibroker.releases import RELEASES
+        from minibroker.releases.advertised import RELEASES
 
         preset = RELEASES[options.as_version].semantics
     if preset is None:

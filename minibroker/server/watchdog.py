@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from minibroker.logs import get_logger
+from minibroker.kernel.logs import get_logger
 
 log = get_logger(__name__)
 

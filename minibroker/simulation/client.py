@@ -7,13 +7,13 @@ from random import Random
 from typing import Any, Literal, Protocol, TypeVar
 
 from minibroker.handlers.dispatch import Dispatcher
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.waiting import sleep
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.waiting import sleep
 from minibroker.simulation.history import History
 from minibroker.simulation.links import Disconnected, Links
+from minibroker.simulation.network_conditions import Weather
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.schedule import Schedule
-from minibroker.simulation.weather import Weather
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse

@@ -9,11 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from minibroker.kernel.words import counted
 from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.coverage import report
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import Outcome, simulate
-from minibroker.words import counted
 
 _SHOWN = 20
 _FINDINGS = 3

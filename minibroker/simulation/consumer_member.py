@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from minibroker.runtime.deferred import spawn
+from minibroker.kernel.deferred import spawn
 from minibroker.simulation.client import Surroundings
 from minibroker.simulation.evidence import Place
 from minibroker.simulation.members import GROUP, INPUT, Member

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from minibroker.audit.rows import Seen
+from minibroker.rules.rows import Seen
 from minibroker.simulation.client import Surroundings
 from minibroker.simulation.consumer_member import ConsumerMember
 from minibroker.simulation.evidence import Place

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from minibroker.audit.rows import TxnState
-from minibroker.cluster.metadata import NO_LEADER, TRANSACTION_STATE_TOPIC, PartitionImage
 from minibroker.coordinators.hashing import partition_for
+from minibroker.metadata.image import NO_LEADER, TRANSACTION_STATE_TOPIC, PartitionImage
+from minibroker.rules.rows import TxnState
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest
@@ -33,7 +33,7 @@ from minibroker_protocol.messages.transactions import (
 from minibroker_protocol.records import iter_batches
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
+    from minibroker.broker.broker import Broker
 
 MACHINES = ("transaction", "producer", "partition", "group")
 _GROUP_REQUESTS = (

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from minibroker.cluster.metadata import NO_LEADER, MetadataImage, PartitionImage
+from minibroker.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 
 Place = tuple[str, int]
 Identity = tuple[int, int]

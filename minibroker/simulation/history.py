@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from minibroker.audit.rows import ABORT, COMMIT, Finding, Log, Marks, Seen, Sent
-from minibroker.audit.rules import UNKNOWN, finding
+from minibroker.rules.rows import ABORT, COMMIT, Finding, Log, Marks, Seen, Sent
+from minibroker.rules.rules import UNKNOWN, finding
 from minibroker.simulation.evidence import Evidence
 
 __all__ = ["ABORT", "COMMIT", "UNKNOWN", "History", "Record"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minibroker.audit.rows import Finding
+from minibroker.rules.rows import Finding
 from minibroker.simulation.evidence import Fact, Identity, Place
 from minibroker.simulation.history import Record
 from minibroker.simulation.odd_clients import CARELESS

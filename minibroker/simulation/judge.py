@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minibroker.audit.rows import Finding, Log, Seen, TxnState
-from minibroker.audit.rules import ERROR, Place, judge_history, judge_lineage, judge_logs, judge_marks, judge_reload
-from minibroker.audit.scan import scan_directory
+from minibroker.rules.rows import Finding, Log, Seen, TxnState
+from minibroker.rules.rules import ERROR, Place, judge_history, judge_lineage, judge_logs, judge_marks, judge_reload
+from minibroker.rules.scan import scan_directory
 from minibroker.simulation.client import Client
 from minibroker.simulation.holes import explained
 from minibroker.simulation.members import INPUT, Member

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection, Dispatcher
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.simulation.network_conditions import Fate, Weather
 from minibroker.simulation.schedule import Schedule
-from minibroker.simulation.weather import Fate, Weather
 from minibroker_protocol.dsl import Request, Response, registry
 from minibroker_protocol.headers import API_VERSIONS, RequestHeader, first_flexible_version
 

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 from random import Random
 
-from minibroker.audit.rows import Seen
-from minibroker.runtime.deferred import spawn
+from minibroker.kernel.deferred import spawn
+from minibroker.rules.rows import Seen
 from minibroker.simulation.client import Surroundings
 from minibroker.simulation.evidence import Place
 from minibroker.simulation.readers import Reader

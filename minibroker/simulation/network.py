@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from minibroker.cluster.transport import CONTROLLER, Endpoint, Node, PendingCall, Transport
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.transport import CONTROLLER, Endpoint, Node, PendingCall, Transport
+from minibroker.simulation.network_conditions import Fate, Weather
 from minibroker.simulation.schedule import Schedule
-from minibroker.simulation.weather import Fate, Weather
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
@@ -22,7 +22,7 @@ _MARKERS_BAD_LUCK = 3.0
 
 
 class SimulatedNetwork:
-    """`minibroker.cluster.transport.Network`. What a node sends to itself does not pass it.
+    """`minibroker.kernel.transport.Network`. What a node sends to itself does not pass it.
 
     tell: called with (event, text) for each message that is not simply delivered; strayed: with each request that
     arrives after its sender gave it up.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from minibroker.audit.rows import Seen
+from minibroker.rules.rows import Seen
 from minibroker.simulation.client import RETRIABLE
 from minibroker.simulation.history import ABORT
 from minibroker.simulation.links import Disconnected

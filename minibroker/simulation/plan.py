@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from minibroker.semantics import PRESETS, Semantics
+from minibroker.releases.semantics import PRESETS, Semantics
 
 Ends = Literal["process", "machine"]
 """How a broker dies: its process alone, or its machine with all that was not synced."""

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from minibroker.runtime.deferred import Deferred, gather, spawn
+from minibroker.kernel.deferred import Deferred, gather, spawn
 from minibroker.simulation.client import RETRIABLE, Client, Surroundings
 from minibroker.simulation.evidence import Fact, Place
 from minibroker.simulation.history import ABORT, COMMIT, UNKNOWN, Record

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from minibroker.audit.rows import Marks, Seen
+from minibroker.rules.rows import Marks, Seen
 from minibroker.simulation.client import RETRIABLE, Client, Surroundings
 from minibroker.simulation.evidence import Place
 from minibroker.simulation.links import Disconnected

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from minibroker.audit.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.shard import durable_state
+from minibroker.rules.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
+    from minibroker.broker.broker import Broker
 
 COORDINATOR = "coordinator"
 States = dict[Log, dict[Hashable, object]]

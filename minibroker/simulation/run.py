@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from minibroker.audit.rows import Finding
+from minibroker.rules.rows import Finding
 from minibroker.simulation.judge import judge
 from minibroker.simulation.plan import Plan, draw
 from minibroker.simulation.world import World

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TypeVar
 
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import InlineExecutor
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import InlineExecutor
 from minibroker_protocol.records import UNHURRIED, Pace
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class _Entry:
 
 
 class Schedule:
-    """`minibroker.runtime.clock.Timers`, and the wall clock, of a simulated world. Times are ms; entries that are due
+    """`minibroker.kernel.clock.Timers`, and the wall clock, of a simulated world. Times are ms; entries that are due
     at the same time run in the order they were made, as in an event loop."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Schedule:
 
 
 class ScheduledExecutor:
-    """`minibroker.runtime.executor.Executor` without threads: the work is done some time later, all at once."""
+    """`minibroker.kernel.executor.Executor` without threads: the work is done some time later, all at once."""
 
     def __init__(self, schedule: Schedule, delay_ms: Callable[[], float]) -> None:
         self._schedule = schedule

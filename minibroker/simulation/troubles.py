@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
-from minibroker.cluster.transport import CONTROLLER
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.transport import CONTROLLER
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.simulation.members import INPUT
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.disk import StorageError
 
 if TYPE_CHECKING:
-    from minibroker.cluster.metadata import PartitionImage
+    from minibroker.metadata.image import PartitionImage
     from minibroker.simulation.world import World
 
 _CATCH_UP_MS = 500.0

@@ -7,15 +7,15 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from minibroker.audit.rows import Finding
 from minibroker.cluster.cluster import Cluster
-from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
-from minibroker.cluster.node import Node
+from minibroker.config.settings import Settings
 from minibroker.coordinators.hashing import partition_for
 from minibroker.handlers.dispatch import Dispatcher
-from minibroker.runtime.clock import BrokerClock
-from minibroker.runtime.deferred import Deferred, spawn
-from minibroker.settings import Settings
+from minibroker.kernel.clock import BrokerClock
+from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker.rules.rows import Finding
 from minibroker.simulation.client import Client
 from minibroker.simulation.copier import LAST, Copier
 from minibroker.simulation.coverage import Coverage, transactions_of
@@ -23,6 +23,7 @@ from minibroker.simulation.evidence import Dropped, PartitionWatch
 from minibroker.simulation.history import History
 from minibroker.simulation.machine import MachineDisk
 from minibroker.simulation.network import SimulatedNetwork
+from minibroker.simulation.network_conditions import Chances, Weather
 from minibroker.simulation.odd_clients import CARELESS, Careless, Janitor
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.producers import Producer
@@ -30,16 +31,15 @@ from minibroker.simulation.readers import Reader
 from minibroker.simulation.reload import COORDINATOR, States, in_memory
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
 from minibroker.simulation.troubles import Troubles
-from minibroker.simulation.weather import Chances, Weather
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 from minibroker_storage.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
-    from minibroker.cluster.metadata import MetadataImage
-    from minibroker.runtime.transaction_markers import EndedTransaction
+    from minibroker.broker.broker import Broker
+    from minibroker.coordination.transaction_markers import EndedTransaction
+    from minibroker.metadata.image import MetadataImage
 
 QUIET_MS = 60_000.0
 """How long the clients have, once all is whole, to come to an end."""

@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from minibroker.extras import hint
+from minibroker.kernel.extras import hint
 
 try:
     from testcontainers.core.container import DockerContainer
@@ -16,9 +16,9 @@ try:
 except ImportError as error:
     raise ImportError(hint("MinibrokerContainer", "testcontainers"), name=error.name) from None
 
+from minibroker.config.settings import environment_of
 from minibroker.server.options import behaviour_arguments, make_options
 from minibroker.server.service import Service
-from minibroker.settings import environment_of
 from minibroker.testing.controlled import Controlled
 
 if TYPE_CHECKING:

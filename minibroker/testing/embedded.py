@@ -14,7 +14,7 @@ from minibroker.testing.controlled import Controlled
 
 if TYPE_CHECKING:
     from minibroker.control.client import Caller, Control
-    from minibroker.refusals import Refusal
+    from minibroker.kernel.refusals import Refusal
     from minibroker.testing.running_cluster import RunningCluster
 
 
@@ -199,9 +199,9 @@ class Minibroker(Controlled):
 
 
 def _known(defects: Sequence[str], process: bool) -> Sequence[str]:
-    """Names of `minibroker.defects`, which tests of tests switch on; they are of this process only."""
+    """Names of `defects`, which tests of tests switch on; they are of this process only."""
     if defects:
-        from minibroker.defects import named
+        from defects import named
 
         named(defects)
         if process:

@@ -11,11 +11,11 @@ from collections import deque
 from concurrent.futures import Future
 from typing import IO, TYPE_CHECKING
 
+from minibroker.config.settings import environment_of
 from minibroker.control import TOKEN_VARIABLE
-from minibroker.logs import get_logger
+from minibroker.kernel.logs import get_logger
 from minibroker.server.options import Options, behaviour_arguments
 from minibroker.server.service import StartError
-from minibroker.settings import environment_of
 
 if TYPE_CHECKING:
     from minibroker.control.client import Caller

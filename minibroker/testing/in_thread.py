@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from minibroker.logs import get_logger
-from minibroker.runtime.asyncio_runtime import new_event_loop
+from minibroker.kernel.asyncio_runtime import new_event_loop
+from minibroker.kernel.logs import get_logger
 from minibroker.server.options import Options
 from minibroker.server.service import Service
 
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 class ThreadRunner:
     """Runs one `Service` on a loop of its own; made for one start and one stop.
 
-    defects: names of `minibroker.defects` to have while it runs, for tests of tests.
+    defects: names of `defects` to have while it runs, for tests of tests.
     """
 
     def __init__(self, options: Options, defects: Sequence[str] = ()) -> None:
@@ -84,6 +84,6 @@ class ThreadRunner:
 def planted(names: Sequence[str]) -> AbstractContextManager[None]:
     if not names:
         return nullcontext()
-    from minibroker.defects import named, plant
+    from defects import named, plant
 
     return plant(*named(names))

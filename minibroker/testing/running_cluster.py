@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minibroker.runtime.loop_calls import call_in_loop
+from minibroker.kernel.loop_calls import call_in_loop
 from minibroker.server.service import Service
 
 if TYPE_CHECKING:
-    from minibroker.cluster.broker import Broker
+    from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.operations import Coordinator
-    from minibroker.cluster.producer_loss import Cause
-    from minibroker.refusals import Refusal
+    from minibroker.kernel.refusals import Refusal
+    from minibroker.partitions.producer_loss import Cause
 
 DEFAULT_TIMEOUT = 30.0
 
@@ -56,8 +56,8 @@ class RunningCluster:
 
     def lose_producers(self, topic: str, partition: int = 0, *, cause: Cause, offset: int | None = None) -> list[int]:
         """Make the leader of a partition forget producers; their ids. Causes, offsets and errors:
-        `minibroker.cluster.producer_loss.lose_producers`."""
-        from minibroker.cluster.producer_loss import lose_producers
+        `minibroker.partitions.producer_loss.lose_producers`."""
+        from minibroker.partitions.producer_loss import lose_producers
 
         def lose(cluster: Cluster) -> list[int]:
             brokers = cluster.brokers

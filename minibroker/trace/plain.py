@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from minibroker.answered_errors import errors_in
-from minibroker.config_keys import BROKER_KEYS
-from minibroker.config_types import ConfigType
+from minibroker.config.keys import BROKER_KEYS
+from minibroker.config.types import ConfigType
+from minibroker.handlers.answered_errors import errors_in
 from minibroker_protocol.dsl import NO_ID, Message, Struct
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches

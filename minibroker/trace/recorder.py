@@ -13,7 +13,7 @@ from minibroker_protocol.dsl import Request, Response, Struct
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Answered, Exchange
-    from minibroker.refusals import Refusal
+    from minibroker.kernel.refusals import Refusal
 
 # What is larger is told at once instead of being kept until somebody asks.
 _KEPT_BYTES = 64 * 1024

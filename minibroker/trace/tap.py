@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minibroker.handlers.dispatch import Answered, Exchange
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker.trace.recorder import Recorded, Recorder
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from minibroker_storage.partition_metadata import decode_partition_metadata, enc
 from minibroker_storage.producer_state import CompletedTxn, ProducerAppend, ProducerRules, VerificationGuard
 from minibroker_storage.reading import ReadResult, TimestampOffset
 from minibroker_storage.segment import Segment
-from minibroker_storage.shortening import Shortening
 from minibroker_storage.snapshots import SnapshotFiles
+from minibroker_storage.truncation import Shortening
 from minibroker_storage.txn_index import AbortedTxn
 from minibroker_storage.validator import CheckedBatch, ValidatedBatches, validate_and_assign
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from minibroker import Minibroker
 from minibroker.faults import DropReply, Error, Hold, Reorder
 from minibroker.handlers.context import ConnectionInfo
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.headers import RequestHeader
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse

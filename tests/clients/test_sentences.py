@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from minibroker import Minibroker
-from minibroker.config_keys import SEMANTICS_PREFIX
+from minibroker.config.keys import SEMANTICS_PREFIX
 from minibroker.faults import Hold
 from minibroker.faults.operations import hold_markers, release_markers
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from minibroker import Minibroker
-from minibroker.config_keys import SEMANTICS_PREFIX
+from minibroker.config.keys import SEMANTICS_PREFIX
 from minibroker_protocol.errors import ErrorCode
 
 pytestmark = pytest.mark.clients

@@ -23,9 +23,9 @@ from many_brokers import ManyBrokers
 from misplaced_ids import CONFIG, OFFSETS_TOPIC, TOPIC, Ids, go_on, write
 from real_kafka import RealKafka
 
-from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
+from minibroker.client.transactions import TransactionsClient
 from minibroker.coordinators.hashing import java_string_hash
-from minibroker.transactions_client import TransactionsClient
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ from real_kafka import real_kafka
 from toolchain import Unavailable
 
 from minibroker import Minibroker
-from minibroker.transactions_client import TransactionsClient
+from minibroker.client.transactions import TransactionsClient
 
 pytestmark = pytest.mark.jvm
 

@@ -15,7 +15,7 @@ from seed_client import SeedClient
 from write_golden import write as write_everything
 
 from minibroker.controller.kraft import read_kraft_metadata
-from minibroker.semantics import PRESETS
+from minibroker.releases.semantics import PRESETS
 from minibroker_storage.os_disk import OsDisk
 
 confluent_kafka = pytest.importorskip("confluent_kafka")

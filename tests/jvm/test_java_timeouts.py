@@ -11,7 +11,7 @@ import pytest
 from jvm import java_command
 
 from minibroker import Minibroker
-from minibroker.config_keys import SEMANTICS_PREFIX
+from minibroker.config.keys import SEMANTICS_PREFIX
 
 pytestmark = pytest.mark.jvm
 

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from defects import DEFECTS
 from seeds import SEEDS
 
 from minibroker.conformance.scenario import EXPECTATIONS, bundled
-from minibroker.defects import DEFECTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "conformance.md"

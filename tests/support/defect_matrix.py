@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from broker import start_minibroker
+from defects import DEFECTS
 from restart import restart, restartable_minibroker
 
+from minibroker.client.connection import parse_address
 from minibroker.conformance.cli import run_all
 from minibroker.conformance.cluster import Cluster
 from minibroker.conformance.failure import ScenarioFailed
 from minibroker.conformance.results import Outcome, Result
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import KAFKA, KIP, RESTART, Scenario, bundled
-from minibroker.defects import DEFECTS
-from minibroker.wire import parse_address
 
 SETTINGS = {
     "producer.id.expiration.ms": 4000,
@@ -102,7 +102,7 @@ def failures(defects: Sequence[str], scenarios: Sequence[Scenario]) -> dict[str,
 def running(have: str, semantics: str, defects: Sequence[str] = ()) -> Iterator[Running]:
     """A fresh minibroker that has what scenarios need."""
     plain = [sys.executable, "-m", "minibroker"]
-    command = [sys.executable, "-m", "minibroker.defects", ",".join(defects)] if defects else plain
+    command = [sys.executable, "-m", "defects", ",".join(defects)] if defects else plain
     arguments = ["--semantics", semantics, *ARGUMENTS[have]]
     if have == RESTART:
         with restartable_minibroker(arguments, command=command) as (bootstrap, state):

@@ -12,7 +12,7 @@ from random import Random
 
 from seed_client import produce_request
 
-from minibroker.transactions_client import TransactionsClient
+from minibroker.client.transactions import TransactionsClient
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 

@@ -9,7 +9,7 @@ from memory_cluster import MemoryCluster, R
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.shard import GroupShard
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.records import UNHURRIED, Pace
 
 T = TypeVar("T")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from real_kafka import RealKafka
 
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from minibroker.transactions_client import TransactionsClient
+from minibroker.client.transactions import TransactionsClient
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import OffsetCommitKey, TransactionLogKey
 from minibroker_protocol.errors import ErrorCode

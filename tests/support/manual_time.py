@@ -15,7 +15,7 @@ class ManualTimer:
 
 
 class ManualTimers:
-    """`minibroker.runtime.clock.Timers` whose time is moved with `advance`; `now_ms` can serve as a wall clock."""
+    """`minibroker.kernel.clock.Timers` whose time is moved with `advance`; `now_ms` can serve as a wall clock."""
 
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self._now_ms = float(now_ms)

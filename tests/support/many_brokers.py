@@ -10,13 +10,13 @@ from manual_time import ManualTimers
 from memory_cluster import MemoryCluster
 
 from minibroker.cluster.cluster import Cluster, Node
-from minibroker.cluster.partition import Partition
+from minibroker.config.settings import Settings
 from minibroker.handlers.context import ConnectionInfo
-from minibroker.runtime.clock import BrokerClock
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import Executor, InlineExecutor
-from minibroker.semantics import KAFKA, Semantics
-from minibroker.settings import Settings
+from minibroker.kernel.clock import BrokerClock
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import Executor, InlineExecutor
+from minibroker.partitions.partition import Partition
+from minibroker.releases.semantics import KAFKA, Semantics
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.headers import RequestHeader, first_flexible_version
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse

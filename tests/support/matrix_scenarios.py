@@ -17,11 +17,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from minibroker.client.connection import parse_address
 from minibroker.conformance import scenario as scenarios
 from minibroker.conformance.cluster import Cluster
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import Step, parse
-from minibroker.wire import parse_address
 
 FILE = Path(scenarios.__file__).parent / "scenarios" / "26-matrix-versions.yaml"
 HEAD = """\

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 from manual_time import ManualTimers
 from reasons import check_reasons
 
-from minibroker.cluster.broker import Broker
+from minibroker.broker.broker import Broker
 from minibroker.cluster.cluster import Cluster, Node
+from minibroker.config.settings import Settings
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import Dispatcher
-from minibroker.runtime.clock import BrokerClock
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import Executor, InlineExecutor
-from minibroker.semantics import KAFKA, Semantics
-from minibroker.settings import Settings
+from minibroker.kernel.clock import BrokerClock
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import Executor, InlineExecutor
+from minibroker.releases.semantics import KAFKA, Semantics
 from minibroker_protocol.dsl import Request, Response, registry
 from minibroker_protocol.headers import RequestHeader, first_flexible_version
 from minibroker_storage.disk import Disk

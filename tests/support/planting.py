@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from minibroker.audit.rows import Finding, Log
-from minibroker.audit.rules import judge_logs
-from minibroker.audit.scan import RECORDS, scan_directory
+from minibroker.rules.rows import Finding, Log
+from minibroker.rules.rules import judge_logs
+from minibroker.rules.scan import RECORDS, scan_directory
 from minibroker_protocol.records import BatchHeader, end_txn_marker, iter_batches, parse_header, rewrite_header
 from minibroker_protocol.records.batch import pack_header
 from minibroker_storage.memory_disk import MemoryDisk

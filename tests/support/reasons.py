@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minibroker.answered_errors import errors_in
-from minibroker.cluster.broker import Broker
+from minibroker.broker.broker import Broker
+from minibroker.handlers.answered_errors import errors_in
 from minibroker_protocol.dsl import Response
 
 

@@ -11,7 +11,7 @@ from rights_world import CLOSED, fitted
 
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker.security.sasl import Authentication, Plain
 from minibroker_protocol.dsl import Request
 

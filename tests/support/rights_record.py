@@ -21,8 +21,8 @@ from rights_cases import CASES, Table, run
 from rights_stories import STORIES, Told
 from rights_world import ADMIN, CLOSED, SESSION_USERS, USERS, fitted, furnish
 
-from minibroker.wire import BrokerFailed, Connection
-from minibroker.wire_security import Security
+from minibroker.client.connection import BrokerFailed, Connection
+from minibroker.client.security import Security
 from minibroker_protocol.dsl import Request, registry
 from minibroker_protocol.headers import RequestHeader, first_flexible_version
 

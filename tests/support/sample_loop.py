@@ -22,7 +22,7 @@ from jvm import FAST_START, JVM_TIER, compile_java, fetched_jars, kafka_libs
 from toolchain import tool
 
 from minibroker import Minibroker
-from minibroker.config_keys import SEMANTICS_PREFIX
+from minibroker.config.keys import SEMANTICS_PREFIX
 from minibroker.faults import Hold
 from minibroker_protocol.records import ControlType, decode_records, iter_batches, parse_control, parse_header
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from group_client import GroupClient
 
-from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
 from minibroker.coordinators.hashing import partition_for
-from minibroker.semantics import KAFKA, Semantics
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker.releases.semantics import KAFKA, Semantics
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.transactions import (

@@ -168,7 +168,7 @@ UNSEEN_BY_CLIENTS: dict[tuple[str, str], str] = {
     (
         "360-8",
         BOTH,
-    ): "No client knows the call; `minibroker transactions` and `minibroker.transactions_client` make it.",
+    ): "No client knows the call; `minibroker transactions` and `minibroker.client.transactions` make it.",
     ("360-13", "kip"): "`--as-version` goes with `kafka` only.",
     ("360-14", BOTH): "A client that is fenced learns it from the coordinator before it begins a partition anew.",
     ("360-18", BOTH): "No client sees what brokers ask each other.",

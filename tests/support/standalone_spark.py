@@ -17,7 +17,7 @@ START_SECONDS = 120.0
 def standalone_spark(directory: Path, workers: int, memory: str = "1g") -> Iterator[str]:
     """The master's URL. `directory` gets the log (`cluster.log`) and what each worker works on (`worker-N`).
 
-    `minibroker.audit.java.prepare` must have chosen a Java.
+    `minibroker_pipeline.java.prepare` must have chosen a Java.
     """
     import pyspark
 

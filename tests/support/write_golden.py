@@ -17,7 +17,7 @@ from typing import Any
 from seed_client import ID, OK, SeedClient
 from served import group_offsets, partition_state
 
-from minibroker.semantics import PRESETS
+from minibroker.releases.semantics import PRESETS
 from minibroker.version import __version__
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse

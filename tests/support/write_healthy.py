@@ -21,7 +21,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 from real_kafka import RealKafka, free_ports
 
-from minibroker.wire import Connection, parse_address
+from minibroker.client.connection import Connection, parse_address
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import registry
 from minibroker_protocol.headers import RequestHeader, first_flexible_version

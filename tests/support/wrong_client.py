@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from minibroker.wire import BrokerFailed, Connection, parse_address
+from minibroker.client.connection import BrokerFailed, Connection, parse_address
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import registry
 from minibroker_protocol.headers import RequestHeader, first_flexible_version

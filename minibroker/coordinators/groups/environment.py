@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from minibroker.cluster.metadata import MetadataImage
 from minibroker.coordinators.outcome import Outcome
-from minibroker.runtime.clock import Clock
+from minibroker.kernel.clock import Clock
+from minibroker.metadata.image import MetadataImage
 
 TimerKey = tuple[str, str, str]
 """(kind of wait, group id, member id or "")."""

@@ -21,8 +21,8 @@ from minibroker.coordinators.groups.consumer.replay import replay_consumer_recor
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.groups.offsets import NO_PRODUCER_ID, OffsetStore
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
-from minibroker.logs import get_logger
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.logs import get_logger
 from minibroker_protocol.coordinator_records import (
     GroupMetadataKey,
     GroupMetadataValue,

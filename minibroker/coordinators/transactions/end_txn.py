@@ -32,7 +32,7 @@ from minibroker.coordinators.transactions.states import (
     TransactionState,
 )
 from minibroker.coordinators.transactions.transitions import EPOCH_BUMP_VERSION
-from minibroker.semantics import END_TXN, EPOCH_BUMPING_END_TXN
+from minibroker.releases.semantics import END_TXN, EPOCH_BUMPING_END_TXN
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 R = TypeVar("R")

@@ -34,7 +34,7 @@ from minibroker.coordinators.transactions.metadata import (
 )
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, EMPTY, PREPARE_ABORT, TransactionState
 from minibroker.coordinators.transactions.transitions import EPOCH_BUMP_VERSION
-from minibroker.semantics import TransactionStateLayout
+from minibroker.releases.semantics import TransactionStateLayout
 from minibroker_protocol.coordinator_records import LiteralTransactionLogValue, TransactionLogKey, TransactionLogValue
 from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed

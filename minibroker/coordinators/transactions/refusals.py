@@ -11,7 +11,7 @@ from minibroker.coordinators.transactions.metadata import (
     ProducerIdAndEpoch,
 )
 from minibroker.coordinators.transactions.transitions import after_completion
-from minibroker.semantics import (
+from minibroker.releases.semantics import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,

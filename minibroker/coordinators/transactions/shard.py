@@ -15,7 +15,7 @@ from minibroker.coordinators.transactions.states import (
     PREPARE_COMMIT,
     PREPARED,
 )
-from minibroker.semantics import KAFKA, Semantics
+from minibroker.releases.semantics import KAFKA, Semantics
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 R = TypeVar("R")

@@ -13,7 +13,7 @@ import pytest
 
 from minibroker import __version__
 from minibroker.cli import COMMANDS, main
-from minibroker.runtime.asyncio_runtime import new_event_loop
+from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.server.signals import StopSignals
 
 

@@ -17,8 +17,8 @@ import pytest
 from outside import Silent, Started, clean_environment
 
 from minibroker.cli import COMMANDS
+from minibroker.client.connection import parse_address
 from minibroker.conformance.cluster import TRANSACTION, Cluster
-from minibroker.wire import parse_address
 from minibroker_protocol.records import Record, build_batch
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")

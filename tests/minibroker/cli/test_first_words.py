@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from minibroker.cli import main
-from minibroker.config_types import ConfigError
-from minibroker.extras import hint
+from minibroker.client.security import NotLetIn, scram
+from minibroker.config.types import ConfigError
+from minibroker.kernel.extras import hint
+from minibroker.kernel.words import counted, reason
 from minibroker.server.options import parse_topic
-from minibroker.wire_security import NotLetIn, scram
-from minibroker.words import counted, reason
 from minibroker_protocol.records import Record, build_batch
 
 LOG = "00000000000000000000.log"
@@ -54,7 +54,7 @@ def test_the_audit_without_its_libraries(
     module: str, package: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for ours in [name for name in sys.modules if name.startswith("minibroker.audit.")]:
-        if ours != "minibroker.audit.command":
+        if ours != "minibroker_pipeline.command":
             monkeypatch.delitem(sys.modules, ours)
     blocked(monkeypatch, module)
     assert main(["audit", str(data)]) == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.runtime.threads import ThreadExecutor
+from minibroker.kernel.threads import ThreadExecutor
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage import os_disk
 from minibroker_storage.check import ERROR, check_directory

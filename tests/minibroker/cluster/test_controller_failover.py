@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from many_brokers import ManyBrokers
 
-from minibroker.cluster.controller_channel import RETRY_TIMEOUT_MS
+from minibroker.broker.controller_channel import RETRY_TIMEOUT_MS
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.produce import ProduceResponse
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse

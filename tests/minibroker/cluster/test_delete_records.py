@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from many_brokers import ManyBrokers
 
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.offsets import DeleteRecordsRequest
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from many_brokers import ManyBrokers
 
-from minibroker.cluster.metadata import NO_LEADER
+from minibroker.metadata.image import NO_LEADER
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.offsets import (
     DeleteRecordsRequest,

@@ -7,7 +7,7 @@ import pytest
 from seed_client import OK, SeedClient
 from served import fetched, group_offsets
 
-from minibroker.semantics import KAFKA
+from minibroker.releases.semantics import KAFKA
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_storage.check import ERROR, check_directory

@@ -147,7 +147,7 @@ def test_a_metadata_log_that_is_torn_ends_there(tmp_path: Path) -> None:
 
 
 def test_broker_configs_that_were_taken_over_are_in_force(kafka: MemoryCluster) -> None:
-    from minibroker.settings import ConfigSource
+    from minibroker.config.settings import ConfigSource
 
     (entry,) = kafka.broker.settings.describe(["min.insync.replicas"])
     assert (entry.value, entry.source) == ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)

@@ -11,7 +11,7 @@ from golden import GOLDEN, unpack
 from seed_client import OK, SeedClient
 from write_golden import WINDOW, facts
 
-from minibroker.semantics import PRESETS
+from minibroker.releases.semantics import PRESETS
 from minibroker.version import __version__
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.check import ERROR, check_directory

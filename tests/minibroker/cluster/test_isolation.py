@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from many_brokers import ManyBrokers
 
-from minibroker.cluster.broker import Broker
-from minibroker.cluster.metadata import MetadataImage
-from minibroker.semantics import Semantics
-from minibroker.settings import Settings
+from minibroker.broker.broker import Broker
+from minibroker.config.settings import Settings
+from minibroker.metadata.image import MetadataImage
+from minibroker.releases.semantics import Semantics
 from minibroker_storage.memory_disk import MemoryDisk
 
 # Code and what never changes.

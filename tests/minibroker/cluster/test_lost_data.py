@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.audit.files import Files, list_directory
 from minibroker.cli import main
+from minibroker_pipeline.files import Files, list_directory
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.disk import Disk
 from minibroker_storage.memory_disk import MemoryDisk

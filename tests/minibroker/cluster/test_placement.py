@@ -19,11 +19,11 @@ from many_brokers import ManyBrokers
 from memory_cluster import MemoryCluster
 from misplaced_ids import ABANDONED, CONFIG, COUNT, DECIDED, Ids, go_on, opened
 
-from minibroker.audit import command
-from minibroker.audit.engine import audit_here
 from minibroker.cluster import placement
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.coordinators.hashing import partition_for
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker_pipeline import command
+from minibroker_pipeline.engine import audit_here
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.check import ERROR, check_directory
 from minibroker_storage.disk import Disk

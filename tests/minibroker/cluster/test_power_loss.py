@@ -11,7 +11,7 @@ import pytest
 from seed_client import OK, Producer, SeedClient
 from served import fetched, group_offsets
 
-from minibroker.semantics import KAFKA
+from minibroker.releases.semantics import KAFKA
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.faulty_disk import FaultyDisk, PowerLost
 

@@ -9,8 +9,8 @@ import pytest
 from many_brokers import ManyBrokers
 from memory_cluster import MemoryCluster
 
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import InlineExecutor
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import InlineExecutor
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.directory import DataDirectory

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from many_brokers import ManyBrokers
 
-from minibroker.cluster.transport import CONTROLLER
+from minibroker.kernel.transport import CONTROLLER
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.inter_broker import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 

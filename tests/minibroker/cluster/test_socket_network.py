@@ -15,9 +15,9 @@ import pytest
 
 from minibroker import Minibroker
 from minibroker.cluster.socket_network import SocketNetwork
-from minibroker.cluster.transport import CONTROLLER
-from minibroker.runtime.asyncio_runtime import LoopTimers
-from minibroker.runtime.deferred import Deferred, resolved
+from minibroker.kernel.asyncio_runtime import LoopTimers
+from minibroker.kernel.deferred import Deferred, resolved
+from minibroker.kernel.transport import CONTROLLER
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.headers import parse_request_header

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from conformance_page import PAGE, with_counts
 from defect_matrix import failures
+from defects import DEFECTS
 
 from minibroker.conformance.scenario import Scenario, bundled
-from minibroker.defects import DEFECTS
 
 CATCHERS: dict[str, list[Scenario]] = {}
 for _scenario in bundled():

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from defect_matrix import ARGUMENTS
+from defects import DEFECTS
 from seeds import SEEDS
 
 from minibroker.conformance.failure import ScenarioError
 from minibroker.conformance.scenario import bundled, load, parse
-from minibroker.defects import DEFECTS
 
 
 def test_the_bundled_scenarios() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from minibroker.cluster.metadata import NO_LEADER, PartitionImage
 from minibroker.controller.elections import Election, Wanted, changed
+from minibroker.metadata.image import NO_LEADER, PartitionImage
 
 PARTITION = PartitionImage(0, (1, 2, 3), (1, 2, 3), 1, 5, 9)
 

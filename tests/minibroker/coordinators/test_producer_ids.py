@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker.coordinators.producer_ids import BLOCK_SIZE, Block, ProducerIdBlocks
-from minibroker.runtime.deferred import Deferred, resolved
+from minibroker.kernel.deferred import Deferred, resolved
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 

@@ -91,7 +91,7 @@ def zombies_are_let_in(patch: pytest.MonkeyPatch) -> None:
 
 
 def aborts_move_offsets(patch: pytest.MonkeyPatch) -> None:
-    from minibroker.runtime.group_service import GroupService
+    from minibroker.coordination.group_service import GroupService
 
     original = GroupService.complete_transaction
 

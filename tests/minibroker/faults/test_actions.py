@@ -11,7 +11,7 @@ from faulty import FaultyCluster, produce_request
 from minibroker.faults import FaultError
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.dsl import Buffer
 from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.groups import HeartbeatRequest

@@ -15,7 +15,7 @@ from minibroker.faults import FaultError
 from minibroker.faults.engine import SetRule
 from minibroker.faults.rules import rule_from, rule_to
 from minibroker.handlers.table import apis
-from minibroker.semantics import KAFKA
+from minibroker.releases.semantics import KAFKA
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 

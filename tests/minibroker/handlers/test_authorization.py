@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from minibroker import Minibroker
-from minibroker.answered_errors import errors_in
+from minibroker.client.connection import BrokerFailed, parse_address
+from minibroker.client.security import Security
+from minibroker.handlers.answered_errors import errors_in
 from minibroker.handlers.authorization import FREE, RULES
 from minibroker.handlers.table import apis
 from minibroker.security.authorizers import STANDARD
-from minibroker.wire import BrokerFailed, parse_address
-from minibroker.wire_security import Security
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, registry
 from minibroker_protocol.errors import ErrorCode

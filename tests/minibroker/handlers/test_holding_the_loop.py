@@ -18,10 +18,10 @@ from long_batches import GZIP, NOW, batch_of, equal_deltas, many_headers, withou
 from memory_cluster import MemoryCluster
 
 from minibroker import Minibroker
+from minibroker.client.connection import Connection, parse_address
 from minibroker.handlers.context import ConnectionInfo
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import DiskInline
-from minibroker.wire import Connection, parse_address
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import DiskInline
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.headers import RequestHeader

@@ -15,7 +15,6 @@ import pytest
 from memory_cluster import MemoryCluster
 from seed_client import produce_request
 
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.coordinators.transactions.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -25,7 +24,8 @@ from minibroker.coordinators.transactions.states import (
     PREPARE_COMMIT,
     TransactionState,
 )
-from minibroker.semantics import PRESETS
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.releases.semantics import PRESETS
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 

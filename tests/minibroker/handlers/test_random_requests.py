@@ -16,8 +16,8 @@ from samples import sample
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.table import apis
-from minibroker.runtime.deferred import Deferred
-from minibroker.runtime.executor import DiskInline
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.executor import DiskInline
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.messages.produce import ProduceRequest
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.cluster.metadata import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.coordinators.hashing import partition_for
-from minibroker.semantics import KIP
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.releases.semantics import KIP
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker import ConfigError
+from minibroker.config.settings import Settings
 from minibroker.security.acls import (
     AccessControlEntry,
     Authorizer,
@@ -16,7 +17,6 @@ from minibroker.security.acls import (
     problem_of,
 )
 from minibroker.security.authorizers import STANDARD, authorizer_of
-from minibroker.settings import Settings
 
 READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
 ALLOW, DENY = Permission.ALLOW, Permission.DENY

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minibroker import ConfigError
+from minibroker.config.settings import Settings
 from minibroker.security.credentials import users_of_jaas, users_of_listener, users_of_setting
-from minibroker.settings import Settings
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from seed_client import SeedClient
 
-from minibroker.semantics import PRESETS, Semantics
+from minibroker.releases.semantics import PRESETS, Semantics
 
 Start = Callable[..., SeedClient]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from seed_client import OK, SeedClient
 
-from minibroker.semantics import PRESETS
+from minibroker.releases.semantics import PRESETS
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.faulty_disk import FaultyDisk
 

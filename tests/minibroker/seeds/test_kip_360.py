@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from seed_client import ID, OK, SeedClient, produce_request
 
-from minibroker.runtime.deferred import Deferred
-from minibroker.semantics import KAFKA, KIP
+from minibroker.kernel.deferred import Deferred
+from minibroker.releases.semantics import KAFKA, KIP
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import DescribeTransactionStateRequest
@@ -272,7 +272,7 @@ def test_producer_state_goes_with_time(start: Start) -> None:
 @both
 @pytest.mark.seed("360-10", "oos-1", semantics="kafka kip")
 def test_a_replica_that_knows_only_its_log(start: Start, semantics: str) -> None:
-    from minibroker.cluster.producer_loss import lose_producers
+    from minibroker.partitions.producer_loss import lose_producers
 
     client = start(semantics)
     held = client.new(name=None)
@@ -324,7 +324,7 @@ def test_nothing_follows_a_gap(start: Start, semantics: str) -> None:
 @pytest.mark.seed("360-17", semantics="kafka kip")
 def test_a_client_that_resets_its_sequence_and_keeps_its_epoch(start: Start, semantics: str) -> None:
     """As clients did before KIP-360 when their state was lost by truncation: works on, and is fenced all the same."""
-    from minibroker.cluster.producer_loss import lose_producers
+    from minibroker.partitions.producer_loss import lose_producers
 
     client = start(semantics)
     held = client.new()
@@ -352,7 +352,7 @@ def _lost_zombie(
     start: Start, preset: object, level: int | None = None, **config: str
 ) -> tuple[SeedClient, tuple[int, int]]:
     """A fenced producer, and a partition that forgot it."""
-    from minibroker.cluster.producer_loss import lose_producers
+    from minibroker.partitions.producer_loss import lose_producers
 
     config = {"transaction.partition.verification.enable": "false", **config}
     client = start(preset, config, transaction_version=level)

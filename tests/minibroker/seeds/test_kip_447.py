@@ -10,8 +10,8 @@ from seed_client import ID, OK, TOPIC, SeedClient
 
 from minibroker.faults.operations import hold_markers, release_markers
 from minibroker.handlers.dispatch import CloseConnection
-from minibroker.releases import RELEASES
-from minibroker.semantics import KIP
+from minibroker.releases.advertised import RELEASES
+from minibroker.releases.semantics import KIP
 from minibroker_protocol.errors import ErrorCode
 
 Start = Callable[..., SeedClient]

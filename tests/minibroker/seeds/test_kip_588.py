@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from seed_client import OK, SeedClient
 
-from minibroker.semantics import DRAFT_FENCED_CODE, DRAFT_TIMED_OUT_CODES, KAFKA, KIP
+from minibroker.releases.semantics import DRAFT_FENCED_CODE, DRAFT_TIMED_OUT_CODES, KAFKA, KIP
 from minibroker_protocol.errors import ErrorCode
 
 Start = Callable[..., SeedClient]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from many_brokers import ManyBrokers
 
-from minibroker.cluster.producer_loss import lose_producers
-from minibroker.semantics import PRESETS
+from minibroker.partitions.producer_loss import lose_producers
+from minibroker.releases.semantics import PRESETS
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.offsets import DeleteRecordsRequest
 

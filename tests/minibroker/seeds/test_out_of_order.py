@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from seed_client import OK, SeedClient
 
-from minibroker.cluster.producer_loss import CAUSES, Cause, lose_producers
-from minibroker.semantics import KIP
+from minibroker.partitions.producer_loss import CAUSES, Cause, lose_producers
+from minibroker.releases.semantics import KIP
 from minibroker_protocol.errors import ErrorCode
 
 Start = Callable[..., SeedClient]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from seed_client import OK, SeedClient
 
-from minibroker.refusals import Refusal, Refusals
+from minibroker.kernel.refusals import Refusal, Refusals
 from minibroker_protocol.errors import ErrorCode
 
 Start = Callable[..., SeedClient]
@@ -25,7 +25,7 @@ def test_what_was_expected_and_what_came(start: Start, caplog: pytest.LogCapture
     client.add(held)
     assert client.produce(held, 0).code == OK
     assert len(client.cluster.broker.refusals) == 0
-    with caplog.at_level(logging.DEBUG, "minibroker.refusals"):
+    with caplog.at_level(logging.DEBUG, "minibroker.kernel.refusals"):
         client.produce(held, 5)
     gap = _last(client)
     assert (gap.api, gap.api_version, gap.subject) == ("Produce", 11, "t-0")
@@ -47,7 +47,7 @@ def test_what_was_expected_and_what_came(start: Start, caplog: pytest.LogCapture
 def test_a_number_that_is_none_of_kafkas(start: Start) -> None:
     from dataclasses import replace
 
-    from minibroker.semantics import KIP
+    from minibroker.releases.semantics import KIP
 
     client = start(replace(KIP, fenced_code=999))
     held = client.new()

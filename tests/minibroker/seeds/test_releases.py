@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from seed_client import OK, TOPIC, SeedClient, produce_request
 
-from minibroker.config_types import ConfigError
+from minibroker.config.types import ConfigError
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.table import apis
-from minibroker.releases import RELEASES
+from minibroker.releases.advertised import RELEASES
 from minibroker.server.options import make_options
 from minibroker.server.service import Service
 from minibroker_protocol.errors import ErrorCode

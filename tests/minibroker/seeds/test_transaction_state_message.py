@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from seed_client import ID, OK, SeedClient
 
-from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
 from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.states import ONGOING
-from minibroker.semantics import KAFKA, KIP, Semantics
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker.releases.semantics import KAFKA, KIP, Semantics
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches, parse_header
 from minibroker_storage.directory import WrongDirectory

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from minibroker.server.closings import Closings
+from minibroker.server.connection_log import Closings
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
 

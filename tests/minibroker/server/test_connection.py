@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from minibroker.handlers.context import ConnectionInfo
-from minibroker.runtime.asyncio_runtime import new_event_loop
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.asyncio_runtime import new_event_loop
+from minibroker.kernel.deferred import Deferred
 from minibroker.server.connection import Answered
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all

@@ -13,7 +13,7 @@ import pytest
 
 from minibroker import Minibroker
 from minibroker.handlers.context import ConnectionInfo
-from minibroker.runtime.asyncio_runtime import new_event_loop
+from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.server.connection import Answered
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all

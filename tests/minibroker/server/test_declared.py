@@ -11,10 +11,10 @@ import pytest
 from tls_files import free_port
 
 from minibroker import ConfigError, Minibroker, StartError
+from minibroker.client.connection import Connection
+from minibroker.config.settings import Settings
 from minibroker.server import declared
 from minibroker.server.declared import declared_listeners
-from minibroker.settings import Settings
-from minibroker.wire import Connection
 from minibroker_protocol.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 

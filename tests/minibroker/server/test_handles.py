@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from minibroker import Minibroker
-from minibroker.server import handles
+from minibroker.server import file_descriptors as handles
 from minibroker.server.edge import Edge, Limits
-from minibroker.server.handles import Exhaustion, connection_limit
+from minibroker.server.file_descriptors import Exhaustion, connection_limit
 from minibroker.server.listeners import listen_all
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk

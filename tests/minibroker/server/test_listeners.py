@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from minibroker.config.settings import Settings
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
 from minibroker.server.ports import BrokerPorts
-from minibroker.settings import Settings
 
 
 def test_free_ports_are_bound_distinct_and_accept_before_anybody_serves_them() -> None:

@@ -13,8 +13,8 @@ import pytest
 import trustme
 
 from minibroker import ConfigError, Minibroker
-from minibroker.wire import BrokerFailed, Connection, parse_address
-from minibroker.wire_security import PLAINTEXT, Security
+from minibroker.client.connection import BrokerFailed, Connection, parse_address
+from minibroker.client.security import PLAINTEXT, Security
 from minibroker_protocol.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from minibroker_protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse

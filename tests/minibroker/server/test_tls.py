@@ -11,7 +11,7 @@ import pytest
 from tls_files import ENCRYPTED, LOCALHOST, free_port, trusting
 
 from minibroker import ConfigError, Minibroker
-from minibroker.settings import Settings
+from minibroker.config.settings import Settings
 from minibroker_protocol.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 

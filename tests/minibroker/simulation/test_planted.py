@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from defects import DEFECTS, Defect, plant
 
-from minibroker.defects import DEFECTS, Defect, plant
 from minibroker.simulation.run import simulate
 
 SAMPLE = {

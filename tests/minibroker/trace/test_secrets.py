@@ -13,12 +13,12 @@ import pytest
 from faulty import FaultyCluster
 
 from minibroker import Minibroker
+from minibroker.client.connection import BrokerFailed, parse_address
+from minibroker.client.security import Security
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner
 from minibroker.trace.pcapng import PcapngWriter
 from minibroker.trace.recorder import told
-from minibroker.wire import BrokerFailed, parse_address
-from minibroker.wire_security import Security
 from minibroker_protocol.messages.configs import IncrementalAlterConfigsRequest
 
 PASSWORD = "correct-horse-battery"

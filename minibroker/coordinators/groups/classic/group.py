@@ -14,8 +14,8 @@ from minibroker.coordinators.groups.classic.member import ClassicMember, Protoco
 from minibroker.coordinators.groups.classic.states import PREVIOUS, GroupState, legal
 from minibroker.coordinators.groups.records import group_tombstone
 from minibroker.coordinators.outcome import CoordinatorRecord
-from minibroker.logs import get_logger
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.logs import get_logger
 from minibroker_protocol.coordinator_records import ConsumerProtocolSubscription, GroupMetadataValue
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.messages.groups import DescribeGroupsResponse, JoinGroupResponse, SyncGroupResponse

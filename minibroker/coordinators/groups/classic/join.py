@@ -9,8 +9,8 @@ from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.groups.records import group_metadata
 from minibroker.coordinators.outcome import Outcome
-from minibroker.logs import get_logger
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.logs import get_logger
 from minibroker_protocol.coordinator_records import GroupMetadataValue
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import JoinGroupRequest, JoinGroupResponse

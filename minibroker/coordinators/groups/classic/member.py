@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
 
 Protocols = tuple[tuple[str, bytes], ...]

@@ -8,7 +8,7 @@ from minibroker.coordinators.groups.classic.rebalance import Rebalance
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.records import group_metadata
 from minibroker.coordinators.outcome import Outcome
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
     HeartbeatRequest,

@@ -13,7 +13,7 @@ from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.environment import Environment, join_key, session_key, sync_key
 from minibroker.coordinators.groups.records import group_metadata
 from minibroker.coordinators.outcome import Outcome
-from minibroker.logs import get_logger
+from minibroker.kernel.logs import get_logger
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.groups import JoinGroupResponse, SyncGroupResponse
 

@@ -25,8 +25,8 @@ from minibroker.coordinators.groups.consumer.member import (
 )
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, TimerKey
 from minibroker.coordinators.outcome import Outcome
-from minibroker.logs import get_logger
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.logs import get_logger
 from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.messages.groups import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minibroker.cluster.metadata import MetadataImage
 from minibroker.coordinators.groups.consumer.member import Target
+from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.coordinator_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from minibroker_protocol.errors import Malformed
 

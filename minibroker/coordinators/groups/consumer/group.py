@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from minibroker.cluster.metadata import MetadataImage
 from minibroker.coordinators.groups.consumer.member import (
     NO_TARGET,
     NOTHING,
@@ -22,6 +21,7 @@ from minibroker.coordinators.groups.consumer.member import (
 )
 from minibroker.coordinators.groups.consumer.records import group_tombstones
 from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from minibroker.cluster.metadata import MetadataImage
 from minibroker.coordinators.groups.consumer import records
 from minibroker.coordinators.groups.consumer.assignors import ASSIGNORS, Candidate
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup, metadata_hash
@@ -23,7 +22,8 @@ from minibroker.coordinators.groups.consumer.reconcile import Owned, reconcile
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, TimerKey, rebalance_key, session_key
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
 from minibroker.coordinators.patterns import compile_pattern
-from minibroker.logs import get_logger
+from minibroker.kernel.logs import get_logger
+from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 

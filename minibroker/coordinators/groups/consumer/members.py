@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from minibroker.cluster.metadata import MetadataImage
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
 from minibroker.coordinators.groups.consumer.changeover import can_downgrade, check_upgrade, downgraded, upgraded
@@ -21,7 +20,8 @@ from minibroker.coordinators.groups.consumer.member import (
 from minibroker.coordinators.groups.consumer.replay import AnyGroup
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.outcome import Outcome
-from minibroker.logs import get_logger
+from minibroker.kernel.logs import get_logger
+from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.messages.consumer_groups import (
     ConsumerGroupDescribeResponse,

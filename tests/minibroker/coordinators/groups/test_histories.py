@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
-from minibroker.runtime.deferred import Deferred
+from minibroker.kernel.deferred import Deferred
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 

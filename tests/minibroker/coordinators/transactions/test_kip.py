@@ -11,7 +11,7 @@ from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
 from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, EMPTY, ONGOING, PREPARE_ABORT
-from minibroker.semantics import (
+from minibroker.releases.semantics import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     DRAFT_FENCED_CODE,

@@ -11,7 +11,7 @@ from transaction_coordinator import ID, CoordinatorDouble, refusal
 from minibroker.coordinators.transactions.refusals import wire_code
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import TransactionState
-from minibroker.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, KAFKA
+from minibroker.releases.semantics import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, KAFKA
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 OK = ErrorCode.NONE

@@ -13,7 +13,7 @@ from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.metadata import Volatile
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_COMMIT, PREPARED
-from minibroker.semantics import KAFKA, KIP, Semantics
+from minibroker.releases.semantics import KAFKA, KIP, Semantics
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 AS_4_3 = replace(KAFKA, persist_last_epoch=False)

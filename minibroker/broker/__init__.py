@@ -1,0 +1,1 @@
+"""One broker: what it leads and follows, its upkeep and its sessions."""

@@ -1,0 +1,504 @@
+"""One broker: its partitions, its coordinators, and what a handler may ask of them (Kafka's BrokerServer)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from minibroker.broker.controller_channel import ControllerChannel, ask_controller
+from minibroker.broker.fetch_sessions import FetchSessionCache
+from minibroker.broker.heartbeat import Heartbeat
+from minibroker.broker.log_maintenance import LogMaintenance
+from minibroker.broker.replication import Replication
+from minibroker.cluster import lost_data
+from minibroker.config.settings import Settings
+from minibroker.coordinators.hashing import partition_for
+from minibroker.coordinators.producer_ids import ProducerIdBlocks
+from minibroker.kernel.clock import ClockTimers, Timers
+from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.executor import Executor
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.refusals import Refusals
+from minibroker.kernel.transport import Transport
+from minibroker.metadata.image import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from minibroker.metadata.internal_topics import creatable
+from minibroker.partitions.log_flush import LogFlush
+from minibroker.partitions.partition import Partition
+from minibroker.security.authorizers import authorizer_of
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_storage.directory import DataDirectory
+from minibroker_storage.log import PartitionLog
+from minibroker_storage.producer_rules import ProducerRules
+
+if TYPE_CHECKING:
+    from minibroker.coordination.group_service import GroupService
+    from minibroker.handlers.context import ConnectionInfo
+    from minibroker.releases.semantics import Semantics
+    from minibroker.security.acls import Authorizer
+
+log = get_logger(__name__)
+
+_WILDCARDS = frozenset({"", "0.0.0.0", "::"})
+_CREATE_TOPICS_VERSION = 7
+_CREATE_TIMEOUT_MS = 30_000
+
+
+class Broker:
+    """State of one broker; everything slow or random is handed in.
+
+    node_id, epoch, settings, semantics, image: what it is and knows; the epoch is of its registration. directory: its
+    data directory. clock: the broker clock; timers: real time. transport: its end of the wire to brokers and
+    controller. random: member ids, session ids. log_dir: how the data directory is called in answers; volume_bytes:
+    (total, usable) bytes of its volume, -1 when not known.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: int,
+        epoch: int,
+        settings: Settings,
+        semantics: Semantics,
+        image: MetadataImage,
+        directory: DataDirectory,
+        clock: ClockTimers,
+        timers: Timers,
+        executor: Executor,
+        transport: Transport,
+        random: Random,
+        log_dir: str,
+        volume_bytes: Callable[[], tuple[int, int]] = lambda: (-1, -1),
+    ) -> None:
+        from minibroker.coordination.transaction_service import TransactionService
+        from minibroker.coordination.transaction_verifier import TransactionVerifier
+
+        self.node_id = node_id
+        self.epoch = epoch
+        self._base_settings = settings
+        self.settings = self._altered_settings(image) if image.broker_configs else settings
+        self.semantics = semantics
+        self.image = image
+        self.directory = directory
+        self.clock = clock
+        self.timers = timers
+        self.executor = executor
+        self.transport = transport
+        self.random = random
+        self.log_dir = log_dir
+        #: How clients of each listener are told to reach this broker (`Node`).
+        self.listeners: Mapping[int, tuple[str, int]] = {}
+        self.name_for: Callable[[str, str], str] | None = None
+        self.volume_bytes = volume_bytes
+        #: Who may do what; None where everybody may do everything.
+        self.authorizer: Authorizer | None = authorizer_of(settings)
+        self.refusals = Refusals()
+        self.fetch_sessions = FetchSessionCache(
+            settings.int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
+        )
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._recovered: dict[tuple[str, int], PartitionLog] = {}
+        self._stored: set[tuple[str, int]] = set(directory.partitions())
+        self.replication = Replication(self)
+        self.controller_channel = ControllerChannel(transport, timers)
+        self._heartbeat = Heartbeat(self)
+        self.producer_ids = ProducerIdBlocks(self.allocate_producer_ids)
+        self.verifier = TransactionVerifier(self)
+        self.transactions = TransactionService(self)
+        self._groups: GroupService | None = None
+        self._started = False
+        self.maintenance = LogMaintenance(self)
+
+    @property
+    def groups(self) -> GroupService:
+        """The group coordinator, made for the first group or its topic: a start need not wait for its modules."""
+        if self._groups is None:
+            from minibroker.coordination.group_service import GroupService
+
+            self._groups = GroupService(self)
+            if self._started:
+                self._groups.start()
+        return self._groups
+
+    # -- life cycle --------------------------------------------------------------------------------------------------
+
+    def prepare(self, *, remove_strays: bool = False) -> None:
+        """What `start` needs of the disk; may run on another thread, before anybody knows this broker. After an unclean
+        end each log is checked and mended.
+
+        remove_strays: delete replicas that were taken from this broker, or whose topic was deleted, while it was down.
+        Raises ApiError KAFKA_STORAGE_ERROR for lost data that the settings do not let it start on.
+        """
+        self._look_for_lost_data()
+        if remove_strays:
+            self._remove_strays()
+        for warning in self.directory.warnings:
+            log.warning("%s", warning)
+        if not self.directory.clean:
+            self._recover()
+
+    def stores(self, topic: str, index: int) -> bool:
+        """Whether there is something of this partition in the data directory."""
+        return (topic, index) in self._stored
+
+    def log_ahead(self, topic: str, index: int) -> PartitionLog:
+        """A log between `prepare` and `start`, for the partition to take over; made when there is none. Raises ApiError
+        when it cannot be opened."""
+        key = (topic, index)
+        opened = self._recovered[key] = self._open_log(key, self.image.topics[topic].topic_id)
+        self._stored.add(key)
+        return opened
+
+    def start(self, image: MetadataImage) -> None:
+        """Take up every partition of the image, which may be newer than the one of `prepare`."""
+        for topic, index in sorted(self._recovered):
+            now = image.partition(topic, index)
+            if now is None or self.node_id not in now.replicas:
+                self._recovered.pop((topic, index)).abandon()
+        if image is not self.image:
+            self.image = image
+            self._remove_strays()
+        self.image = replace(image, topics={}, topic_names={})
+        self.on_image(image, tuple(image.topics))
+        if not self.directory.clean:
+            for partition in self._partitions.values():
+                if partition.has_log:
+                    partition.log  # noqa: B018  (takes over what was recovered, or says why it could not be)
+        self.transactions.start()
+        self._started = True
+        if self._groups is not None:
+            self._groups.start()
+        self.maintenance.start()
+        self.replication.start()
+        self._heartbeat.start()
+
+    def _look_for_lost_data(self) -> None:
+        held = [
+            (topic.name, partition.index)
+            for topic in self.image.topics.values()
+            for partition in topic.partitions
+            if self.node_id in partition.replicas
+        ]
+        lost = self.directory.lost(held)
+        lost_data.report(lost, self.log_dir, self.settings)
+        missing = {one.directory for one in lost} - {self.directory.partition_path(*key) for key in self._stored}
+        for key in held:
+            if self.directory.partition_path(*key) in missing:
+                self.directory.forget(*key)  # or it would be said again until the partition is written to
+
+    def _recover(self) -> None:
+        """Check and mend the logs of an unclean end, several at a time, on the executor's threads."""
+
+        def recover(key: tuple[str, int]) -> None:
+            # A log that cannot be opened fails again where its partition asks for it, and is reported there.
+            with suppress(ApiError):
+                self._recovered[key] = self._open_log(key, self.image.topics[key[0]].topic_id)
+
+        wanted = [
+            (topic, index)
+            for topic, index in sorted(self._stored)
+            if (image := self.image.partition(topic, index)) is not None and self.node_id in image.replicas
+        ]
+        self.executor.each(recover, wanted)
+
+    def _remove_strays(self) -> None:
+        for topic, index in sorted(self._stored):
+            image, partition = self.image.topics.get(topic), self.image.partition(topic, index)
+            if image is not None and partition is not None and self.node_id in partition.replicas:
+                known = self.directory.topic_id(topic, index)
+                if known in (None, image.topic_id):
+                    continue
+            log.info("removing the stray replica %s-%d", topic, index)
+            self._stored.discard((topic, index))
+            self.directory.disk.remove_tree(self.directory.partition_path(topic, index))
+            self.directory.forget(topic, index)
+
+    def _stop(self) -> None:
+        self._started = False
+        self._heartbeat.stop()
+        self.controller_channel.close()
+        self.replication.stop()
+        self.maintenance.stop()
+        if self._groups is not None:
+            self._groups.close()
+        self.verifier.close()
+        self.transactions.close()
+
+    def kill(self) -> None:
+        """The end without notice: nothing is flushed, closed or written; what others keep of it finds it gone."""
+        self._stop()
+        for partition in self._partitions.values():
+            partition.abandon()
+        self.directory.release()
+
+    def close(self, *, keep: bool = True) -> None:
+        """The clean end: coordinators let go, logs closed, checkpoints and the clean mark written. Without `keep` the
+        disk goes too, and nothing is written."""
+        open_logs = self._let_go()
+        if keep:
+            self._close_files(open_logs)
+        else:
+            self.directory.release()
+
+    def close_aside(self) -> Deferred[None]:
+        """`close` while others go on: it lets go of everything at once, and is resolved when the files are closed."""
+        open_logs = self._let_go()
+        return self.executor.aside(lambda: self._close_files(open_logs))
+
+    def discard(self) -> None:
+        """The end of a broker that was prepared and never started."""
+        for held in self._recovered.values():
+            held.abandon()
+        self._recovered.clear()
+        self.directory.release()
+
+    def _let_go(self) -> list[PartitionLog]:
+        self._stop()
+        return [held for held in [partition.close() for partition in self._partitions.values()] if held is not None]
+
+    def _close_files(self, open_logs: list[PartitionLog]) -> None:
+        self.executor.each(_close_log, open_logs)
+        self.directory.close(open_logs, broker_epoch=self.epoch)
+
+    # -- metadata ----------------------------------------------------------------------------------------------------
+
+    def on_image(self, image: MetadataImage, changed: Iterable[str]) -> None:
+        """Follow the controller: create, grow, reconfigure and drop partitions of the `changed` topics."""
+        before, self.image = self.image, image
+        if self._started:
+            self._heartbeat.start()
+        if image.broker_configs is not before.broker_configs:
+            self._reconfigure(image)
+        elif image.features is not before.features:
+            self.transactions.reconfigure()
+        for name in changed:
+            old, new = before.topics.get(name), image.topics.get(name)
+            if old is not None and (new is None or new.topic_id != old.topic_id):
+                self._drop_topic(old)
+                old = None
+            if new is not None:
+                self._take_topic(old, new)
+
+    def _altered_settings(self, image: MetadataImage) -> Settings:
+        return self._base_settings.altered(
+            cluster=dict(image.broker_configs.get("", {})), broker=dict(image.broker_configs.get(str(self.node_id), {}))
+        )
+
+    def _reconfigure(self, image: MetadataImage) -> None:
+        self.settings = self._altered_settings(image)
+        self.transactions.reconfigure()
+        rules = self.producer_rules()
+        for partition in self._partitions.values():
+            if partition.is_open:
+                partition.log.producers.rules = rules
+                topic = image.topics.get(partition.topic)
+                if topic is not None:
+                    partition.update_config(self.settings.log_config(topic.configs))
+
+    def _take_topic(self, old: TopicImage | None, new: TopicImage) -> None:
+        for partition in new.partitions:
+            held = self._partitions.get((new.name, partition.index))
+            if self.node_id not in partition.replicas:
+                if held is not None:
+                    self._drop(held)
+                continue
+            if held is None:
+                held = self._new_partition(new, partition)
+                self._partitions[(new.name, partition.index)] = held
+                self._role_changed(held, was_leader=False)
+                continue
+            if old is not None and old.configs is not new.configs and held.is_open:
+                held.update_config(self.settings.log_config(new.configs))
+            was_leader = held.is_leader
+            if held.follow(partition):
+                self._role_changed(held, was_leader=was_leader)
+
+    def _role_changed(self, partition: Partition, *, was_leader: bool) -> None:
+        """Another leader or a new epoch of the same one: coordinators and fetchers go along."""
+        self.replication.role_changed(partition)
+        if partition.is_leader:
+            self._elected(partition)
+        elif was_leader:
+            self._resigned(partition)
+
+    def _new_partition(self, topic: TopicImage, partition: PartitionImage) -> Partition:
+        key = (topic.name, partition.index)
+        if key not in self._stored:
+            self.directory.begin(*key)
+        return Partition(
+            topic.name,
+            partition.index,
+            topic.topic_id,
+            broker_id=self.node_id,
+            image=partition,
+            open_log=lambda: self._open_log(key, topic.topic_id),
+            make_flush=self._make_flush,
+            clock=self.clock,
+            replication=self.replication,
+            written=key in self._stored,
+        )
+
+    def _open_log(self, key: tuple[str, int], topic_id: bytes) -> PartitionLog:
+        recovered = self._recovered.pop(key, None)
+        if recovered is not None:
+            return recovered
+        topic = self.image.topics.get(key[0])
+        opened = self.directory.open_log(
+            *key,
+            config=self.settings.log_config(topic.configs if topic is not None else {}),
+            rules=self.producer_rules(),
+            now_ms=self.clock.now_ms(),
+            topic_id=topic_id,
+        )
+        for warning in opened.warnings:
+            log.warning("%s-%d: %s", key[0], key[1], warning)
+        return opened
+
+    def _make_flush(
+        self, opened: PartitionLog, flushed: Callable[[], None], failed: Callable[[ApiError], None]
+    ) -> LogFlush:
+        return LogFlush(opened, executor=self.executor, clock=self.clock, flushed=flushed, failed=failed)
+
+    def producer_rules(self) -> ProducerRules:
+        """The semantics' rules for partitions, with what the settings say."""
+        return replace(
+            self.semantics.producer,
+            producer_id_expiration_ms=self.settings.int(self.semantics.producer_state_expiration),
+            verification_enabled=self.settings.bool("transaction.partition.verification.enable"),
+        )
+
+    def _elected(self, partition: Partition) -> None:
+        if partition.topic == TRANSACTION_STATE_TOPIC:
+            self.transactions.elected(partition, partition.leader_epoch)
+        elif partition.topic == CONSUMER_OFFSETS_TOPIC:
+            self.groups.elected(partition, partition.leader_epoch)
+
+    def _resigned(self, partition: Partition) -> None:
+        if partition.topic == TRANSACTION_STATE_TOPIC:
+            self.transactions.resigned(partition.index)
+        elif partition.topic == CONSUMER_OFFSETS_TOPIC and self._groups is not None:
+            self._groups.resigned(partition.index)
+
+    def _drop_topic(self, topic: TopicImage) -> None:
+        for index in range(len(topic.partitions)):
+            partition = self._partitions.get((topic.name, index))
+            if partition is not None:
+                self._drop(partition)
+        if self._groups is not None:
+            self._groups.topic_deleted(topic.name)
+
+    def _drop(self, partition: Partition) -> None:
+        """The topic is deleted, or a reassignment took the replica from this broker."""
+        key = (partition.topic, partition.index)
+        del self._partitions[key]
+        self.replication.forget(partition)
+        self._resigned(partition)
+        if partition.has_log:
+            self._stored.discard(key)
+            path = self.directory.delete_log(partition.log, f"{self.random.getrandbits(128):032x}")
+            self.executor.submit(lambda: self.directory.disk.remove_tree(path))
+        partition.dropped()
+
+    # -- what handlers ask -------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """The partition, led by this broker.
+
+        Raises ApiError UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER when another broker leads it.
+        """
+        partition = self._partitions.get((topic, index))
+        if partition is not None and partition.leader_id == self.node_id:
+            return partition
+        if self.image.partition(topic, index) is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} does not lead {topic}-{index}")
+
+    def partitions(self) -> Iterator[Partition]:
+        """Every partition this broker holds, led or followed."""
+        return iter(tuple(self._partitions.values()))
+
+    def leader_of(self, topic: str, index: int) -> int | None:
+        return self.image.leader_of(topic, index)
+
+    def partition_count(self, internal_topic: str, config: str) -> int:
+        """Partitions of an internal topic, or what `config` says it will have while it does not exist."""
+        topic = self.image.topics.get(internal_topic)
+        return self.settings.int(config) if topic is None else len(topic.partitions)
+
+    def coordinator_of(self, internal_topic: str, key: str) -> int | None:
+        """Node that coordinates a group or transactional id; None while the topic or its leader is missing."""
+        topic = self.image.topics.get(internal_topic)
+        if topic is None:
+            return None
+        return self.image.leader_of(internal_topic, partition_for(key, len(topic.partitions)))
+
+    def advertised(self, connection: ConnectionInfo) -> list[tuple[BrokerImage, str, int]]:
+        """(broker, host, port) of all brokers as this client should reach them: a broker that listens on every
+        address is named as the client named it, or by the address the client used, and this one by what its listener
+        shall be called."""
+        own = self.listeners.get(connection.local_port) if self.listeners else None
+        found = []
+        for broker in self.image.brokers.values():
+            host, port = own if own is not None and broker.node_id == self.node_id else (broker.host, broker.port)
+            if host in _WILDCARDS:
+                local = connection.local_host
+                host = connection.server_name or (
+                    local if self.name_for is None else self.name_for(connection.client_host, local)
+                )
+            found.append((broker, host, port))
+        return found
+
+    def create_topics(self, names: list[str]) -> Deferred[dict[str, ErrorCode]]:
+        """Have the controller create topics with the broker's defaults; resolves with those it refused."""
+        return spawn(self._create_topics(names))
+
+    async def _create_topics(self, names: list[str]) -> dict[str, ErrorCode]:
+        response = await ask_controller(
+            self.controller_channel,
+            CreateTopicsRequest(
+                topics=[creatable(name, self.settings) for name in names],
+                timeout_ms=_CREATE_TIMEOUT_MS,
+                validate_only=False,
+            ),
+            _CREATE_TOPICS_VERSION,
+            CreateTopicsResponse,
+        )
+        return {
+            result.name: ErrorCode(result.error_code)
+            for result in response.topics
+            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        }
+
+    def allocate_producer_ids(self) -> Deferred[tuple[int, int]]:
+        """(first id, count) of a fresh block from the controller."""
+        return spawn(self._allocate_producer_ids())
+
+    async def _allocate_producer_ids(self) -> tuple[int, int]:
+        response = await ask_controller(
+            self.controller_channel,
+            AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.epoch),
+            0,
+            AllocateProducerIdsResponse,
+        )
+        if response.error_code != ErrorCode.NONE:
+            raise ApiError(ErrorCode(response.error_code), "the controller gave no block of producer ids")
+        return response.producer_id_start, response.producer_id_len
+
+
+def _close_log(held: PartitionLog) -> None:
+    """Close one log cleanly; one that cannot be keeps the directory from being called clean."""
+    try:
+        held.close()
+    except ApiError as error:
+        log.error("closing %s-%d: %s", held.topic, held.partition, error)

@@ -1,0 +1,107 @@
+"""What happens to logs by the clock: retention, producer expiration, checkpoints (Kafka's LogManager schedules)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from minibroker.broker.log_cleaner import LogCleaner
+from minibroker.kernel.clock import IdleUntil, TimerHandle
+from minibroker.kernel.logs import get_logger
+from minibroker_protocol.errors import ApiError
+
+if TYPE_CHECKING:
+    from minibroker.broker.broker import Broker
+
+log = get_logger(__name__)
+
+
+class LogMaintenance:
+    """Sweeps of one broker: what decides about records on the broker clock, checkpoints on real time, because a clock
+    that is moved makes no crash more likely."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timers: dict[str, TimerHandle] = {}
+        self.cleaner = LogCleaner(broker)
+
+    def start(self) -> None:
+        settings, timers = self._broker.settings, self._broker.timers
+        self._repeat("retention", settings.int("log.retention.check.interval.ms"), self.apply_retention)
+        self._repeat("producers", settings.int("producer.id.expiration.check.interval.ms"), self.expire_producers)
+        cleaner = self.cleaner
+        self._repeat("compaction", settings.int("log.cleaner.backoff.ms"), cleaner.clean, cleaner.idle_until)
+        for name, interval_ms, write in (
+            ("checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints),
+            (
+                "watermarks",
+                settings.int("replica.high.watermark.checkpoint.interval.ms"),
+                self.write_high_watermarks,
+            ),
+        ):
+            self._every(name, write, partial(timers.call_later, interval_ms))
+
+    def stop(self) -> None:
+        self.cleaner.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _repeat(
+        self, name: str, interval_ms: int, sweep: Callable[[], None], idle_until: IdleUntil | None = None
+    ) -> None:
+        self._every(name, sweep, partial(self._broker.clock.call_later, interval_ms, idle_until=idle_until))
+
+    def _every(self, name: str, sweep: Callable[[], None], arm: Callable[[Callable[[], None]], TimerHandle]) -> None:
+        def run() -> None:
+            # Armed first: a sweep that fails must not be the last one.
+            self._timers[name] = arm(run)
+            try:
+                sweep()
+            except Exception:
+                log.exception("%s sweep failed", name)
+
+        self._timers[name] = arm(run)
+
+    def apply_retention(self) -> None:
+        """Delete old segments of every log that was ever written, opening those that are closed."""
+        now_ms = self._broker.clock.now_ms()
+        for partition in self._broker.partitions():
+            if not partition.has_log:
+                continue
+            try:
+                before = partition.log.log_start_offset
+                partition.log.delete_old_segments(now_ms)
+                if partition.log.log_start_offset != before:
+                    partition.notify()
+            except ApiError as error:
+                log.error("retention of %s: %s", partition, error)
+
+    def expire_producers(self) -> None:
+        """Forget idle producers (producer.id.expiration.ms)."""
+        now_ms = self._broker.clock.now_ms()
+        for partition in self._broker.partitions():
+            if partition.is_open:
+                partition.log.producers.expire(now_ms)
+
+    def write_checkpoints(self) -> None:
+        """Recovery points, log starts and high watermarks."""
+        directory = self._broker.directory
+        directory.note(p.log for p in self._broker.partitions() if p.is_open)
+        self._broker.executor.submit(directory.write_checkpoints).then(_report)
+
+    def write_high_watermarks(self) -> None:
+        directory = self._broker.directory
+        directory.note(p.log for p in self._broker.partitions() if p.is_open)
+        self._broker.executor.submit(directory.write_high_watermarks).then(_report)
+
+
+def _report(done: object) -> None:
+    from minibroker.kernel.deferred import Deferred
+
+    assert isinstance(done, Deferred)
+    try:
+        done.result()
+    except OSError as error:
+        log.error("checkpoint not written: %s", error)

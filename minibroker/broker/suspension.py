@@ -1,0 +1,184 @@
+"""A broker that is stopped in its tracks, as SIGSTOP stops a process: alive, holding everything, doing nothing.
+
+What would make the broker act goes through here: its timers, requests of clients and of other brokers, the answers to
+its own requests, news of the controller. While it is paused they queue up, in order, and happen when it goes on. Disk
+work that was handed to a thread before comes to its end, as writes in the kernel do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from minibroker.kernel.clock import ClockTimers, IdleUntil, TimerHandle, Timers
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.logs import get_logger
+from minibroker_protocol.dsl import Request, Response
+
+if TYPE_CHECKING:
+    from minibroker.handlers.dispatch import Answered, Exchange, Tap
+    from minibroker.kernel.transport import Node, Transport
+
+log = get_logger(__name__)
+
+
+class Suspension:
+    """The pause of one broker."""
+
+    def __init__(self) -> None:
+        self.paused = False
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Now, or when the broker goes on."""
+        if self.paused:
+            self._waiting.append(work)
+        else:
+            work()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on with what came in meanwhile, in the order it came."""
+        self.paused = False
+        while self._waiting and not self.paused:
+            work = self._waiting.popleft()
+            try:
+                work()
+            except Exception:
+                log.exception("what waited for a paused broker failed")
+
+    def drop(self) -> None:
+        """The broker was killed: what waited for it never happens."""
+        self.paused = False
+        self._waiting.clear()
+
+    # -- what a broker is given instead of the real thing --------------------------------------------------------------
+
+    def timers(self, timers: Timers) -> Timers:
+        return _Timers(self, timers)
+
+    def clock(self, clock: ClockTimers) -> ClockTimers:
+        return _Clock(self, clock)
+
+    def transport(self, transport: Transport, node_id: int) -> Transport:
+        """The end of `node_id`; what it sends to itself is stopped where it arrives."""
+        return _Transport(self, transport, node_id)
+
+    def node(self, node: Node) -> Node:
+        """What receives the requests of other brokers."""
+
+        def receive(request: Request, api_version: int) -> Deferred[Response]:
+            if not self.paused:
+                return node(request, api_version)
+            answer: Deferred[Response] = Deferred()
+            self.run(lambda: node(request, api_version).then(answer.take))
+            return answer
+
+        return receive
+
+    def tap(self, otherwise: Tap | None) -> Tap:
+        """What requests of clients go through while the broker is paused; then through `otherwise`."""
+        return _Tap(self, otherwise)
+
+
+class _Timer:
+    __slots__ = ("_callback", "_suspension", "handle")
+
+    def __init__(self, suspension: Suspension, callback: Callable[[], None]) -> None:
+        self._suspension = suspension
+        self._callback: Callable[[], None] | None = callback
+        self.handle: TimerHandle | None = None
+
+    def due(self) -> None:
+        self._suspension.run(self._fire)
+
+    def _fire(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+    def cancel(self) -> None:
+        self._callback = None
+        if self.handle is not None:
+            self.handle.cancel()
+
+
+class _Timers:
+    __slots__ = ("_suspension", "_timers")
+
+    def __init__(self, suspension: Suspension, timers: Timers) -> None:
+        self._suspension = suspension
+        self._timers = timers
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
+        timer = _Timer(self._suspension, callback)
+        timer.handle = self._timers.call_later(delay_ms, timer.due)
+        return timer
+
+
+class _Clock:
+    __slots__ = ("_clock", "_suspension", "now_ms")
+
+    def __init__(self, suspension: Suspension, clock: ClockTimers) -> None:
+        self._suspension = suspension
+        self._clock = clock
+        self.now_ms = clock.now_ms
+
+    def call_later(
+        self, delay_ms: float, callback: Callable[[], None], *, idle_until: IdleUntil | None = None
+    ) -> TimerHandle:
+        timer = _Timer(self._suspension, callback)
+        timer.handle = self._clock.call_later(delay_ms, timer.due, idle_until=idle_until)
+        return timer
+
+
+class _Transport:
+    __slots__ = ("_inner", "_node_id", "_suspension")
+
+    def __init__(self, suspension: Suspension, inner: Transport, node_id: int) -> None:
+        self._suspension = suspension
+        self._inner = inner
+        self._node_id = node_id
+
+    def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
+        suspension = self._suspension
+        if not suspension.paused:
+            sent = self._inner.send(node_id, request, api_version)
+            if node_id == self._node_id or sent.done:
+                return sent
+            answer: Deferred[Response] = Deferred()
+            sent.then(lambda done: suspension.run(partial(answer.take, done)))
+            return answer
+        later: Deferred[Response] = Deferred()
+        suspension.run(lambda: self.send(node_id, request, api_version).then(later.take))
+        return later
+
+    @property
+    def direct(self) -> bool:
+        return not self._suspension.paused and self._inner.direct
+
+
+class _Tap:
+    def __init__(self, suspension: Suspension, otherwise: Tap | None) -> None:
+        self._suspension = suspension
+        self._otherwise = otherwise
+
+    def serve(self, exchange: Exchange) -> Answered | Deferred[Answered]:
+        answer: Deferred[Answered] = Deferred()
+        self._suspension.run(lambda: self._serve(exchange, answer))
+        return answer
+
+    def _serve(self, exchange: Exchange, answer: Deferred[Answered]) -> None:
+        try:
+            served = exchange.serve() if self._otherwise is None else self._otherwise.serve(exchange)
+        except Exception as error:
+            answer.fail(error)
+            return
+        if not isinstance(served, Deferred):
+            answer.resolve(served)
+            return
+        served.then(answer.take)

@@ -1,0 +1,1 @@
+"""Asking any cluster: connections, login, and what is asked."""

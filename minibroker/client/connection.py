@@ -1,0 +1,112 @@
+"""Blocking connections to a broker: frames out, frames in, and a limit on every wait."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from minibroker.kernel.words import reason
+from minibroker_protocol.errors import Malformed
+from minibroker_protocol.frames import FrameSplitter
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class BrokerFailed(Exception):
+    """The broker did something else than expected."""
+
+
+class ConnectionClosed(BrokerFailed):
+    """The broker closed the connection, or it could not be made."""
+
+
+class NoResponse(BrokerFailed):
+    """Nothing came within the time that was allowed."""
+
+
+Address = tuple[str, int]
+_LARGEST_RESPONSE = 200 * 1024 * 1024
+_RECEIVE_BYTES = 1 << 20
+
+
+def parse_address(text: str) -> Address:
+    """`host:port` or `[v6]:port`. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+class Connection:
+    """One connection, with `tls` an encrypted one. `correlation_id` is the last one used."""
+
+    def __init__(self, address: Address, timeout: float, *, tls: ssl.SSLContext | None = None) -> None:
+        self.correlation_id = 0
+        self._frames: list[bytearray] = []
+        self._splitter = FrameSplitter(_LARGEST_RESPONSE)
+        try:
+            self._socket = socket.create_connection(address, timeout)
+        except OSError as exc:
+            raise ConnectionClosed(f"cannot connect to {address[0]}:{address[1]}: {reason(exc)}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            try:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
+            except OSError as exc:
+                self._socket.close()
+                raise ConnectionClosed(f"no TLS with {address[0]}:{address[1]}: {exc}") from None
+        self._timeout = timeout
+
+    def send(self, data: bytes) -> None:
+        """Write all of it."""
+        try:
+            self._socket.settimeout(self._timeout)
+            self._socket.sendall(data)
+        except TimeoutError:
+            raise NoResponse(f"the broker took no bytes within {self._timeout:g} s") from None
+        except OSError as exc:
+            raise ConnectionClosed(f"connection closed by the broker: {reason(exc)}") from None
+
+    def send_frame(self, body: bytes, *, size_delta: int = 0) -> None:
+        """Write a frame; `size_delta` makes its size prefix wrong."""
+        self.send((len(body) + size_delta).to_bytes(4, "big", signed=True) + body)
+
+    def receive(self, timeout: float) -> bytearray:
+        """The next frame. Raises NoResponse when it is not whole within `timeout` seconds, ConnectionClosed."""
+        deadline = time.monotonic() + timeout
+        while not self._frames:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise NoResponse(f"no response within {timeout:g} s")
+            self._socket.settimeout(left)
+            try:
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except TimeoutError:
+                raise NoResponse(f"no response within {timeout:g} s") from None
+            except OSError as exc:
+                raise ConnectionClosed(f"connection closed by the broker: {reason(exc)}") from None
+            if not data:
+                raise ConnectionClosed("connection closed by the broker")
+            try:
+                self._frames += self._splitter.feed(data)
+            except Malformed as exc:
+                raise BrokerFailed(f"response: {exc}") from None
+        return self._frames.pop(0)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def shut(self) -> None:
+        """Let whoever waits for an answer, in another thread, meet a closed connection."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,105 @@
+"""The command `minibroker replay`: send what clients sent once more, to any broker, and compare the answers."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from minibroker.kernel.outside_json import parse_json
+from minibroker.kernel.words import counted, reason
+from minibroker.trace.plain import plain, refusals
+from minibroker_protocol.dsl import registry
+from minibroker_protocol.errors import Malformed
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_CORRELATION_BYTES = 4
+_API_VERSIONS = 18
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = "Send the requests of a trace (`minibroker trace --frames`) again, in their order."
+    parser.add_argument("file", metavar="FILE", help="JSON lines with frames; - for standard input")
+    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the broker to send them to")
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="for each answer (default: 10)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when every request had an answer of the same errors; 1 when not; 2 when the file is no trace with frames."""
+    from minibroker.client.connection import BrokerFailed, Connection, parse_address
+
+    connections: dict[str, Any] = {}
+    sent = different = 0
+    try:
+        with contextlib.ExitStack() as stack:
+            for exchange in _exchanges(arguments.file, stack):
+                frame = base64.b64decode(exchange["request_frame"])
+                client = exchange["client"]
+                if client not in connections:
+                    address = parse_address(arguments.bootstrap)
+                    connections[client] = stack.enter_context(Connection(address, arguments.timeout))
+                sent += 1
+                same, line = _again(connections, client, exchange, frame, arguments.timeout)
+                different += not same
+                print(line, flush=True)
+    except BrokerFailed as error:
+        print(f"minibroker: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except OSError as error:
+        print(f"minibroker: {reason(error)}", file=sys.stderr)
+        return EXIT_USAGE
+    except (ValueError, KeyError, TypeError) as error:
+        print(f"minibroker: {type(error).__name__}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    print(f"{counted(sent, 'request')} sent, {different} answered differently")
+    return EXIT_FAILED if different else EXIT_OK
+
+
+def _exchanges(path: str, stack: contextlib.ExitStack) -> Iterator[dict[str, Any]]:
+    file = sys.stdin if path == "-" else stack.enter_context(open(path, encoding="utf-8"))  # noqa: SIM115  (the stack closes it)
+    for number, line in enumerate(file, start=1):
+        try:
+            exchange = parse_json(line)
+        except ValueError as error:
+            raise ValueError(f"line {number} is no exchange: {error}") from None
+        if not isinstance(exchange, dict):
+            raise ValueError(f"line {number} is no exchange: it is no JSON object")
+        if not exchange.get("request_frame"):
+            raise ValueError("the trace has no frames: make it with --frames")
+        yield exchange
+
+
+def _again(
+    connections: dict[str, Any], client: str, exchange: dict[str, Any], frame: bytes, timeout: float
+) -> tuple[bool, str]:
+    """Whether the errors are the same, and a line that says so."""
+    from minibroker.client.connection import BrokerFailed
+
+    head = f"{client} {exchange['api']} v{exchange['version']}"
+    connection = connections[client]
+    expected = exchange["errors"]
+    answered = exchange["outcome"] == "answered"
+    try:
+        connection.send_frame(frame)
+        if not answered and exchange["response_frame"] is None:
+            return True, f"{head}: sent; there was no answer then either"
+        body = bytes(connection.receive(timeout))
+    except BrokerFailed as error:
+        connections.pop(client).close()
+        return not answered, f"{head}: {'as then, ' if not answered else ''}no answer ({error})"
+    response_type = registry()[int.from_bytes(frame[:2], "big")][1]
+    version = exchange["version"]
+    flexible = response_type.__api_key__ != _API_VERSIONS and version >= response_type.__flexible__
+    try:
+        response = response_type.decode(body, version, _CORRELATION_BYTES + flexible)
+    except Malformed as error:
+        return False, f"{head}: unreadable answer: {error}"
+    found = refusals(response)
+    if found != expected:
+        return False, f"{head}: {found or 'no error'}, then {expected or 'no error'}"
+    same = plain(response, version) == exchange["response"]
+    return True, f"{head}: {'the same answer' if same else 'the same errors'}"

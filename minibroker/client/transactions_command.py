@@ -1,0 +1,199 @@
+"""The command `minibroker transactions`: what goes on in the transactions of any broker (Kafka's TransactionsCommand).
+
+Exit status: 0, 1 when the broker refuses or cannot be reached, 2 for arguments that make no sense.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minibroker.client.connection import BrokerFailed
+from minibroker.client.security import add_command_config, read_security
+from minibroker.client.transactions import HANGING_AFTER_MS, TransactionsClient
+from minibroker.kernel.words import reason
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+Row = Mapping[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The subcommands, each with its own options."""
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="any broker")
+    add_command_config(common)
+    common.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds an answer may take (30)")
+    common.add_argument("--json", action="store_true", help="one JSON object a line instead of a table")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", parents=[common], help="transactional ids of all coordinators")
+    listing.add_argument("--state", action="append", default=[], metavar="STATE", help="in this state (repeatable)")
+    listing.add_argument("--producer-id", action="append", type=int, default=[], metavar="ID", help="(repeatable)")
+    listing.add_argument("--running-longer-than-ms", type=int, default=-1, metavar="MS")
+    listing.add_argument("--pattern", metavar="REGEX", help="that match as a whole")
+    describing = actions.add_parser("describe", parents=[common], help="what the coordinator knows of an id")
+    describing.add_argument("transactional_id", metavar="ID", nargs="+")
+    describing.add_argument("--kip-360", action="store_true", help="by DescribeTransactionState (minibroker only)")
+    producers = actions.add_parser("producers", parents=[common], help="what a partition knows of its producers")
+    producers.add_argument("--topic", required=True)
+    producers.add_argument("--partition", type=int, required=True)
+    abort = actions.add_parser("abort", parents=[common], help="end a transaction")
+    abort.add_argument("--transactional-id", metavar="ID", help="take the id over, as a new producer would")
+    abort.add_argument("--topic")
+    abort.add_argument("--partition", type=int)
+    abort.add_argument("--start-offset", type=int, help="where the transaction began that no coordinator knows")
+    hanging = actions.add_parser("find-hanging", parents=[common], help="open transactions that nobody will end")
+    hanging.add_argument("--topic")
+    hanging.add_argument(
+        "--older-than-ms", type=int, default=HANGING_AFTER_MS, metavar="MS", help="(default: %(default)s)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask, and print what came."""
+    try:
+        security = read_security(arguments.command_config)
+        client = TransactionsClient(arguments.bootstrap, timeout=arguments.timeout, security=security)
+    except (OSError, ValueError) as error:
+        return _fail(reason(error), EXIT_USAGE)
+    with client:
+        try:
+            rows = _ACTIONS[arguments.action](client, arguments)
+        except ValueError as error:
+            return _fail(error, EXIT_USAGE)
+        except ApiError as error:
+            return _fail(f"{error.code.name}: {error.message}", EXIT_FAILED)
+        except BrokerFailed as error:
+            return _fail(error, EXIT_FAILED)
+    _print(rows, as_json=arguments.json)
+    return EXIT_OK
+
+
+def _list(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
+    found = client.list_transactions(
+        states=arguments.state,
+        producer_ids=arguments.producer_id,
+        longer_than_ms=arguments.running_longer_than_ms,
+        pattern=arguments.pattern,
+    )
+    return [
+        {
+            "transactional_id": listed.transactional_id,
+            "coordinator": node_id,
+            "producer_id": listed.producer_id,
+            "state": listed.transaction_state,
+        }
+        for node_id, listed in found
+    ]
+
+
+def _describe(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
+    if arguments.kip_360:
+        return [
+            {
+                "transactional_id": transactional_id,
+                "error": ErrorCode(state.error).name,
+                "producer_id": state.producer_id,
+                "epoch": state.epoch,
+                "state": state.state,
+                "partitions": [f"{p.topic_name}-{i}" for p in state.partitions for i in p.partition_ids],
+            }
+            for transactional_id, state in client.describe_state(arguments.transactional_id).items()
+        ]
+    rows: list[Row] = []
+    for transactional_id in arguments.transactional_id:
+        node_id, described = client.describe(transactional_id)
+        rows.append(
+            {
+                "transactional_id": transactional_id,
+                "coordinator": node_id,
+                "producer_id": described.producer_id,
+                "producer_epoch": described.producer_epoch,
+                "state": described.transaction_state,
+                "timeout_ms": described.transaction_timeout_ms,
+                "start_time_ms": described.transaction_start_time_ms,
+                "partitions": [f"{t.topic}-{i}" for t in described.topics for i in t.partitions],
+            }
+        )
+    return rows
+
+
+def _producers(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
+    return [
+        {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "coordinator_epoch": producer.coordinator_epoch,
+            "last_sequence": producer.last_sequence,
+            "last_timestamp": producer.last_timestamp,
+            "transaction_start_offset": producer.current_txn_start_offset,
+        }
+        for producer in client.producers(arguments.topic, arguments.partition)
+    ]
+
+
+def _abort(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
+    place = (arguments.topic, arguments.partition, arguments.start_offset)
+    if arguments.transactional_id is not None and place == (None, None, None):
+        producer_id, epoch = client.fence(arguments.transactional_id)
+        return [{"transactional_id": arguments.transactional_id, "producer_id": producer_id, "producer_epoch": epoch}]
+    if arguments.transactional_id is not None or None in place:
+        raise ValueError("abort takes either --transactional-id, or --topic, --partition and --start-offset")
+    producer = client.abort(*place)
+    return [
+        {
+            "topic": arguments.topic,
+            "partition": arguments.partition,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+        }
+    ]
+
+
+def _find_hanging(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
+    now_ms = time.time_ns() // 1_000_000
+    found = client.find_hanging(topic=arguments.topic, older_than_ms=arguments.older_than_ms, now_ms=now_ms)
+    return [
+        {
+            "topic": hanging.topic,
+            "partition": hanging.partition,
+            "producer_id": hanging.producer.producer_id,
+            "producer_epoch": hanging.producer.producer_epoch,
+            "start_offset": hanging.producer.current_txn_start_offset,
+            "last_timestamp": hanging.producer.last_timestamp,
+        }
+        for hanging in found
+    ]
+
+
+_ACTIONS = {
+    "list": _list,
+    "describe": _describe,
+    "producers": _producers,
+    "abort": _abort,
+    "find-hanging": _find_hanging,
+}
+
+
+def _print(rows: Sequence[Row], *, as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    if not rows:
+        return
+    table = [[name.upper().replace("_", "-") for name in rows[0]]]
+    table += [[",".join(v) if isinstance(v, list) else str(v) for v in row.values()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _fail(reason: object, code: int) -> int:
+    print(f"minibroker transactions: {reason}", file=sys.stderr)
+    return code

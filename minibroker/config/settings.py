@@ -1,0 +1,424 @@
+"""Configuration as immutable snapshots: what the user gave, what was altered since, and Kafka's defaults below both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope, Value
+
+if TYPE_CHECKING:
+    from minibroker_storage.config import LogConfig
+
+__all__ = [
+    "BROKER_KEYS",
+    "TOPIC_KEYS",
+    "ConfigEntry",
+    "ConfigError",
+    "ConfigKey",
+    "ConfigSource",
+    "ConfigSynonym",
+    "ConfigType",
+    "Scope",
+    "Settings",
+    "environment_config",
+    "environment_name",
+    "environment_of",
+    "parse_assignment",
+    "validate_topic_config",
+]
+
+# The readers below are named after the types they return, so inside their class those go by other names.
+Whole: TypeAlias = int
+Truth: TypeAlias = bool
+Text: TypeAlias = str
+Real: TypeAlias = float
+
+_HOUR_MS = 3600 * 1000
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]+")
+_MINUTE_MS = 60 * 1000
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the values are those of DescribeConfigs (Kafka's ``ConfigSource``)."""
+
+    UNKNOWN = 0
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class ConfigSynonym(NamedTuple):
+    """A value that would hold, or holds, under `name` from `source`."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One row of a DescribeConfigs answer; synonyms are in the order in which they win."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    type: ConfigType
+    documentation: str
+    synonyms: tuple[ConfigSynonym, ...]
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is ConfigSource.DEFAULT_CONFIG
+
+
+class _Reads:
+    """Typed reading by key; KeyError for a name that is not in the registry."""
+
+    __slots__ = ("_values",)
+
+    _values: dict[Text, Value]
+
+    def int(self, name: Text) -> Whole:
+        """The value of an INT, SHORT or LONG key that has one."""
+        return cast("Whole", self._values[name])
+
+    def bool(self, name: Text) -> Truth:
+        return cast("Truth", self._values[name])
+
+    def str(self, name: Text) -> Text:
+        return cast("Text", self._values[name])
+
+    def float(self, name: Text) -> Real:
+        return cast("Real", self._values[name])
+
+    def list(self, name: Text) -> tuple[Text, ...]:
+        return cast("tuple[Text, ...]", self._values[name])
+
+    def get(self, name: Text) -> Value:
+        """The value of any key, None while it has none."""
+        return self._values[name]
+
+
+class Settings(_Reads):
+    """The configuration of one broker at one time.
+
+    `static` is what the broker was started with, `cluster` what AlterConfigs set for all brokers, `broker` what it set
+    for this one; each later layer wins. Values may be text or of the key's own type. Raises ConfigError naming the key
+    for a name nobody knows (with the nearest one that is known), a value out of range, or two that contradict.
+    """
+
+    __slots__ = ("_layers", "_topic_defaults", "ignored", "jaas")
+
+    def __init__(
+        self,
+        static: Mapping[str, Any] | None = None,
+        *,
+        cluster: Mapping[str, Any] | None = None,
+        broker: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.ignored: tuple[str, ...] = ()
+        #: The lines of login modules, under their whole names.
+        self.jaas: dict[str, str] = {}
+        self._layers: tuple[tuple[ConfigSource, dict[str, Value]], ...] = (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, self._parse(broker or {})),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._parse(cluster or {})),
+            (ConfigSource.STATIC_BROKER_CONFIG, self._parse(static or {})),
+        )
+        self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
+        for _, layer in reversed(self._layers):
+            self._values.update(layer)
+        self._topic_defaults: dict[str, Value] | None = None
+        self._check_together()
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def log_config(self, topic_overrides: Mapping[str, str] | None = None) -> LogConfig:
+        """What a log of a topic with these overrides obeys. Raises ConfigError as `validate_topic_config` finds it."""
+        from minibroker_storage.config import LogConfig
+
+        values = self._effective(topic_overrides or {})
+        fields: dict[str, Any] = {}
+        for name, value in values.items():
+            field = name.replace(".", "_")
+            if field in LogConfig.__dataclass_fields__:
+                fields[field] = value
+        fields["cleanup_policy"] = frozenset(cast("tuple[str, ...]", values["cleanup.policy"]))
+        if values["internal.segment.bytes"] is not None:
+            fields["segment_bytes"] = values["internal.segment.bytes"]
+        if self.bool("minibroker.acknowledge.after.sync"):
+            fields["flush_messages"] = 1
+        return LogConfig(**fields)
+
+    def topic_value(self, name: str, topic_overrides: Mapping[str, str]) -> Value:
+        """One topic key's value with these overrides (already validated)."""
+        if name in topic_overrides:
+            return TOPIC_KEYS[name].parse(topic_overrides[name])
+        return self._defaults()[name]
+
+    def _effective(self, overrides: Mapping[str, str]) -> dict[str, Value]:
+        values = dict(self._defaults())
+        for name, text in overrides.items():
+            values[name] = _topic_key(name).parse(text)
+        if cast("int", values["min.compaction.lag.ms"]) > cast("int", values["max.compaction.lag.ms"]):
+            raise ConfigError(
+                f"conflict topic config setting min.compaction.lag.ms ({values['min.compaction.lag.ms']}) > "
+                f"max.compaction.lag.ms ({values['max.compaction.lag.ms']})"
+            )
+        if values["remote.storage.enable"]:
+            raise ConfigError("Tiered Storage functionality is disabled in the broker.")
+        return values
+
+    def _defaults(self) -> dict[str, Value]:
+        if self._topic_defaults is None:
+            values = {name: self._topic_default(key) for name, key in TOPIC_KEYS.items()}
+            self._topic_defaults = values
+        return self._topic_defaults
+
+    def _topic_default(self, key: ConfigKey) -> Value:
+        if not key.synonyms:
+            return key.default
+        broker_name = key.synonyms[0]
+        value = self._values[broker_name]
+        for coarser in BROKER_KEYS[broker_name].synonyms:
+            if value is None and self._values[coarser] is not None:
+                value = self.int(coarser) * _unit_ms(coarser)
+        if value is None:
+            return key.default
+        if broker_name == "log.retention.ms" and cast("int", value) < 0:
+            return -1
+        return value
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def altered(self, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> Settings:
+        """A snapshot with one or both dynamic layers replaced whole; what was given at the start stays."""
+        layers = dict(self._layers)
+        return Settings(
+            layers[ConfigSource.STATIC_BROKER_CONFIG],
+            cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG] if cluster is None else _dynamic_only(cluster),
+            broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG] if broker is None else _dynamic_only(broker),
+        )
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
+        """A snapshot in which `defaults` hold as given at the start, where the user gave nothing."""
+        layers = dict(self._layers)
+        return Settings(
+            {**self._parse(defaults), **layers[ConfigSource.STATIC_BROKER_CONFIG]},
+            cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG],
+            broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG],
+        )
+
+    # -- description -------------------------------------------------------------------------------------------------
+
+    def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """The broker's own configuration for DescribeConfigs; names that are not known are left out, as in Kafka."""
+        return [
+            self._broker_entry(key)
+            for name, key in BROKER_KEYS.items()
+            if (not key.internal if names is None else name in names)
+        ]
+
+    def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """A topic's configuration for DescribeConfigs."""
+        return [
+            self._topic_entry(key, overrides)
+            for name, key in TOPIC_KEYS.items()
+            if (not key.internal or name in overrides if names is None else name in names)
+        ]
+
+    def _broker_entry(self, key: ConfigKey) -> ConfigEntry:
+        synonyms = self._synonyms(key.name)
+        return ConfigEntry(
+            key.name,
+            key.format(self._values[key.name]),
+            synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+            not key.dynamic,
+            key.type,
+            key.doc,
+            synonyms,
+        )
+
+    def _topic_entry(self, key: ConfigKey, overrides: Mapping[str, str]) -> ConfigEntry:
+        synonyms = self._synonyms(key.synonyms[0]) if key.synonyms else ()
+        if key.name in overrides:
+            own = ConfigSynonym(key.name, overrides[key.name], ConfigSource.TOPIC_CONFIG)
+            synonyms = (own, *synonyms)
+        return ConfigEntry(
+            key.name,
+            key.format(self.topic_value(key.name, overrides)),
+            synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+            False,
+            key.type,
+            key.doc,
+            synonyms,
+        )
+
+    def _synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
+        """Kafka's order: every layer from the top with the finer name first, then the defaults; from `name` on."""
+        names = (name, *BROKER_KEYS[name].synonyms)
+        layers = [*self._layers, (ConfigSource.DEFAULT_CONFIG, {n: BROKER_KEYS[n].default for n in names})]
+        found = [
+            ConfigSynonym(n, BROKER_KEYS[n].format(layer[n]), source)
+            for source, layer in layers
+            for n in names
+            if layer.get(n) is not None
+        ]
+        # Kafka's ConfigHelper drops what stands before the key's own name, and so everything when it has no value.
+        start = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
+        return tuple(found[start:])
+
+    # -- checks ------------------------------------------------------------------------------------------------------
+
+    def _parse(self, given: Mapping[str, Any]) -> dict[str, Value]:
+        parsed: dict[str, Value] = {}
+        for name, value in given.items():
+            key = BROKER_KEYS.get(name)
+            if key is None and _is_jaas_key(name):
+                self.jaas[name] = _text(value) or ""
+            elif key is None:
+                _refuse_unknown(name)
+                self.ignored = (*self.ignored, name)
+            else:
+                parsed[name] = key.parse(_text(value))
+        return parsed
+
+    def _check_together(self) -> None:
+        for low, high in _ORDERED:
+            if self.int(low) > self.int(high):
+                raise ConfigError(f"{low} ({self.int(low)}) must not be greater than {high} ({self.int(high)})")
+        cluster_id = self._values["minibroker.cluster.id"]
+        if cluster_id is not None and not _CLUSTER_ID.fullmatch(str(cluster_id)):
+            raise ConfigError(f"minibroker.cluster.id: {cluster_id!r} is not made of letters, digits, - and _ only")
+        for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+            if self._values[name] == 0:
+                raise ConfigError(f"{name} must be unlimited (-1) or, equal or greater than 1")
+
+
+# What AbstractKafkaConfig and GroupCoordinatorConfig hold against each other.
+_ORDERED = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+)
+
+
+def validate_topic_config(overrides: Mapping[str, str | None], settings: Settings | None = None) -> None:
+    """Refuse topic overrides as Kafka's CreateTopics and AlterConfigs do: ApiError(INVALID_CONFIG) with the reason."""
+    from minibroker_protocol.errors import ApiError, ErrorCode
+
+    try:
+        for name, value in overrides.items():
+            if value is None:
+                raise ConfigError(f"Null value not supported for topic configs: {name}")
+        (settings or Settings())._effective(cast("Mapping[str, str]", overrides))
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """``key=value`` of the command line; the value may hold further equal signs."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError(f"expected key=value, got {text!r}")
+    return name.strip(), value.strip()
+
+
+def environment_config(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """(configuration, warnings) of ``KAFKA_*`` variables, by the rule of the apache/kafka image.
+
+    ``_`` stands for a dot, ``__`` for an underscore, ``___`` for a dash. Names that no Kafka knows only earn a warning:
+    variables of other programs share the prefix.
+    """
+    from minibroker.config.names import JVM_VARIABLES, without_effect
+
+    found: dict[str, str] = {}
+    warnings: list[str] = []
+    for variable in sorted(environ):
+        if not variable.startswith("KAFKA_"):
+            continue
+        name = variable.removeprefix("KAFKA_").lower()
+        name = name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+        if variable in JVM_VARIABLES:
+            warnings.append(f"{variable} is for Kafka's JVM and has no effect here")
+        elif name in BROKER_KEYS or without_effect(name):
+            found[name] = environ[variable]
+        else:
+            near = _suggestion(name, BROKER_KEYS)
+            warnings.append(f"{variable} ({name}) is not a setting of this broker and has no effect{near}")
+    return found, warnings
+
+
+def environment_name(name: str) -> str:
+    """The variable that `environment_config` reads as the setting `name`."""
+    return "KAFKA_" + name.replace("_", "__").replace(".", "_").replace("-", "___").upper()
+
+
+def environment_of(config: Mapping[str, Any]) -> dict[str, str]:
+    """A configuration as variables; a list is joined with commas."""
+    return {environment_name(name): _text(value) or "" for name, value in config.items()}
+
+
+def _unit_ms(name: str) -> int:
+    if name.endswith(".hours"):
+        return _HOUR_MS
+    return _MINUTE_MS if name.endswith(".minutes") else 1
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return str(value)
+    return ",".join(value)
+
+
+def _topic_key(name: str) -> ConfigKey:
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        raise ConfigError(f"Unknown topic config name: {name}{_suggestion(name, TOPIC_KEYS)}")
+    return key
+
+
+def _refuse_unknown(name: str) -> None:
+    """Raises ConfigError unless Kafka knows the name."""
+    if name in TOPIC_KEYS:
+        synonyms = TOPIC_KEYS[name].synonyms
+        hint = f"; its default for all topics is {synonyms[0]}" if synonyms else ""
+        raise ConfigError(f"{name} is a setting of topics{hint}")
+    from minibroker.config.names import without_effect
+
+    if not without_effect(name):
+        raise ConfigError(f"unknown setting {name}{_suggestion(name, BROKER_KEYS)}")
+
+
+def _is_jaas_key(name: str) -> bool:
+    from minibroker.config.names import jaas_listener
+
+    return jaas_listener(name) is not None
+
+
+def _suggestion(name: str, known: Mapping[str, ConfigKey]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, 1, 0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _dynamic_only(changes: Mapping[str, str]) -> Mapping[str, str]:
+    fixed = [name for name in changes if name in BROKER_KEYS and not BROKER_KEYS[name].dynamic]
+    if fixed:
+        raise ConfigError(f"Cannot update these configs dynamically: Set({', '.join(fixed)})")
+    return changes

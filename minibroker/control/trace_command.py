@@ -1,0 +1,108 @@
+"""The commands `minibroker trace` (what a broker and its clients say) and `minibroker replay` (say it again)."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from minibroker.control.command import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_connection_arguments, connect
+from minibroker.kernel.words import reason
+
+_POLL_SECONDS = 0.2
+_KEPT = 10_000
+
+Wanted = Callable[[dict[str, Any]], bool]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = "Show the exchanges of a broker that was started with --control, until interrupted."
+    add_connection_arguments(parser)
+    parser.add_argument("--api", action="append", default=[], metavar="NAME", help="only this API; may be repeated")
+    parser.add_argument("--client-id", metavar="ID", help="only this client")
+    parser.add_argument("--containing", metavar="TEXT", help="only where request or answer has this topic, group, id …")
+    parser.add_argument("--errors", action="store_true", help="only exchanges that were refused or closed")
+    parser.add_argument("--json", action="store_true", help="JSON lines with every field, instead of short ones")
+    parser.add_argument("--frames", action="store_true", help="the frames' bytes too, for replay; implies --json")
+    parser.add_argument("--pcapng", metavar="FILE", help="write a capture file for Wireshark instead")
+    parser.add_argument("--count", type=int, metavar="N", help="end after so many exchanges")
+    parser.add_argument("--seconds", type=float, metavar="S", help="end after this time")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when it ended as asked; 1 when the broker does not answer; 2 for arguments that make no sense."""
+    from minibroker.control.http_client import ControlError
+    from minibroker.faults.errors import FaultError
+
+    frames = arguments.frames or arguments.pcapng is not None
+    try:
+        caller = connect(arguments)
+        with _sink(arguments) as write:
+            caller.call("trace.record", {"kept": _KEPT, "frames": frames})
+            print("minibroker: tracing", file=sys.stderr, flush=True)
+            for exchange in _follow(caller, _wanted(arguments), frames, arguments.count, arguments.seconds):
+                write(exchange)
+    except FaultError as error:
+        print(f"minibroker: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (ControlError, OSError) as error:
+        print(f"minibroker: {reason(error)}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        pass
+    return EXIT_OK
+
+
+def _follow(
+    caller: Any, wanted: Wanted, frames: bool, count: int | None, seconds: float | None
+) -> Iterator[dict[str, Any]]:
+    deadline = None if seconds is None else time.monotonic() + seconds
+    # Below every number, and yet not "all, those under way among them".
+    after, shown = -1, 0
+    while deadline is None or time.monotonic() < deadline:
+        for exchange in caller.call("trace.last", {"count": _KEPT, "after": after, "frames": frames}):
+            if exchange["number"] <= max(after, 0):
+                continue
+            after = exchange["number"]
+            if wanted(exchange):
+                yield exchange
+                shown += 1
+                if shown == count:
+                    return
+        time.sleep(_POLL_SECONDS)
+
+
+def _wanted(arguments: argparse.Namespace) -> Wanted:
+    apis = {name.lower() for name in arguments.api}
+
+    def wanted(exchange: dict[str, Any]) -> bool:
+        if apis and exchange["api"].lower() not in apis:
+            return False
+        if arguments.client_id is not None and exchange["client_id"] != arguments.client_id:
+            return False
+        if arguments.errors and not exchange["errors"] and not exchange["outcome"].startswith("closed"):
+            return False
+        if arguments.containing is None:
+            return True
+        return arguments.containing in json.dumps([exchange["request"], exchange["response"]], ensure_ascii=False)
+
+    return wanted
+
+
+@contextlib.contextmanager
+def _sink(arguments: argparse.Namespace) -> Iterator[Callable[[dict[str, Any]], None]]:
+    from minibroker.trace.recorder import told
+
+    if arguments.pcapng is not None:
+        from minibroker.trace.pcapng import PcapngWriter
+
+        with open(arguments.pcapng, "wb") as file:
+            yield PcapngWriter(file).write
+        return
+    as_json = arguments.json or arguments.frames
+    yield lambda exchange: print(json.dumps(exchange) if as_json else told(exchange), flush=True)

@@ -1,0 +1,1 @@
+"""The coordinators over partitions: host, services, markers, verification."""

@@ -1,0 +1,335 @@
+"""Runs a coordinator over the partitions of its internal topic: load, append, replay, answer.
+
+One shard per partition that this broker leads. The host decodes what the log holds when it becomes leader, appends what
+an `Outcome` asks for, waits until the high watermark has passed it, and has the shard replay it. Corresponds to Kafka's
+TransactionStateManager and CoordinatorRuntime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from minibroker.coordinators.hashing import partition_for
+from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.kernel.clock import Clock, Timers
+from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.waiting import sleep
+from minibroker.partitions.partition import Partition
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import (
+    ControlType,
+    Record,
+    build_batch,
+    decode_records,
+    iter_batches,
+    lone_batch,
+    parse_control,
+)
+from minibroker_storage.origin import Origin
+
+R = TypeVar("R")
+
+log = get_logger(__name__)
+
+_LOAD_CHUNK_BYTES = 128 * 1024
+"""Read and replayed in one turn of the loop; a partition with more is loaded over several, and answers 14 meanwhile."""
+_MAX_RECORDS_BYTES = 1 << 30
+_BASE_SEQUENCE = 0
+"""Kafka's coordinators stamp it on every batch, with and without a producer id."""
+
+
+class Shard(Protocol):
+    """State of one partition of an internal topic."""
+
+    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
+        """Typed record, or None for a type or version this code does not know (skipped with a warning)."""
+        ...
+
+    def replay(
+        self, record: CoordinatorRecord, *, offset: int, producer_id: int, producer_epoch: int, transactional: bool
+    ) -> None:
+        """Apply one durable record; the only writer of state."""
+        ...
+
+    def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        """Apply a transaction marker found in the log."""
+        ...
+
+    def loaded(self) -> None:
+        """The whole log was replayed; requests may come."""
+        ...
+
+    def resigned(self) -> None:
+        """This broker no longer leads the partition; cancel timers, answer what is parked."""
+        ...
+
+
+S = TypeVar("S", bound=Shard)
+
+
+def append_error(code: ErrorCode) -> ErrorCode:
+    """What the coordinator answers when its own append is refused (Kafka's appendTransactionToLog)."""
+    if code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class _Hosted(Generic[S]):
+    __slots__ = ("leader_epoch", "loading", "partition", "shard")
+
+    def __init__(self, shard: S, partition: Partition, leader_epoch: int) -> None:
+        self.shard = shard
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.loading = True
+
+
+class CoordinatorHost(Generic[S]):
+    """All shards of one coordinator on one broker.
+
+    partition_count: of the topic as it is, or as it will be made; a key's partition depends on it.
+    make_shard(partition index, leader epoch) builds an empty one. replay_on_append: apply records when they are written
+    and hold only the answer (the group coordinator), else apply them once they are below the high watermark (the
+    transaction coordinator). map_error: what a client is told when the log refuses an append.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition_count: Callable[[], int],
+        make_shard: Callable[[int, int], S],
+        clock: Clock,
+        timers: Timers,
+        *,
+        replay_on_append: bool,
+        map_error: Callable[[ErrorCode], ErrorCode] = append_error,
+    ) -> None:
+        self.topic = topic
+        self._partition_count = partition_count
+        self._make_shard = make_shard
+        self._clock = clock
+        self._timers = timers
+        self._replay_on_append = replay_on_append
+        self._map_error = map_error
+        self._hosted: dict[int, _Hosted[S]] = {}
+
+    # -- which shard -----------------------------------------------------------------------------------------------
+
+    @property
+    def partition_count(self) -> int:
+        return self._partition_count()
+
+    def partition_for(self, key: str) -> int:
+        return partition_for(key, self._partition_count())
+
+    def shard_for(self, key: str) -> tuple[int, S]:
+        """(partition index, shard) that owns `key`.
+
+        Raises ApiError: NOT_COORDINATOR when another broker leads it, COORDINATOR_LOAD_IN_PROGRESS while it is read.
+        """
+        index = self.partition_for(key)
+        return index, self.shard(index)
+
+    def shard(self, index: int) -> S:
+        """The shard of one partition; raises as `shard_for`."""
+        hosted = self._hosted.get(index)
+        if hosted is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not led by this broker")
+        if hosted.loading:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self.topic}-{index} is being loaded")
+        return hosted.shard
+
+    def shards(self) -> list[tuple[int, S]]:
+        """Every loaded shard with its partition index."""
+        return [(i, h.shard) for i, h in sorted(self._hosted.items()) if not h.loading]
+
+    @property
+    def loading(self) -> bool:
+        return any(h.loading for h in self._hosted.values())
+
+    # -- leadership ------------------------------------------------------------------------------------------------
+
+    def elected(self, partition: Partition, leader_epoch: int) -> None:
+        """This broker now leads `partition`: read it from its start to its end and serve it."""
+        hosted = self._hosted.get(partition.index)
+        if hosted is not None:
+            hosted.shard.resigned()
+        hosted = _Hosted(self._make_shard(partition.index, leader_epoch), partition, leader_epoch)
+        self._hosted[partition.index] = hosted
+        spawn(self._load(hosted)).then(lambda done: self._loaded(hosted, done))
+
+    def _loaded(self, hosted: _Hosted[S], done: Deferred[None]) -> None:
+        try:
+            done.result()
+        except Exception:
+            # As in Kafka, a partition that cannot be read stays in loading until somebody else leads it.
+            log.exception("%s cannot be loaded", hosted.partition)
+            return
+        if self._hosted.get(hosted.partition.index) is hosted:
+            hosted.loading = False
+            hosted.shard.loaded()
+
+    def resigned(self, index: int) -> None:
+        hosted = self._hosted.pop(index, None)
+        if hosted is not None:
+            hosted.shard.resigned()
+
+    def close(self) -> None:
+        for index in list(self._hosted):
+            self.resigned(index)
+
+    async def _load(self, hosted: _Hosted[S]) -> None:
+        partition = hosted.partition
+        if not partition.has_log:  # never written: nothing to read, and no reason to make its files
+            return
+        offset = partition.log.log_start_offset
+        end = partition.log.log_end_offset
+        while offset < end:
+            chunk = partition.log.read(offset, _LOAD_CHUNK_BYTES, bound=end, min_one_message=True).records
+            after = offset
+            for position, header in iter_batches(chunk):
+                if header.next_offset > offset:
+                    self._replay_batch(hosted.shard, chunk, position)
+                after = max(after, header.next_offset)
+            if after == offset:
+                break
+            offset = after
+            if offset < end:
+                await sleep(self._timers, 0)
+                if self._hosted.get(partition.index) is not hosted:
+                    return
+
+    def _replay_batch(self, shard: S, chunk: bytes | bytearray | memoryview, position: int) -> None:
+        from minibroker_protocol.records import parse_header
+
+        header = parse_header(chunk, position)
+        records = decode_records(chunk, position, header, max_bytes=_MAX_RECORDS_BYTES)
+        if header.is_control:
+            for record in records:
+                control = parse_control(record)
+                if control.type in (ControlType.ABORT, ControlType.COMMIT):
+                    shard.replay_marker(
+                        producer_id=header.producer_id,
+                        producer_epoch=header.producer_epoch,
+                        committed=control.type == ControlType.COMMIT,
+                    )
+            return
+        for record in records:
+            if record.key is None:
+                continue
+            typed = shard.decode(bytes(record.key), None if record.value is None else bytes(record.value))
+            if typed is None:
+                log.warning("skipped a record of unknown type or version in %s at offset %d", self.topic, record.offset)
+                continue
+            shard.replay(
+                typed,
+                offset=record.offset,
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                transactional=header.is_transactional,
+            )
+
+    # -- outcomes --------------------------------------------------------------------------------------------------
+
+    def execute(self, index: int, outcome: Outcome[R]) -> Deferred[R]:
+        """Make `outcome` durable and true; the Deferred holds the response that may then leave."""
+        if not outcome.records:
+            if outcome.after_commit is not None:
+                outcome.after_commit()
+            return resolved(outcome.response)
+        hosted = self._hosted.get(index)
+        if hosted is None or hosted.loading:
+            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR)
+        if outcome.before_append is not None:
+            outcome.before_append()
+        try:
+            if not self._replay_on_append:
+                # The transaction coordinator writes with acks=all, the group coordinator waits for replicas itself.
+                hosted.partition.check_min_insync_replicas()
+            info = hosted.partition.append(
+                self._batch(outcome),
+                origin=Origin.COORDINATOR,
+                leader_epoch=hosted.leader_epoch,
+                guard=outcome.guard,
+            )
+        except ApiError as error:
+            log.warning("append to %s-%d refused: %s", self.topic, index, error)
+            return self._abandon(outcome, self._map_error(error.code))
+        if self._replay_on_append:
+            self._replay(hosted, outcome, info.base_offset)
+        durable = hosted.partition.when_high_watermark(info.last_offset + 1)
+        if durable.done:
+            return self._decided(durable, index, hosted, outcome, info.base_offset)
+        answer: Deferred[R] = Deferred()
+
+        def replicated(done: Deferred[None]) -> None:
+            decided = self._decided(done, index, hosted, outcome, info.base_offset)
+            decided.then(answer.take)
+
+        durable.then(replicated)
+        return answer
+
+    def _decided(
+        self, durable: Deferred[None], index: int, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int
+    ) -> Deferred[R]:
+        try:
+            durable.result()
+            return self._committed(index, hosted, outcome, base_offset)
+        except ApiError as error:  # not synced, the partition was dropped, or is led elsewhere now
+            return self._abandon(outcome, self._map_error(error.code))
+
+    def _committed(self, index: int, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int) -> Deferred[R]:
+        if self._hosted.get(index) is not hosted:  # leadership moved on while the append was in flight
+            return self._abandon(outcome, ErrorCode.NOT_COORDINATOR)
+        if not self._replay_on_append:
+            self._replay(hosted, outcome, base_offset)
+        if outcome.after_commit is not None:
+            outcome.after_commit()
+        return resolved(outcome.response)
+
+    def _abandon(self, outcome: Outcome[R], code: ErrorCode) -> Deferred[R]:
+        if outcome.on_abandon is not None:
+            outcome.on_abandon()
+        if outcome.on_error is not None:
+            return resolved(outcome.on_error(code))
+        return failed(ApiError(code, f"the append to {self.topic} was refused"))
+
+    def _replay(self, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int) -> None:
+        for delta, record in enumerate(outcome.records):
+            hosted.shard.replay(
+                record,
+                offset=base_offset + delta,
+                producer_id=outcome.producer_id,
+                producer_epoch=outcome.producer_epoch,
+                transactional=outcome.transactional,
+            )
+
+    def _batch(self, outcome: Outcome[R]) -> bytearray:
+        now_ms = self._clock.now_ms()
+        if len(outcome.records) == 1:
+            only = outcome.records[0]
+            return lone_batch(
+                only.key_bytes(),
+                only.value_bytes(),
+                now_ms,
+                outcome.producer_id,
+                outcome.producer_epoch,
+                _BASE_SEQUENCE,
+                transactional=outcome.transactional,
+            )
+        return build_batch(
+            [Record(i, now_ms, r.key_bytes(), r.value_bytes(), []) for i, r in enumerate(outcome.records)],
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.producer_epoch,
+            base_sequence=_BASE_SEQUENCE,
+            transactional=outcome.transactional,
+        )

@@ -1,0 +1,376 @@
+"""The group coordinator of one broker: shards on their logs, session timers, and sweeps on the broker clock."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from minibroker.config.settings import Settings
+from minibroker.coordination.coordinator_host import CoordinatorHost
+from minibroker.coordination.transaction_verifier import timed_out
+from minibroker.coordinators.groups.commits import Commit, Committed, all_partitions
+from minibroker.coordinators.groups.consumer.heartbeat import validate
+from minibroker.coordinators.groups.environment import ClientInfo, Environment, GroupConfig, TimerKey
+from minibroker.coordinators.groups.shard import GroupShard
+from minibroker.coordinators.outcome import Outcome
+from minibroker.kernel.clock import TimerHandle, Timers
+from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.waiting import with_timeout
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
+from minibroker.partitions.partition import Partition
+from minibroker.releases.semantics import TXN_OFFSET_COMMIT
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from minibroker_protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from minibroker_protocol.records import NO_SEQUENCE
+
+if TYPE_CHECKING:
+    from minibroker.broker.broker import Broker
+    from minibroker_storage.producer_verification import VerificationGuard
+
+R = TypeVar("R")
+
+log = get_logger(__name__)
+
+IMPLICIT_ADD_VERSION: Final = 5
+"""First TxnOffsetCommit version that adds the offsets partition to the transaction by itself (KIP-890)."""
+_TOMBSTONES_PER_BATCH: Final = 500
+_MINUTE_MS: Final = 60_000
+
+
+class ShardTimers:
+    """Timers of one shard, in real time; what an operation decides is made durable at once."""
+
+    def __init__(self, timers: Timers, execute: Callable[[Outcome[None]], None]) -> None:
+        self._timers = timers
+        self._execute = execute
+        self._armed: dict[TimerKey, TimerHandle] = {}
+
+    def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], Outcome[None]]) -> None:
+        before = self._armed.pop(key, None)
+        if before is not None:
+            before.cancel()
+
+        def fire() -> None:
+            del self._armed[key]
+            self._execute(operation())
+
+        self._armed[key] = self._timers.call_later(delay_ms, fire)
+
+    def cancel(self, key: TimerKey) -> None:
+        handle = self._armed.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+
+    def close(self) -> None:
+        for handle in self._armed.values():
+            handle.cancel()
+        self._armed.clear()
+
+
+def group_error(code: ErrorCode) -> ErrorCode:
+    """What a group's client is told when the append is refused (Kafka's CoordinatorOperationExceptionHelper)."""
+    if code in (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ):
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        return ErrorCode.NOT_COORDINATOR
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    if code is ErrorCode.NETWORK_EXCEPTION:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return code
+
+
+class GroupService:
+    """Every method that takes a group id raises ApiError NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS, beside what
+    the decision itself raises."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._settings: Settings | None = None
+        self._config = GroupConfig()
+        self.host: CoordinatorHost[GroupShard] = CoordinatorHost(
+            CONSUMER_OFFSETS_TOPIC,
+            lambda: broker.partition_count(CONSUMER_OFFSETS_TOPIC, "offsets.topic.num.partitions"),
+            self._make_shard,
+            broker.clock,
+            broker.timers,
+            replay_on_append=True,
+            map_error=group_error,
+        )
+        self._timers: dict[int, ShardTimers] = {}
+        self._sweep: TimerHandle | None = None
+
+    # -- life cycle ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin the sweep for expired offsets."""
+        interval_ms = self._broker.settings.int("offsets.retention.check.interval.ms")
+        self._sweep = self._broker.clock.call_later(interval_ms, self._swept)
+
+    def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for timers in self._timers.values():
+            timers.close()
+        self.host.close()
+
+    def elected(self, partition: Partition, epoch: int) -> None:
+        """This broker leads `partition` of ``__consumer_offsets`` now."""
+        self.host.elected(partition, epoch)
+
+    def resigned(self, index: int) -> None:
+        timers = self._timers.pop(index, None)
+        if timers is not None:
+            timers.close()
+        self.host.resigned(index)
+
+    def _make_shard(self, index: int, epoch: int) -> GroupShard:
+        before = self._timers.get(index)
+        if before is not None:
+            before.close()
+        timers = ShardTimers(self._broker.timers, lambda outcome: self._execute_quietly(index, outcome))
+        self._timers[index] = timers
+        return GroupShard(
+            Environment(
+                config=self.config,
+                clock=self._broker.clock,
+                timers=timers,
+                new_uuid=self._new_uuid,
+                new_id=self._new_id,
+                image=lambda: self._broker.image,
+            )
+        )
+
+    def config(self) -> GroupConfig:
+        """The settings as they are now."""
+        settings = self._broker.settings
+        if settings is not self._settings:
+            self._config, self._settings = _read_config(settings), settings
+        return self._config
+
+    def _new_uuid(self) -> str:
+        bits = self._broker.random.getrandbits(128) & ~(0xF000 << 64 | 0xC000 << 48) | 0x4000 << 64 | 0x8000 << 48
+        digits = f"{bits:032x}"
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    def _new_id(self) -> str:
+        """Like Kafka's, never one that looks like an option on a command line."""
+        while (text := base64.urlsafe_b64encode(self._broker.random.randbytes(16)).rstrip(b"=").decode()).startswith(
+            "-"
+        ):
+            pass
+        return text
+
+    # -- which shard -----------------------------------------------------------------------------------------------
+
+    def partition_for(self, group_id: str) -> int:
+        """Partition of ``__consumer_offsets`` that holds a group."""
+        return self.host.partition_for(group_id)
+
+    def shard_for(self, group_id: str) -> tuple[int, GroupShard]:
+        index = self.partition_for(group_id)
+        return index, self.host.shard(index)
+
+    # -- classic members -------------------------------------------------------------------------------------------
+
+    def join(self, client: ClientInfo, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+        index, shard = self.shard_for(request.group_id)
+        answer: Deferred[JoinGroupResponse] = Deferred()
+        self._execute_quietly(index, shard.join(client, request, answer))
+        return answer
+
+    def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+        index, shard = self.shard_for(request.group_id)
+        answer: Deferred[SyncGroupResponse] = Deferred()
+        self._execute_quietly(index, shard.sync(request, answer))
+        return answer
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        return self.shard_for(request.group_id)[1].heartbeat(request)
+
+    def leave(self, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+        index, shard = self.shard_for(request.group_id)
+        return self.host.execute(index, shard.leave(request))
+
+    # -- KIP-848 members -------------------------------------------------------------------------------------------
+
+    def consumer_heartbeat(
+        self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest
+    ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+        validate(request, client.api_version, self.config().consumer_assignors)
+        index, shard = self.shard_for(request.group_id)
+        return self.host.execute(index, shard.consumers.heartbeat(client, request))
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> Deferred[Committed]:
+        index, shard = self.shard_for(commit.group_id)
+        return self._in_time(self.host.execute(index, shard.commit(commit)), commit)
+
+    async def commit_in_transaction(self, commit: Commit, transactional_id: str) -> Committed:
+        """Commit as part of a transaction, which the transaction coordinator must know of (KIP-890).
+
+        Raises ApiError, beside the group's own refusals: INVALID_TXN_STATE, TRANSACTION_ABORTABLE,
+        INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS.
+        """
+        index, _ = self.shard_for(commit.group_id)
+        try:
+            return await self._commit_verified(commit, transactional_id, index)
+        except ApiError as error:
+            if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH:
+                raise
+            code = await self._broker.verifier.code_of_timed_out(
+                transactional_id,
+                commit.producer_id,
+                commit.producer_epoch,
+                (CONSUMER_OFFSETS_TOPIC, index),
+                api_key=TXN_OFFSET_COMMIT,
+                api_version=commit.api_version,
+            )
+            raise error if code is None else timed_out(code, error) from None
+
+    async def _commit_verified(self, commit: Commit, transactional_id: str, index: int) -> Committed:
+        guard: VerificationGuard | None = None
+        try:
+            producer_state = self._broker.partition(CONSUMER_OFFSETS_TOPIC, index).log.producers
+            if self._must_be_verified(commit):
+                guard = producer_state.start_verification(
+                    commit.producer_id,
+                    commit.producer_epoch,
+                    NO_SEQUENCE,
+                    commit.api_version >= IMPLICIT_ADD_VERSION,
+                    self._broker.clock.now_ms(),
+                )
+        except ApiError as error:
+            raise ApiError(group_error(error.code), error.message) from None
+        try:
+            if guard is not None:
+                await self._verify(commit, transactional_id, index)
+            _, shard = self.shard_for(commit.group_id)  # it may have moved while the coordinator was asked
+            outcome = shard.commit(commit)
+            outcome.guard = guard
+            written = self.host.execute(index, outcome)
+        finally:
+            if guard is not None:
+                producer_state.end_verification(commit.producer_id, commit.producer_epoch, NO_SEQUENCE, guard)
+        return await self._in_time(written, commit)
+
+    def _must_be_verified(self, commit: Commit) -> bool:
+        if commit.api_version >= IMPLICIT_ADD_VERSION:
+            return True
+        return self._broker.settings.bool("transaction.partition.verification.enable")
+
+    async def _verify(self, commit: Commit, transactional_id: str, index: int) -> None:
+        broker = self._broker
+        code = await broker.verifier.verify_offset_commit(
+            transactional_id,
+            commit.producer_id,
+            commit.producer_epoch,
+            (CONSUMER_OFFSETS_TOPIC, index),
+            api_version=commit.api_version,
+        )
+        if code != ErrorCode.NONE:
+            raise ApiError(group_error(code), f"the transaction coordinator refused {transactional_id}: {code.name}")
+
+    def _in_time(self, written: Deferred[Committed], commit: Commit) -> Deferred[Committed]:
+        if written.done:
+            return written
+        return spawn(self._wait_for(written, commit))
+
+    async def _wait_for(self, written: Deferred[Committed], commit: Commit) -> Committed:
+        timeout_ms = self._broker.settings.int("offsets.commit.timeout.ms")
+        if await with_timeout(self._broker.timers, written, timeout_ms):
+            return written.result()
+        return all_partitions(commit, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def delete_offsets(
+        self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]]
+    ) -> Deferred[list[list[tuple[int, ErrorCode]]]]:
+        index, shard = self.shard_for(group_id)
+        return self.host.execute(index, shard.decisions.delete_offsets(group_id, topics))
+
+    async def delete_group(self, group_id: str) -> None:
+        """Raises ApiError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's."""
+        index, shard = self.shard_for(group_id)
+        await self.host.execute(index, shard.decisions.delete_group(group_id))
+
+    def complete_transaction(
+        self, partition_index: int, producer_id: int, producer_epoch: int, committed: bool
+    ) -> None:
+        """A marker was written to ``__consumer_offsets``: pending offsets become the groups' offsets, or vanish."""
+        self.host.shard(partition_index).replay_marker(
+            producer_id=producer_id, producer_epoch=producer_epoch, committed=committed
+        )
+
+    def topic_deleted(self, name: str) -> None:
+        """Forget the offsets of a topic that is gone."""
+        for index, shard in self.host.shards():
+            self._bury(index, shard.decisions.topic_deleted(name))
+
+    def expire_offsets(self) -> None:
+        """Forget offsets that outlived their retention, and groups that have nothing left."""
+        for index, shard in self.host.shards():
+            self._bury(index, shard.decisions.expire())
+
+    def _swept(self) -> None:
+        try:
+            self.expire_offsets()
+        finally:
+            self.start()
+
+    def _bury(self, index: int, outcome: Outcome[None]) -> None:
+        """Write tombstones in batches that fit any message size limit."""
+        for first in range(0, len(outcome.records), _TOMBSTONES_PER_BATCH):
+            self._execute_quietly(index, Outcome(None, outcome.records[first : first + _TOMBSTONES_PER_BATCH]))
+
+    # -- making it durable -----------------------------------------------------------------------------------------
+
+    def _execute_quietly(self, index: int, outcome: Outcome[None]) -> None:
+        """For outcomes whose answers go their own way: a refused append has told everyone concerned by then."""
+        self.host.execute(index, outcome).then(_log_failure)
+
+
+def _log_failure(done: Deferred[None]) -> None:
+    try:
+        done.result()
+    except ApiError as error:
+        log.warning("a group's change could not be written: %s", error)
+
+
+def _read_config(settings: Settings) -> GroupConfig:
+    return GroupConfig(
+        initial_rebalance_delay_ms=settings.int("group.initial.rebalance.delay.ms"),
+        min_session_timeout_ms=settings.int("group.min.session.timeout.ms"),
+        max_session_timeout_ms=settings.int("group.max.session.timeout.ms"),
+        max_size=settings.int("group.max.size"),
+        offset_metadata_max_chars=settings.int("offset.metadata.max.bytes"),
+        offsets_retention_ms=settings.int("offsets.retention.minutes") * _MINUTE_MS,
+        consumer_session_timeout_ms=settings.int("group.consumer.session.timeout.ms"),
+        consumer_heartbeat_interval_ms=settings.int("group.consumer.heartbeat.interval.ms"),
+        consumer_max_size=settings.int("group.consumer.max.size"),
+        consumer_assignors=tuple(settings.list("group.consumer.assignors")),
+        consumer_migration_policy=settings.str("group.consumer.migration.policy"),
+        consumer_regex_refresh_interval_ms=settings.int("group.consumer.regex.refresh.interval.ms"),
+        consumer_enabled="consumer" in settings.list("group.coordinator.rebalance.protocols"),
+    )

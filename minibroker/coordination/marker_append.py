@@ -1,0 +1,55 @@
+"""A transaction marker in one partition that this broker leads: for coordinators elsewhere and for its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minibroker.coordinators.transactions.metadata import TopicPartition
+from minibroker.kernel.deferred import Deferred
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import end_txn_marker
+from minibroker_storage.origin import Origin
+
+if TYPE_CHECKING:
+    from minibroker.broker.broker import Broker
+
+
+def append_marker(
+    broker: Broker,
+    target: TopicPartition,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    commit: bool,
+    coordinator_epoch: int,
+    transaction_version: int,
+) -> Deferred[None]:
+    """End the transaction of a producer in `target`; resolved when the marker is below the high watermark.
+
+    Raises ApiError, and fails with it: what `Partition.append` refuses, UNKNOWN_TOPIC_OR_PARTITION,
+    NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, UNKNOWN_SERVER_ERROR without an epoch or transaction version, and for
+    ``__consumer_offsets`` what its coordinator says while it is not ready.
+    """
+    topic, index = target
+    partition = broker.partition(topic, index)
+    if producer_epoch < 0 or transaction_version < 0:
+        # Kafka fails on them while it builds or checks the batch.
+        raise ApiError(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"a marker needs an epoch and a transaction version: {producer_epoch}, {transaction_version}",
+        )
+    batch = end_txn_marker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        commit=commit,
+        coordinator_epoch=coordinator_epoch,
+        timestamp_ms=broker.clock.now_ms(),
+    )
+    if topic == CONSUMER_OFFSETS_TOPIC:
+        broker.groups.host.shard(index)  # raises while its coordinator is not ready to take the marker
+    partition.check_min_insync_replicas()  # markers are written with acks=all
+    info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=transaction_version)
+    if topic == CONSUMER_OFFSETS_TOPIC:
+        broker.groups.complete_transaction(index, producer_id, producer_epoch, commit)
+    return partition.when_high_watermark(info.last_offset + 1)

@@ -1,0 +1,293 @@
+"""Sends the markers of ended transactions to the leaders of their partitions.
+
+Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler. Markers can be held back, so that
+the states in between can be looked at, and let go one transaction at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from minibroker.coordinators.transactions.metadata import TopicPartition
+from minibroker.kernel.clock import Timers
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.transport import Transport
+from minibroker_protocol.dsl import Response
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+log = get_logger(__name__)
+
+WRITE_TXN_MARKERS_VERSION: Final = 2
+RETRY_DELAY_MS: Final = 20
+_AT_ONCE: Final = 64
+"""Markers written before other work gets its turn."""
+
+_Marker = WriteTxnMarkersRequest.WritableTxnMarker
+_Topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic
+
+
+class MarkerVerdict(Enum):
+    """What follows from a partition's answer."""
+
+    DONE = "done"
+    RETRY = "retry"
+    STOP = "stop"
+
+
+VERDICTS: Final = {
+    ErrorCode.NONE: MarkerVerdict.DONE,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerVerdict.DONE,
+    ErrorCode.UNSUPPORTED_VERSION: MarkerVerdict.DONE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: MarkerVerdict.RETRY,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: MarkerVerdict.RETRY,
+    ErrorCode.NOT_ENOUGH_REPLICAS: MarkerVerdict.RETRY,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: MarkerVerdict.RETRY,
+    ErrorCode.REQUEST_TIMED_OUT: MarkerVerdict.RETRY,
+    ErrorCode.KAFKA_STORAGE_ERROR: MarkerVerdict.RETRY,
+    ErrorCode.NETWORK_EXCEPTION: MarkerVerdict.RETRY,
+    ErrorCode.INVALID_PRODUCER_EPOCH: MarkerVerdict.STOP,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: MarkerVerdict.STOP,
+}
+"""By error code; any other code is a bug of the leader and stops the transaction too, until its coordinator reloads."""
+
+
+@dataclass(slots=True)
+class EndedTransaction:
+    """Markers to send. on_written(partition) returns True when it was the last one; on_finished then ends it.
+
+    transaction_version: the one of the end, which decides how leaders check the epoch (KIP-1228).
+    """
+
+    transactional_id: str
+    shard_index: int
+    coordinator_epoch: int
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    transaction_version: int
+    partitions: set[TopicPartition]
+    on_written: Callable[[TopicPartition], bool]
+    on_finished: Callable[[], None]
+    cancelled: bool = field(default=False)
+    finished: bool = field(default=False)
+
+
+class MarkerSender:
+    """leader_of(topic, partition): node id, or None when nobody leads it; exists(topic, partition): in the image;
+    append(transaction, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError.
+
+    drop_without_leader: Kafka 4.3.1 takes a partition that has no leader for one that was deleted
+    (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: told of such a transaction and partition; on_started:
+    of every transaction whose markers are to be sent.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        timers: Timers,
+        leader_of: Callable[[str, int], int | None],
+        exists: Callable[[str, int], bool],
+        node_id: int,
+        append: Callable[[EndedTransaction, TopicPartition], Deferred[None]],
+        *,
+        drop_without_leader: bool = False,
+    ) -> None:
+        self._transport = transport
+        self._timers = timers
+        self._leader_of = leader_of
+        self._exists = exists
+        self._node_id = node_id
+        self._append = append
+        self._drop_without_leader = drop_without_leader
+        self.on_started: Callable[[EndedTransaction], None] = lambda job: None
+        self.on_dropped: Callable[[EndedTransaction, TopicPartition], None] = lambda job, partition: None
+        self._active: dict[str, EndedTransaction] = {}
+        self._held: dict[str, EndedTransaction] = {}
+        self._holding: Callable[[str], bool] | None = None
+        self._closed = False
+
+    @property
+    def active(self) -> list[str]:
+        """Transactional ids whose markers are not all written; stopped and held ones included."""
+        return list(self._active)
+
+    @property
+    def held(self) -> list[str]:
+        return list(self._held)
+
+    def hold(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
+        """From now on keep back the markers of every transactional id that `wanted` names."""
+        self._holding = wanted
+
+    def release(self, transactional_id: str | None = None) -> None:
+        """Send what was held back of one transactional id; of all, and hold nothing back any more, without one."""
+        if transactional_id is None:
+            self._holding = None
+        for name in [transactional_id] if transactional_id is not None else list(self._held):
+            job = self._held.pop(name, None)
+            if job is not None and not job.cancelled:
+                self._send(job, job.partitions)
+
+    def start(self, job: EndedTransaction) -> None:
+        self.on_started(job)
+        self.cancel(job.transactional_id)
+        self._active[job.transactional_id] = job
+        if self._holding is not None and self._holding(job.transactional_id):
+            self._held[job.transactional_id] = job
+            return
+        self._send(job, job.partitions)
+
+    def cancel(self, transactional_id: str) -> None:
+        job = self._active.pop(transactional_id, None)
+        self._held.pop(transactional_id, None)
+        if job is not None:
+            job.cancelled = True
+
+    def cancel_shard(self, shard_index: int) -> None:
+        """Drop the markers of one partition of ``__transaction_state``: another coordinator sends them now."""
+        for name in [name for name, job in self._active.items() if job.shard_index == shard_index]:
+            self.cancel(name)
+
+    def close(self) -> None:
+        self._closed = True
+        for name in list(self._active):
+            self.cancel(name)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _send(self, job: EndedTransaction, partitions: set[TopicPartition]) -> None:
+        if job.cancelled or self._closed:
+            return
+        if not partitions:
+            self._finish(job)
+            return
+        ordered = sorted(partitions)
+        now, later = ordered[:_AT_ONCE], ordered[_AT_ONCE:]
+        if later:
+            self._timers.call_later(0, lambda: self._send(job, set(later)))
+        by_leader: dict[int, list[TopicPartition]] = {}
+        retry: set[TopicPartition] = set()
+        for partition in now:
+            leader = self._leader_of(*partition)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(partition)
+            elif self._exists(*partition) and not self._drop_without_leader:
+                retry.add(partition)
+            elif self._exists(*partition):
+                log.warning(
+                    "no marker for %s-%d of %s: it has no leader, and its transaction stays open there",
+                    *partition,
+                    job.transactional_id,
+                )
+                self.on_dropped(job, partition)
+                self._written(job, partition)
+            else:
+                # The topic was deleted: nobody is left to tell (addTxnMarkersToSend).
+                log.info("no marker for %s-%d of %s: it no longer exists", *partition, job.transactional_id)
+                self._written(job, partition)
+        self._later(job, retry)
+        for leader, owned in by_leader.items():
+            if leader == self._node_id and self._transport.direct:
+                self._write_here(job, owned)
+            else:
+                self._ask(job, leader, owned)
+
+    def _write_here(self, job: EndedTransaction, partitions: list[TopicPartition]) -> None:
+        """Without a request, which costs as much as the marker. What is refused is asked for in one, which says why."""
+        refused = []
+        for partition in partitions:
+            try:
+                written = self._append(job, partition)
+                if written.done:
+                    written.result()
+            except Exception:  # as below: the request tells what it was
+                refused.append(partition)
+            else:
+                written.then(lambda done, partition=partition: self._written_here(job, partition, done))  # type: ignore[misc]
+        if refused:
+            self._ask(job, self._node_id, refused)
+
+    def _written_here(self, job: EndedTransaction, partition: TopicPartition, done: Deferred[None]) -> None:
+        try:
+            done.result()
+            code = ErrorCode.NONE
+        except Exception as error:
+            code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        self._told(job, [partition], {partition: code})
+
+    def _ask(self, job: EndedTransaction, leader: int, partitions: list[TopicPartition]) -> None:
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        marker = _Marker(
+            producer_id=job.producer_id,
+            producer_epoch=job.producer_epoch,
+            transaction_result=job.commit,
+            topics=[_Topic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+            coordinator_epoch=job.coordinator_epoch,
+            transaction_version=job.transaction_version,
+        )
+        answer = self._transport.send(leader, WriteTxnMarkersRequest(markers=[marker]), WRITE_TXN_MARKERS_VERSION)
+        answer.then(lambda done: self._answered(job, partitions, done))
+
+    def _answered(self, job: EndedTransaction, partitions: list[TopicPartition], answer: Deferred[Response]) -> None:
+        try:
+            response = answer.result()
+        except Exception as error:  # a leader that fails to answer must not take the coordinator with it
+            if not (job.cancelled or self._closed):
+                log.warning("no answer to the markers of %s: %s", job.transactional_id, error)
+            code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+            codes = dict.fromkeys(partitions, code)
+        else:
+            assert isinstance(response, WriteTxnMarkersResponse)
+            codes = {
+                (topic.name, result.partition_index): ErrorCode(result.error_code)
+                for marker in response.markers
+                for topic in marker.topics
+                for result in topic.partitions
+            }
+        self._told(job, partitions, codes)
+
+    def _told(
+        self, job: EndedTransaction, partitions: list[TopicPartition], codes: dict[TopicPartition, ErrorCode]
+    ) -> None:
+        if job.cancelled or self._closed:
+            return
+        retry = set()
+        for partition in partitions:
+            code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+            verdict = VERDICTS.get(code, MarkerVerdict.STOP)
+            if verdict is MarkerVerdict.DONE:
+                self._written(job, partition)
+            elif verdict is MarkerVerdict.RETRY:
+                retry.add(partition)
+            else:
+                log.error(
+                    "%s-%d refused the marker of %s with %s: the transaction stays undecided there until its"
+                    " coordinator is loaded again",
+                    *partition,
+                    job.transactional_id,
+                    code.name,
+                )
+        self._later(job, retry)
+
+    def _later(self, job: EndedTransaction, partitions: set[TopicPartition]) -> None:
+        if partitions:
+            self._timers.call_later(RETRY_DELAY_MS, lambda: self._send(job, partitions))
+
+    def _written(self, job: EndedTransaction, partition: TopicPartition) -> None:
+        if job.on_written(partition):
+            self._finish(job)
+
+    def _finish(self, job: EndedTransaction) -> None:
+        if job.finished or job.cancelled:
+            return
+        job.finished = True
+        if self._active.get(job.transactional_id) is job:
+            del self._active[job.transactional_id]
+        job.on_finished()

@@ -1,0 +1,314 @@
+"""The transaction coordinator of one broker: shards on their logs, markers, and sweeps on the broker clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from minibroker.coordination.coordinator_host import CoordinatorHost
+from minibroker.coordination.marker_append import append_marker
+from minibroker.coordination.transaction_markers import EndedTransaction, MarkerSender
+from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.transactions import end_txn as ends
+from minibroker.coordinators.transactions import expiry, queries
+from minibroker.coordinators.transactions import init_producer_id as inits
+from minibroker.coordinators.transactions import partitions as joins
+from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch, TopicPartition
+from minibroker.coordinators.transactions.shard import TransactionConfig, TransactionShard
+from minibroker.coordinators.transactions.states import PREPARE_COMMIT, PREPARED
+from minibroker.kernel.clock import TimerHandle
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.logs import get_logger
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker.partitions.partition import Partition
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minibroker.broker.broker import Broker
+
+R = TypeVar("R")
+
+log = get_logger(__name__)
+
+TIMEOUT_INTERVAL: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+EXPIRATION_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
+TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
+_COMPLETION_RETRY_MS: Final = 20
+_TOMBSTONES_PER_BATCH: Final = 100
+
+
+class TransactionService:
+    """Every method that takes a transactional id raises ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, and
+    INVALID_REQUEST for an empty id, beside what the decision itself raises."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.config = self._read_config()
+        self.markers = MarkerSender(
+            broker.transport,
+            broker.timers,
+            broker.leader_of,
+            self._partition_exists,
+            broker.node_id,
+            self._append_marker,
+            drop_without_leader=broker.semantics.marker_without_leader == "dropped",
+        )
+        self.host: CoordinatorHost[TransactionShard] = CoordinatorHost(
+            TRANSACTION_STATE_TOPIC,
+            lambda: broker.partition_count(TRANSACTION_STATE_TOPIC, "transaction.state.log.num.partitions"),
+            self._make_shard,
+            broker.clock,
+            broker.timers,
+            replay_on_append=False,
+        )
+        self._sweeps: dict[str, TimerHandle] = {}
+        self._closed = False
+
+    # -- life cycle ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin the sweeps for timeouts and expiration."""
+        self._schedule(TIMEOUT_INTERVAL, self.abort_timed_out, self._no_timeout_until)
+        self._schedule(EXPIRATION_INTERVAL, self.forget_expired)
+
+    def close(self) -> None:
+        self._closed = True
+        for handle in self._sweeps.values():
+            handle.cancel()
+        self.markers.close()
+        self.host.close()
+
+    def elected(self, partition: Partition, epoch: int) -> None:
+        """This broker leads `partition` of ``__transaction_state`` now."""
+        self.markers.cancel_shard(partition.index)
+        self.host.elected(partition, epoch)
+
+    def resigned(self, index: int) -> None:
+        self.markers.cancel_shard(index)
+        self.host.resigned(index)
+
+    def reconfigure(self) -> None:
+        """Settings or finalized features have changed."""
+        self.config = self._read_config()
+        for _, shard in self.host.shards():
+            shard.config = self.config
+
+    def _read_config(self) -> TransactionConfig:
+        settings, broker = self._broker.settings, self._broker
+        return TransactionConfig(
+            semantics=broker.semantics,
+            transaction_version=broker.image.features.get(TRANSACTION_VERSION_FEATURE, 0),
+            max_timeout_ms=settings.int("transaction.max.timeout.ms"),
+            id_expiration_ms=settings.int("transactional.id.expiration.ms"),
+            two_phase_commit_enabled=settings.bool("transaction.two.phase.commit.enable"),
+        )
+
+    def _make_shard(self, index: int, epoch: int) -> TransactionShard:
+        self.config = self._read_config()
+        return TransactionShard(index, epoch, self.config, self._send_markers)
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    async def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        *,
+        enable_two_phase_commit: bool = False,
+        keep_prepared_transaction: bool = False,
+    ) -> ProducerIdAndEpoch:
+        """A producer id and epoch; `expected` is what the caller holds already. Without a transactional id always a new
+        producer id."""
+        producer_ids = self._broker.producer_ids
+        if transactional_id is None:
+            await producer_ids.ready()
+            return ProducerIdAndEpoch(producer_ids.take(), 0)
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        timeout_ms = inits.checked_timeout_ms(
+            self.config,
+            timeout_ms,
+            enable_two_phase_commit=enable_two_phase_commit,
+            keep_prepared_transaction=keep_prepared_transaction,
+        )
+        index, _ = self.host.shard_for(transactional_id)
+        if not producer_ids.available:
+            await producer_ids.ready()
+        outcome = inits.init_producer_id(
+            self.host.shard(index),
+            transactional_id,
+            timeout_ms=timeout_ms,
+            expected=expected,
+            producer_ids=producer_ids,
+            now_ms=self._broker.clock.now_ms(),
+        )
+        answer = await self.host.execute(index, outcome)
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Iterable[TopicPartition],
+        *,
+        transaction_version: int,
+    ) -> Deferred[None]:
+        index, shard = self._shard_for(transactional_id)
+        outcome = joins.add_partitions(
+            shard,
+            transactional_id,
+            producer,
+            partitions,
+            transaction_version=transaction_version,
+            now_ms=self._broker.clock.now_ms(),
+        )
+        return self.host.execute(index, outcome)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        _, shard = self._shard_for(transactional_id)
+        return joins.verify_partitions(shard, transactional_id, producer, partitions)
+
+    def end_txn(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, transaction_version: int
+    ) -> Deferred[ProducerIdAndEpoch]:
+        index, shard = self._shard_for(transactional_id)
+        outcome = ends.end_txn(
+            shard,
+            transactional_id,
+            producer,
+            commit=commit,
+            transaction_version=transaction_version,
+            producer_ids=self._broker.producer_ids,
+            now_ms=self._broker.clock.now_ms(),
+        )
+        return self.host.execute(index, outcome)
+
+    def describe(self, transactional_id: str) -> Entry:
+        """Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND) too."""
+        _, shard = self._shard_for(transactional_id)
+        return queries.describe(shard, transactional_id)
+
+    def list(self, wanted: queries.TransactionFilter) -> list[tuple[str, Entry]]:
+        """Raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while any shard is being loaded."""
+        if self.host.loading:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "part of the transaction state is being loaded")
+        now_ms = self._broker.clock.now_ms()
+        return [found for _, shard in self.host.shards() for found in queries.listed(shard, wanted, now_ms)]
+
+    def _shard_for(self, transactional_id: str) -> tuple[int, TransactionShard]:
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        return self.host.shard_for(transactional_id)
+
+    # -- markers ---------------------------------------------------------------------------------------------------
+
+    def _send_markers(self, shard: TransactionShard, transactional_id: str) -> None:
+        entry = shard.entries[transactional_id]
+        metadata = entry.metadata
+        self.markers.start(
+            EndedTransaction(
+                transactional_id=transactional_id,
+                shard_index=shard.index,
+                coordinator_epoch=shard.coordinator_epoch,
+                producer_id=metadata.producer_id,
+                producer_epoch=metadata.producer_epoch,
+                commit=metadata.state is PREPARE_COMMIT,
+                transaction_version=metadata.client_transaction_version,
+                partitions=set(metadata.partitions),
+                on_written=lambda partition: ends.marker_written(shard, transactional_id, partition),
+                on_finished=lambda: self._complete(shard, transactional_id),
+            )
+        )
+
+    def _append_marker(self, ended: EndedTransaction, target: TopicPartition) -> Deferred[None]:
+        return append_marker(
+            self._broker,
+            target,
+            producer_id=ended.producer_id,
+            producer_epoch=ended.producer_epoch,
+            commit=ended.commit,
+            coordinator_epoch=ended.coordinator_epoch,
+            transaction_version=ended.transaction_version,
+        )
+
+    def _complete(self, shard: TransactionShard, transactional_id: str) -> None:
+        entry = shard.entries.get(transactional_id)
+        if self._closed or entry is None or entry.metadata.state not in PREPARED:
+            return
+        try:
+            outcome = ends.complete(shard, transactional_id, now_ms=self._broker.clock.now_ms())
+        except ApiError as error:
+            log.error("the end of %s cannot be logged: %s", transactional_id, error)
+            return
+        self.host.execute(shard.index, outcome).then(lambda done: self._completed(shard, transactional_id, done))
+
+    def _completed(self, shard: TransactionShard, transactional_id: str, done: Deferred[None]) -> None:
+        try:
+            done.result()
+        except ApiError as error:
+            log.warning("the end of %s is not in the log yet: %s", transactional_id, error)
+            if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                self._broker.timers.call_later(_COMPLETION_RETRY_MS, lambda: self._complete(shard, transactional_id))
+
+    def _partition_exists(self, topic: str, index: int) -> bool:
+        image = self._broker.image.topics.get(topic)
+        return image is not None and index < len(image.partitions)
+
+    # -- sweeps ----------------------------------------------------------------------------------------------------
+
+    def _schedule(
+        self, interval_key: str, sweep: Callable[[], None], idle_until: Callable[[], float] | None = None
+    ) -> None:
+        def run() -> None:
+            if self._closed:
+                return
+            try:
+                sweep()
+            finally:
+                self._schedule(interval_key, sweep, idle_until)
+
+        interval_ms = self._broker.settings.int(interval_key)
+        self._sweeps[interval_key] = self._broker.clock.call_later(interval_ms, run, idle_until=idle_until)
+
+    def _no_timeout_until(self) -> float:
+        return min((expiry.next_timeout_ms(shard) for _, shard in self.host.shards()), default=inf)
+
+    def abort_timed_out(self) -> None:
+        """Abort every transaction that is past its timeout."""
+        now_ms = self._broker.clock.now_ms()
+        for index, shard in self.host.shards():
+            for transactional_id in expiry.timed_out(shard, now_ms):
+                try:
+                    outcome = expiry.abort_timed_out(
+                        shard, transactional_id, producer_ids=self._broker.producer_ids, now_ms=now_ms
+                    )
+                except ApiError as error:
+                    log.warning("cannot abort the timed-out transaction of %s: %s", transactional_id, error)
+                    continue
+                log.info("the transaction of %s has timed out and is aborted", transactional_id)
+                self._run(index, outcome)
+
+    def forget_expired(self) -> None:
+        """Remove transactional ids that were idle for transactional.id.expiration.ms."""
+        now_ms = self._broker.clock.now_ms()
+        for index, shard in self.host.shards():
+            ids = expiry.expired(shard, now_ms)
+            for start in range(0, len(ids), _TOMBSTONES_PER_BATCH):
+                batch = ids[start : start + _TOMBSTONES_PER_BATCH]
+                log.info("%d transactional ids have expired", len(batch))
+                self._run(index, expiry.forget(shard, batch))
+
+    def _run(self, index: int, outcome: Outcome[None]) -> None:
+        def done(result: Deferred[None]) -> None:
+            try:
+                result.result()
+            except ApiError as error:
+                log.warning("a sweep of %s-%d was refused: %s", TRANSACTION_STATE_TOPIC, index, error)
+
+        self.host.execute(index, outcome).then(done)

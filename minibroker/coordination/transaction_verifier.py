@@ -1,0 +1,337 @@
+"""Asks the transaction coordinator whether partitions are in a transaction, or has it add them (KIP-890).
+
+The partition leader's side: Kafka's AddPartitionsToTxnManager, and what ReplicaManager makes of its answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
+from minibroker.coordinators.transactions.refusals import TIMED_OUT_FOR_LEADERS
+from minibroker.kernel.deferred import Deferred, resolved, spawn
+from minibroker.kernel.logs import get_logger
+from minibroker.kernel.transport import call
+from minibroker.kernel.waiting import sleep
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker_protocol.dsl import Response
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+
+if TYPE_CHECKING:
+    from minibroker.broker.broker import Broker
+
+log = get_logger(__name__)
+
+ADD_PARTITIONS_VERSION: Final = 5
+_RETRY_BACKOFF: Final = "add.partitions.to.txn.retry.backoff.ms"
+_RETRY_MAX: Final = "add.partitions.to.txn.retry.backoff.max.ms"
+
+_Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+_Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+class Operation(Enum):
+    """What the client's request version supports (Kafka's TransactionSupportedOperation)."""
+
+    DEFAULT_ERROR = "default error"
+    GENERIC_ERROR = "generic error"
+    ADD_PARTITION = "add partition"
+
+    @classmethod
+    def of_produce(cls, api_version: int) -> Operation:
+        return cls.ADD_PARTITION if api_version >= 12 else cls.GENERIC_ERROR if api_version == 11 else cls.DEFAULT_ERROR
+
+    @classmethod
+    def of_txn_offset_commit(cls, api_version: int) -> Operation:
+        return cls.ADD_PARTITION if api_version >= 5 else cls.GENERIC_ERROR if api_version == 4 else cls.DEFAULT_ERROR
+
+
+_COORDINATOR_UNREACHABLE: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+class _Asked:
+    """One transaction waiting to be asked about, or being asked about."""
+
+    __slots__ = ("answer", "operation", "transaction")
+
+    def __init__(self, transaction: _Transaction, operation: Operation) -> None:
+        self.transaction = transaction
+        self.operation = operation
+        self.answer: Deferred[Codes] = Deferred()
+
+    def fail(self, code: ErrorCode) -> None:
+        partitions = [(t.name, i) for t in self.transaction.topics for i in t.partitions]
+        self.answer.resolve(dict.fromkeys(partitions, code))
+
+
+class TransactionVerifier:
+    """At most one request to each coordinator is on its way; what comes meanwhile goes together into the next one."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._busy: set[int] = set()
+        self._waiting: dict[int, dict[str, _Asked]] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Answer NETWORK_EXCEPTION to everyone who still waits for a request to be sent."""
+        self._closed = True
+        waiting, self._waiting = self._waiting, {}
+        for asked in [a for node in waiting.values() for a in node.values()]:
+            asked.fail(ErrorCode.NETWORK_EXCEPTION)
+
+    # -- for Produce and TxnOffsetCommit ---------------------------------------------------------------------------
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        api_version: int,
+    ) -> Deferred[Codes]:
+        """For Produce in `api_version`: partition → code of the response, NONE where the append may go on.
+
+        Below v12 partitions are looked up, from v12 on they join the transaction. v12+ waits up to
+        add.partitions.to.txn.retry.backoff.max.ms (real time) for the transaction before this one to complete.
+        """
+        operation = Operation.of_produce(api_version)
+        first = self.ask(transactional_id, producer_id, producer_epoch, partitions, operation)
+        if first.done:
+            codes = first.result()
+            if operation is not Operation.ADD_PARTITION or ErrorCode.CONCURRENT_TRANSACTIONS not in codes.values():
+                return resolved(_for_produce(codes, operation))
+        return spawn(
+            self._verify_patiently(first, transactional_id, producer_id, producer_epoch, partitions, operation)
+        )
+
+    def verify_offset_commit(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        api_version: int,
+    ) -> Deferred[ErrorCode]:
+        """For TxnOffsetCommit in `api_version`, about the group's partition of ``__consumer_offsets``."""
+        operation = Operation.of_txn_offset_commit(api_version)
+        asked = self.ask(transactional_id, producer_id, producer_epoch, [partition], operation)
+        if asked.done:
+            return resolved(asked.result().get(partition, ErrorCode.NONE))
+        answer: Deferred[ErrorCode] = Deferred()
+        asked.then(lambda done: answer.resolve(done.result().get(partition, ErrorCode.NONE)))
+        return answer
+
+    async def code_of_timed_out(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+        *,
+        api_key: int,
+        api_version: int,
+    ) -> ErrorCode | None:
+        """What a stale epoch is told by Produce or TxnOffsetCommit if the coordinator ended its transaction for its
+        timeout, and nobody has claimed the next epoch yet. None: as any other; also when the coordinator cannot be
+        asked. `partition`: any one that exists."""
+        code = self._broker.semantics.timed_out_code(api_key, api_version)
+        if code is None or not await self._has_timed_out(transactional_id, producer_id, producer_epoch, partition):
+            return None
+        return ErrorCode(code)
+
+    async def _has_timed_out(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
+    ) -> bool:
+        node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
+        if node_id is None:
+            return False
+        transaction = _Transaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            verify_only=True,
+            topics=[_Topic(name=partition[0], partitions=[partition[1]])],
+        )
+        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        try:
+            response = await call(
+                self._broker.transport, node_id, request, ADD_PARTITIONS_VERSION, AddPartitionsToTxnResponse
+            )
+        except ApiError:
+            return False
+        codes = [
+            one.partition_error_code
+            for result in response.results_by_transaction
+            for topic in result.topic_results
+            for one in topic.results_by_partition
+        ]
+        return codes == [TIMED_OUT_FOR_LEADERS]
+
+    async def _verify_patiently(
+        self,
+        first: Deferred[Codes],
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        operation: Operation,
+    ) -> Codes:
+        codes = await first
+        if operation is Operation.ADD_PARTITION:
+            backoff_ms = self._broker.settings.int(_RETRY_BACKOFF)
+            left_ms = self._broker.settings.int(_RETRY_MAX)
+            while ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and left_ms > 0 and not self._closed:
+                await sleep(self._broker.timers, backoff_ms)
+                left_ms -= max(backoff_ms, 1)
+                codes = await self.ask(transactional_id, producer_id, producer_epoch, partitions, operation)
+        return _for_produce(codes, operation)
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        operation: Operation,
+    ) -> Deferred[Codes]:
+        """Partition → code as the coordinator sees it, with fenced epochs as INVALID_PRODUCER_EPOCH."""
+        node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
+        if node_id == self._broker.node_id and operation is not Operation.ADD_PARTITION and not self._busy:
+            found = self._look_up_here(transactional_id, producer_id, producer_epoch, partitions)
+            if found is not None:
+                return resolved(found)
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        transaction = _Transaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            verify_only=operation is not Operation.ADD_PARTITION,
+            topics=[_Topic(name=name, partitions=indexes) for name, indexes in topics.items()],
+        )
+        asked = _Asked(transaction, operation)
+        if node_id is None:
+            asked.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif self._closed:
+            asked.fail(ErrorCode.NETWORK_EXCEPTION)
+        elif node_id in self._busy:
+            self._queue(node_id, asked)
+        else:
+            self._send(node_id, {transactional_id: asked})
+        return asked.answer
+
+    def _look_up_here(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> Codes | None:
+        """The answer of this broker's own coordinator where it agrees, without a request made for it: half of what
+        verification costs. None: it does not agree, and the request shall find out why."""
+        if self._closed or not self._broker.transport.direct:
+            return None
+        try:
+            codes = self._broker.transactions.verify_partitions(
+                transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), partitions
+            )
+        except ApiError:
+            return None
+        return None if any(codes.values()) else codes
+
+    def _queue(self, node_id: int, asked: _Asked) -> None:
+        """One entry per transactional id: a newer request of an epoch displaces the older one, a lower epoch fails."""
+        waiting = self._waiting.setdefault(node_id, {})
+        transaction = asked.transaction
+        queued = waiting.get(transaction.transactional_id)
+        if queued is not None:
+            if queued.transaction.producer_epoch > transaction.producer_epoch:
+                asked.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
+                return
+            same_epoch = queued.transaction.producer_epoch == transaction.producer_epoch
+            waiting[transaction.transactional_id] = asked
+            queued.fail(ErrorCode.NETWORK_EXCEPTION if same_epoch else ErrorCode.INVALID_PRODUCER_EPOCH)
+            return
+        waiting[transaction.transactional_id] = asked
+
+    def _send(self, node_id: int, batch: dict[str, _Asked]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[asked.transaction for asked in batch.values()])
+        self._busy.add(node_id)
+        answer = self._broker.transport.send(node_id, request, ADD_PARTITIONS_VERSION)
+        answer.then(lambda done: self._answered(node_id, batch, done))
+
+    def _answered(self, node_id: int, batch: dict[str, _Asked], answer: Deferred[Response]) -> None:
+        self._busy.discard(node_id)
+        following = self._waiting.pop(node_id, None)
+        if following:
+            self._send(node_id, following)
+        try:
+            response = answer.result()
+        except Exception as error:  # whatever it is, every caller gets its answer
+            log.warning("the transaction coordinator on broker %d did not answer: %s", node_id, error)
+            code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+            for asked in batch.values():
+                asked.fail(_failed_call(code))
+            return
+        assert isinstance(response, AddPartitionsToTxnResponse)
+        if response.error_code != ErrorCode.NONE:
+            for asked in batch.values():
+                asked.fail(_failed_call(ErrorCode(response.error_code)))
+            return
+        for result in response.results_by_transaction:
+            asked_for = batch.pop(result.transactional_id, None)
+            if asked_for is not None:
+                asked_for.answer.resolve(
+                    {
+                        (topic.name, one.partition_index): _code(one.partition_error_code, asked_for.operation)
+                        for topic in result.topic_results
+                        for one in topic.results_by_partition
+                    }
+                )
+        for asked in batch.values():
+            asked.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def timed_out(code: ErrorCode, refusal: ApiError) -> ApiError:
+    """`refusal` of a stale epoch with the code that its timeout has."""
+    return ApiError(code, f"the transaction has timed out: {refusal.message}")
+
+
+def _failed_call(code: ErrorCode) -> ErrorCode:
+    # The brokers of one cluster trust each other; a refusal means a wrong set-up (AddPartitionsToTxnManager).
+    return ErrorCode.INVALID_TXN_STATE if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code
+
+
+def _code(code: int, operation: Operation) -> ErrorCode:
+    if code in (ErrorCode.PRODUCER_FENCED, TIMED_OUT_FOR_LEADERS):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == ErrorCode.TRANSACTION_ABORTABLE and operation is Operation.DEFAULT_ERROR:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode(code)
+
+
+def _for_produce(codes: Codes, operation: Operation) -> Codes:
+    """Clients retry Produce on NOT_ENOUGH_REPLICAS, and do not know the coordinator's own errors there."""
+    if not any(codes.values()):
+        return codes
+    return {
+        partition: ErrorCode.NOT_ENOUGH_REPLICAS
+        if code in _COORDINATOR_UNREACHABLE
+        or (code is ErrorCode.CONCURRENT_TRANSACTIONS and operation is not Operation.ADD_PARTITION)
+        else code
+        for partition, code in codes.items()
+    }

@@ -1,0 +1,64 @@
+"""Asks the transaction coordinator about a producer that a partition does not know (the draft of KIP-360).
+
+A zombie whose transaction was aborted, and whose state the partition then lost, could begin at sequence 0 again and
+leave a transaction nobody ends. The draft lets the leader ask, through DescribeTransactionState, whether it is fenced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minibroker.kernel.transport import call
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.transactions import (
+    DescribeTransactionStateRequest,
+    DescribeTransactionStateResponse,
+)
+
+if TYPE_CHECKING:
+    from minibroker.broker.broker import Broker
+
+
+async def refusal_of_unknown(
+    broker: Broker, transactional_id: str, producer_id: int, producer_epoch: int
+) -> ApiError | None:
+    """Why this producer may not begin here, as Produce answers it; None when the coordinator knows it as current.
+
+    INVALID_PRODUCER_EPOCH: another producer id or epoch holds the transactional id. INVALID_PRODUCER_ID_MAPPING: none
+    does. NOT_ENOUGH_REPLICAS: the coordinator cannot tell now, and clients try again on it.
+    """
+    known = await _described(broker, transactional_id)
+    if isinstance(known, ApiError):
+        return known
+    if known.error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        return ApiError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the coordinator does not know transactional id {transactional_id}"
+        )
+    if known.error != ErrorCode.NONE:
+        return ApiError(
+            ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction coordinator answered {ErrorCode(known.error).name}"
+        )
+    if (known.producer_id, known.epoch) == (producer_id, producer_epoch):
+        return None
+    return ApiError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer id {producer_id} epoch {producer_epoch} is not known here and does not hold {transactional_id}:"
+        f" expected producer id {known.producer_id} epoch {known.epoch}",
+    )
+
+
+async def _described(
+    broker: Broker, transactional_id: str
+) -> DescribeTransactionStateResponse.TransactionState | ApiError:
+    """The coordinator's answer, or a refusal on which clients try again."""
+    node_id = broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
+    if node_id is None:
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{transactional_id} has no transaction coordinator now")
+    request = DescribeTransactionStateRequest(transactional_ids=[transactional_id])
+    try:
+        response = await call(broker.transport, node_id, request, 0, DescribeTransactionStateResponse)
+    except ApiError as error:
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction coordinator did not answer: {error}")
+    (known,) = response.transaction_states
+    return known

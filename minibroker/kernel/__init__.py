@@ -1,0 +1,1 @@
+"""What runs the pure machines, without knowing Kafka: clocks, timers, deferred results, executors, the wire."""

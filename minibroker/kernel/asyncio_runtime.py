@@ -1,0 +1,53 @@
+"""The event loop, and timers on its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from minibroker.kernel.clock import TimerHandle
+
+
+def new_event_loop(*, uvloop: bool = True) -> asyncio.AbstractEventLoop:
+    """uvloop's loop where it is wanted, installed and safe, else the platform's own."""
+    if uvloop and _has_standard_streams():
+        try:
+            import uvloop as fast
+        except ImportError:
+            pass
+        else:
+            return fast.new_event_loop()
+    return asyncio.new_event_loop()
+
+
+def _has_standard_streams() -> bool:
+    """Whether descriptors 0 to 2 are taken.
+
+    Where one is closed, a descriptor of the loop gets its number, and libuv ends the process when it closes such a one.
+    """
+    try:
+        for fd in range(3):
+            os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+class LoopTimers:
+    """`Timers` on real time; callbacks run on the loop's thread, and not at all after `close`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._closed = False
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
+        return self._loop.call_later(delay_ms / 1000, self._fire, callback)
+
+    def _fire(self, callback: Callable[[], None]) -> None:
+        if not self._closed:
+            callback()
+
+    def close(self) -> None:
+        """Let no timer fire any more: a wait that ends after its broker was closed would open its logs again."""
+        self._closed = True

@@ -1,0 +1,60 @@
+"""Why requests were refused: what was expected, what came, and by which rule, for whoever asks afterwards.
+
+Most APIs have room for a code only. The reason is logged at debug level under this module's name, and the last ones
+are kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from minibroker.kernel.logs import get_logger
+
+log = get_logger(__name__)
+
+KEPT: Final = 1000
+
+
+class Refusal(NamedTuple):
+    """One refused request, or part of one.
+
+    time_ms: broker clock. code: as sent, which older versions of an API get instead of a newer one. subject: what it
+    was about: a transactional id, a group, topic and partition. reason: what was expected and what came.
+    """
+
+    time_ms: int
+    node_id: int
+    api: str
+    api_version: int
+    client_id: str | None
+    subject: str
+    code: int
+    error: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.api} v{self.api_version} of {self.subject} refused with {self.error} ({self.code}): {self.reason}"
+        )
+
+
+class Refusals:
+    """The last refusals of one broker, oldest first."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept: deque[Refusal] = deque(maxlen=kept)
+
+    def note(self, refusal: Refusal) -> None:
+        self._kept.append(refusal)
+        log.debug("%s", refusal)
+
+    def __iter__(self) -> Iterator[Refusal]:
+        return iter(tuple(self._kept))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def clear(self) -> None:
+        self._kept.clear()

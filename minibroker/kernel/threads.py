@@ -1,0 +1,123 @@
+"""Slow disk work on a few threads, with results back on the loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from minibroker.kernel.deferred import Deferred
+from minibroker_protocol.records import Pace
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+T = TypeVar("T")
+
+_MAX_THREADS = 4
+# A thread that computes gives the interpreter to the loop every so many records and headers, for so long. Left alone it
+# would only do so 5 ms (sys.getswitchinterval) after the loop asked, each time the loop came back from the system.
+_STEPS_AT_ONCE = 1024
+_BREATH_SECONDS = 0.00005
+# Syncs wait for the disk and not for each other: it takes many at once, and a stop has only seconds.
+_CLOSING_THREADS = 16
+
+
+class ThreadExecutor:
+    """`Executor` over a thread pool, which is made by the first work that is submitted."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_threads: int = _MAX_THREADS) -> None:
+        self._loop = loop
+        self._max_threads = max_threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._aside: ThreadPoolExecutor | None = None
+        self._computing: ThreadPoolExecutor | None = None
+        self._breath = _Breath()
+
+    def submit(self, work: Callable[[], T]) -> Deferred[T]:
+        """Run `work` on a thread; must be called on the loop's thread, where the Deferred is resolved as well."""
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-disk")
+        return self._delivered(self._pool.submit(work))
+
+    def aside(self, work: Callable[[], T]) -> Deferred[T]:
+        """The same on threads of their own."""
+        if self._aside is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._aside = ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-aside")
+        return self._delivered(self._aside.submit(work))
+
+    def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
+        """The same on one thread, in order: two at a time would only take the interpreter from the loop more often."""
+        if self._computing is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._computing = ThreadPoolExecutor(1, thread_name_prefix="minibroker-computing")
+        return self._delivered(self._computing.submit(work, self._breath))
+
+    def _delivered(self, future: Future[T]) -> Deferred[T]:
+        outcome: Deferred[T] = Deferred()
+
+        def deliver(done: Future[T]) -> None:
+            error = done.exception()
+            if error is not None:
+                outcome.fail(error)
+            else:
+                outcome.resolve(done.result())
+
+        def finished(done: Future[T]) -> None:
+            # A closed loop has nobody left who waits.
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(deliver, done)
+
+        future.add_done_callback(finished)
+        return outcome
+
+    def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
+        """Run `work` for every item on many threads; blocks until all are done."""
+        pending = list(items)
+        if len(pending) < 2:
+            for item in pending:
+                work(item)
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        threads = min(_CLOSING_THREADS, len(pending))
+        with ThreadPoolExecutor(threads, thread_name_prefix="minibroker-closing") as pool:
+            for _ in pool.map(work, pending):
+                pass
+
+    def close(self) -> None:
+        """Finish what was submitted, but not what is only computed, and end the threads."""
+        self._breath.ended = True
+        pools = (self._computing, self._aside, self._pool)
+        self._computing = self._aside = self._pool = None
+        for pool in pools:
+            if pool is not None:
+                pool.shutdown(wait=True)
+
+
+class ExecutorClosed(Exception):
+    """The work was ended because its executor was."""
+
+
+class _Breath:
+    """The `Pace` of work on a thread."""
+
+    most_bytes: int | None = None
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._steps = 0
+
+    def __call__(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps >= _STEPS_AT_ONCE:
+            self._steps = 0
+            if self.ended:
+                raise ExecutorClosed
+            time.sleep(_BREATH_SECONDS)

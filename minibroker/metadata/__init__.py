@@ -1,0 +1,1 @@
+"""The immutable images that brokers and the controller share."""

@@ -1,0 +1,1 @@
+"""Leader or follower of one partition."""

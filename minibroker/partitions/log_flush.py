@@ -1,0 +1,207 @@
+"""Syncing one partition's log off the loop: after a roll, by ``flush.messages`` and by ``flush.ms`` (Kafka's
+UnifiedLog.flush and LogManager.flushDirtyLogs).
+
+Kafka syncs inside the append that reaches ``flush.messages``, so that append is not answered before. Here it is
+written at once, and what it wrote is held back from readers and from those who wait for an answer until a sync on
+another thread has covered it. Whatever is appended meanwhile shares the next sync: with ``flush.messages=1`` many
+producers commit as a group.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from minibroker.kernel.clock import ClockTimers, TimerHandle
+from minibroker.kernel.deferred import Deferred, resolved
+from minibroker.kernel.executor import Executor
+from minibroker.kernel.logs import get_logger
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.config import INT64_MAX
+from minibroker_storage.disk import DiskFull, NotFound
+from minibroker_storage.log import PartitionLog
+
+log = get_logger(__name__)
+
+_SYNCED: Deferred[None] = resolved(None)
+# A file can be renamed under a sync by compaction or retention; the next try looks at the segments anew.
+_MISSING_RETRIES = 5
+# How soon a sync that found no room is tried again while somebody may wait for it.
+_RETRY_MS = 1000
+
+
+class LogFlush:
+    """The flushes of one open log, one at a time.
+
+    held_from: offset from which on records wait for a sync; None when none do. active: whether appends matter at all,
+    so that a log without flush settings pays nothing. flushed: called on the loop after a sync; failed: told the error
+    when one was refused.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_executor",
+        "_failed",
+        "_flushed",
+        "_log",
+        "_missing",
+        "_running",
+        "_stopped",
+        "_timer",
+        "_waiters",
+        "_waiting",
+        "_wanted",
+        "active",
+        "held_from",
+    )
+
+    def __init__(
+        self,
+        partition_log: PartitionLog,
+        *,
+        executor: Executor,
+        clock: ClockTimers,
+        flushed: Callable[[], None],
+        failed: Callable[[ApiError], None],
+    ) -> None:
+        self._log = partition_log
+        self._executor = executor
+        self._clock = clock
+        self._flushed = flushed
+        self._failed = failed
+        self._wanted = 0
+        self._running = False
+        self._stopped = False
+        self._missing = 0
+        self._timer: TimerHandle | None = None
+        self._waiters: list[tuple[int, int, Deferred[None]]] = []
+        self._waiting = 0
+        self.held_from: int | None = None
+        self.active = False
+        self.configure()
+        if partition_log.disk.durable:
+            partition_log.on_roll = self._rolled
+
+    def configure(self) -> None:
+        """The log's configuration changed."""
+        config = self._log.config
+        asked = config.flush_messages < INT64_MAX or config.flush_ms < INT64_MAX
+        self.active = asked and self._log.disk.durable
+
+    def stop(self) -> None:
+        """The log is closed by somebody else: run nothing more. Whoever waits is told by `failed`'s owner."""
+        self._stopped = True
+        self._log.on_roll = None
+        self._disarm()
+        self._answer(INT64_MAX, ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the log was closed before its sync"))
+
+    # -- what asks for a sync ----------------------------------------------------------------------------------------
+
+    def appended(self, base_offset: int) -> None:
+        """Records from `base_offset` to the log's end were written just now."""
+        config, end = self._log.config, self._log.log_end_offset
+        if end - self._log.recovery_point >= config.flush_messages:
+            if self.held_from is None:
+                self.held_from = base_offset
+            self._want(end)
+        elif self._timer is None and config.flush_ms < INT64_MAX:
+            self._timer = self._clock.call_later(config.flush_ms, self._due)
+
+    def _rolled(self) -> None:
+        self._want(self._log.segments[-1].base_offset)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._want(self._log.log_end_offset)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def when_synced(self, offset: int) -> Deferred[None]:
+        """Resolved once nothing below `offset` is held back; fails with KAFKA_STORAGE_ERROR when its sync does."""
+        if self.held_from is None or offset <= self.held_from:
+            return _SYNCED
+        waiter: Deferred[None] = Deferred()
+        self._waiting += 1
+        heapq.heappush(self._waiters, (offset, self._waiting, waiter))
+        self.press()
+        return waiter
+
+    def press(self) -> None:
+        """Somebody waits for what is held back: see to it that a sync is under way. A log that a failed sync took
+        offline refuses instead."""
+        if self.held_from is None or self._running:
+            return
+        if self._log.offline is not None:
+            self._refuse(self._log.offline)
+        else:
+            self._want(self._log.log_end_offset)
+
+    # -- syncing -----------------------------------------------------------------------------------------------------
+
+    def _want(self, up_to: int) -> None:
+        self._wanted = max(self._wanted, up_to)
+        if not (self._running or self._stopped) and self._log.offline is None:
+            self._run()
+
+    def _run(self) -> None:
+        self._running = True
+        flushing, up_to = self._log, self._wanted
+        self._executor.submit(lambda: flushing.flush(up_to)).then(self._done)
+
+    def _done(self, done: Deferred[None]) -> None:
+        self._running = False
+        if self._stopped:
+            return
+        try:
+            done.result()
+        except ApiError as error:
+            self._refused(error)
+            return
+        except Exception as error:
+            log.exception("syncing %r failed", self._log)
+            self._refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+            return
+        self._missing = 0
+        flushed, end = self._log.recovery_point, self._log.log_end_offset
+        if self.held_from is not None:
+            if end - flushed >= self._log.config.flush_messages:
+                self.held_from = max(self.held_from, flushed)
+                self._wanted = end
+            else:
+                self.held_from = None
+        if self._waiters:
+            self._answer(INT64_MAX if self.held_from is None else self.held_from)
+        self._flushed()
+        if min(self._wanted, end) > flushed and not (self._running or self._stopped):
+            self._run()
+
+    def _refused(self, error: ApiError) -> None:
+        if isinstance(error.__cause__, NotFound) and self._missing < _MISSING_RETRIES:
+            self._missing += 1
+            self._run()
+            return
+        self._missing = 0
+        log.error("%r could not be synced: %s", self._log, error.message)
+        if isinstance(error.__cause__, DiskFull):
+            if self.held_from is not None and self._timer is None:
+                self._timer = self._clock.call_later(_RETRY_MS, self._due)
+        else:
+            # What the system could not write it may drop, and the next sync then says all is well. Kafka takes the
+            # whole log directory offline (LogDirFailureChannel).
+            self._log.offline = error
+        self._refuse(error)
+
+    def _refuse(self, error: ApiError) -> None:
+        self._answer(INT64_MAX, error)
+        self._failed(error)
+
+    def _answer(self, up_to: int, error: ApiError | None = None) -> None:
+        while self._waiters and self._waiters[0][0] <= up_to:
+            waiter = heapq.heappop(self._waiters)[2]
+            if error is None:
+                waiter.resolve(None)
+            else:
+                waiter.fail(error)

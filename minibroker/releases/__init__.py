@@ -1,0 +1,1 @@
+"""What each release of Kafka serves and does, and the semantics presets."""

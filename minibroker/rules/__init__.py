@@ -1,0 +1,1 @@
+"""The exactly-once rules, over plain rows: what audit, judge, simulation and check call."""

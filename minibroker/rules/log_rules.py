@@ -1,0 +1,478 @@
+"""The rules that one log can break, judged in one pass over its runs and markers in the order of their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from minibroker.rules.catalogue import NOTICE, finding
+from minibroker.rules.rows import (
+    ABORT,
+    COORDINATOR_TOPICS,
+    NONE,
+    AbortedTxn,
+    Fault,
+    Finding,
+    Log,
+    LogFacts,
+    Marker,
+    Run,
+    Snapshot,
+    SnapshotEntry,
+    Span,
+    Transaction,
+)
+from minibroker_protocol.records import MAX_SEQUENCE, increment_sequence
+
+PRODUCER_EXPIRATION_MS = 86_400_000
+"""Kafka's default of producer.id.expiration.ms."""
+_FAR = 1 << 62
+_UNKNOWN = -2
+"""Last sequence of a producer whose earlier batches are gone."""
+
+
+class LogRows(NamedTuple):
+    """Everything known of one log, in any order."""
+
+    facts: LogFacts
+    runs: tuple[Run, ...] = ()
+    markers: tuple[Marker, ...] = ()
+    spans: tuple[Span, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    aborted: tuple[AbortedTxn, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+
+
+class LogVerdict(NamedTuple):
+    """What was found, and the log's transactions, open ones included, for the rules that compare partitions."""
+
+    facts: LogFacts
+    end_offset: int
+    findings: list[Finding]
+    transactions: list[Transaction]
+
+
+class _Producer:
+    """A producer as Kafka's replay has it, with what the rules need beside."""
+
+    __slots__ = (
+        "coordinator_epoch",
+        "delta",
+        "doubtful",
+        "epoch",
+        "fenced_at",
+        "last_offset",
+        "last_sequence",
+        "seen",
+        "timestamp",
+        "txn",
+    )
+
+    def __init__(self, epoch: int, last_sequence: int) -> None:
+        self.epoch = epoch
+        self.last_sequence = last_sequence
+        self.last_offset = NONE
+        self.delta = 0
+        self.timestamp = NONE
+        self.coordinator_epoch = NONE
+        self.seen = NONE  # offset from which on batches may be missing before the next one
+        self.fenced_at = NONE  # offset of the marker that raised the epoch
+        self.txn: Run | None = None  # the run that opened the transaction
+        self.doubtful = False  # the log alone does not give this state
+
+
+def judge_log(rows: LogRows, *, as_of_ms: int | None = None) -> LogVerdict:
+    """Judges one log. `as_of_ms` is when it was last alive: before that a producer may have expired from a snapshot."""
+    return _LogJudge(rows, as_of_ms).run()
+
+
+class _LogJudge:
+    def __init__(self, rows: LogRows, as_of_ms: int | None) -> None:
+        self._rows = rows
+        self._facts = rows.facts
+        self._log: Log = rows.facts.log
+        self._as_of = as_of_ms
+        self._sequences = self._log.topic not in COORDINATOR_TOPICS
+        self._producers: dict[int, _Producer] = {}
+        self._last_of: dict[int, tuple[int, int]] = {}  # producer with an open transaction -> its last data
+        self._found: list[Finding] = []
+        self._transactions: list[Transaction] = []
+        self._unreadable = [_unreadable(fault, rows.spans) for fault in rows.faults if not fault.readable]
+        self._aborted = {(a.last_offset, a.producer_id): a for a in rows.aborted}
+
+    def run(self) -> LogVerdict:
+        end = self._offsets()
+        for fault in self._rows.faults:
+            self._fault(fault, end)
+        events: list[tuple[int, int, Run | Marker | Snapshot]] = []
+        events.extend((run.first_offset, 1, run) for run in self._rows.runs)
+        events.extend((marker.offset, 1, marker) for marker in self._rows.markers)
+        events.extend((snapshot.offset, 0, snapshot) for snapshot in self._rows.snapshots)
+        events.sort(key=_place)
+        for _, _, event in events:
+            if type(event) is Run:
+                self._run(event)
+            elif type(event) is Marker:
+                self._marker(event)
+            elif type(event) is Snapshot:
+                self._snapshot(event, end)
+        self._open_transactions()
+        self._index_leftovers()
+        return LogVerdict(self._facts, end, self._found, self._transactions)
+
+    def _report(self, rule: str, row: Run | Marker, message: str) -> None:
+        first, last = (row.first_offset, row.last_offset) if isinstance(row, Run) else (row.offset, row.offset)
+        self._found.append(
+            finding(
+                rule,
+                self._log,
+                message,
+                producer_id=row.producer_id,
+                producer_epoch=row.producer_epoch,
+                first_offset=first,
+                last_offset=last,
+                file=row.file,
+                position=row.position,
+            )
+        )
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def _offsets(self) -> int:
+        """Holes and overlaps; returns where the log ends."""
+        end: int | None = None
+        for span in sorted(self._rows.spans, key=lambda s: (s.first_offset, s.end_offset)):
+            if end is not None and span.first_offset > end and not self._gone(end, span.first_offset):
+                self._hole(span, f"no batch from offset {end} to {span.first_offset - 1}", end, span.first_offset - 1)
+            elif end is not None and span.first_offset < end:
+                last = min(end, span.end_offset) - 1
+                self._hole(span, f"offsets {span.first_offset}-{last} come twice", span.first_offset, last)
+            end = span.end_offset if end is None else max(end, span.end_offset)
+        return end if end is not None else self._facts.first_offset
+
+    def _hole(self, span: Span, message: str, first: int, last: int) -> None:
+        self._found.append(
+            finding(
+                "offset-hole",
+                self._log,
+                message,
+                first_offset=first,
+                last_offset=last,
+                file=span.file,
+                position=span.position,
+            )
+        )
+
+    def _gone(self, first: int, end: int) -> bool:
+        """Whether batches of [first, end) may be missing for a reason that is lawful or has been told already."""
+        return first < self._facts.cleaned_offset or any(low < end and first <= high for low, high in self._unreadable)
+
+    def _fault(self, fault: Fault, end: int) -> None:
+        torn_tail = fault.rule in ("torn-batch", "checksum") and not self._facts.clean and fault.first_offset >= end
+        self._found.append(
+            finding(
+                fault.rule,
+                self._log,
+                fault.message + (" (the log was not closed; opening it cuts it here)" if torn_tail else ""),
+                first_offset=fault.first_offset,
+                last_offset=fault.last_offset,
+                file=fault.file,
+                position=fault.position,
+                severity=NOTICE if torn_tail else None,
+            )
+        )
+
+    # -- data ------------------------------------------------------------------------------------------------------
+
+    def _run(self, run: Run) -> None:
+        if run.producer_id < 0:
+            if run.transactional:
+                self._report("no-producer-id", run, f"{run.batches} transactional batches without producer id")
+            return
+        known = self._producers.get(run.producer_id)
+        if known is None:
+            known = self._producers[run.producer_id] = _Producer(run.producer_epoch, _UNKNOWN)
+        elif run.producer_epoch < known.epoch:
+            self._stale(run, known)
+            return
+        elif run.producer_epoch > known.epoch:
+            if run.first_sequence and self._sequences and not self._gone(known.seen + 1, run.first_offset):
+                reason = (
+                    f"epoch {run.producer_epoch} after {known.epoch} begins with sequence {run.first_sequence}, not 0"
+                )
+                self._report("sequence-gap", run, reason)
+            known.epoch = run.producer_epoch
+            known.last_sequence = _UNKNOWN
+        elif self._sequences and known.last_sequence != _UNKNOWN:
+            self._sequence(run, known)
+        self._transactional(run, known)
+        if not (self._sequences and self._behind(run.last_sequence, known.last_sequence)):
+            known.last_sequence = run.last_sequence
+        known.last_offset = known.seen = run.last_offset
+        known.delta = run.last_offset - run.last_base_offset
+        known.timestamp = run.last_timestamp
+
+    def _stale(self, run: Run, known: _Producer) -> None:
+        known.doubtful = True
+        if known.fenced_at >= 0:
+            reason = (
+                f"epoch {run.producer_epoch}, but the marker at offset {known.fenced_at} raised it to {known.epoch}"
+            )
+            self._report("write-after-fencing", run, reason)
+        else:
+            self._report("epoch-back", run, f"epoch {run.producer_epoch} after {known.epoch}")
+
+    @staticmethod
+    def _behind(sequence: int, last: int) -> bool:
+        """Whether a sequence is at or before the last one, around the wrap at 2^31-1 too."""
+        return last >= 0 and (last - sequence) & MAX_SEQUENCE < 1 << 30
+
+    def _sequence(self, run: Run, known: _Producer) -> None:
+        last = known.last_sequence
+        expected = increment_sequence(last, 1) if last >= 0 else 0
+        if run.first_sequence == expected:
+            return
+        if self._behind(run.first_sequence, last):
+            known.doubtful = True
+            reason = (
+                f"sequences {run.first_sequence}-{run.last_sequence} of epoch {run.producer_epoch} again: "
+                f"{last} was reached at offset {known.last_offset}"
+            )
+            self._report("duplicate", run, reason)
+        elif not self._gone(known.seen + 1, run.first_offset):
+            reason = f"expected sequence {expected} after offset {known.seen}, got {run.first_sequence}"
+            self._report("sequence-gap", run, reason)
+
+    def _transactional(self, run: Run, known: _Producer) -> None:
+        if known.txn is None:
+            if run.transactional:
+                known.txn = run
+        elif not run.transactional:
+            reason = f"not transactional, while the transaction from offset {known.txn.first_offset} is open"
+            self._report("outside-transaction", run, reason)
+            return
+        elif run.producer_epoch != known.txn.producer_epoch:
+            reason = (
+                f"epoch {run.producer_epoch} within the transaction that epoch {known.txn.producer_epoch} "
+                f"began at offset {known.txn.first_offset}"
+            )
+            self._report("outside-transaction", run, reason)
+        if run.transactional:
+            self._last_of[run.producer_id] = (run.last_offset, run.last_timestamp)
+
+    # -- markers ---------------------------------------------------------------------------------------------------
+
+    def _marker(self, marker: Marker) -> None:
+        known = self._producers.get(marker.producer_id)
+        if known is None:
+            blank = NONE if self._facts.whole and not self._gone(0, marker.offset) else _UNKNOWN
+            known = self._producers[marker.producer_id] = _Producer(marker.producer_epoch, blank)
+            known.seen = marker.offset
+        if not marker.outcome:
+            known.doubtful = True  # whoever rebuilds from this log learns nothing of it
+            return
+        opened = known.txn
+        if marker.producer_epoch < known.epoch:
+            known.doubtful = True
+            reason = f"epoch {marker.producer_epoch} after {known.epoch}"
+            self._report("marker-epoch", marker, reason)
+        elif opened is not None and marker.producer_epoch > opened.producer_epoch + 1:
+            reason = f"epoch {marker.producer_epoch} ends a transaction of epoch {opened.producer_epoch}"
+            self._report("marker-epoch", marker, reason)
+        if marker.coordinator_epoch < known.coordinator_epoch:
+            reason = f"coordinator epoch {marker.coordinator_epoch} after {known.coordinator_epoch}"
+            self._report("coordinator-epoch", marker, reason)
+        self._completed(marker, opened)
+        if marker.producer_epoch > known.epoch:
+            known.fenced_at = marker.offset
+        if marker.producer_epoch != known.epoch:
+            # A marker without its data, which is gone: it may have been of this epoch (as below transaction.version 2).
+            unknown = opened is None and self._gone(known.seen + 1, marker.offset)
+            known.last_sequence, known.last_offset, known.delta = _UNKNOWN if unknown else NONE, NONE, 0
+            known.seen = marker.offset
+        known.epoch = max(known.epoch, marker.producer_epoch)
+        known.coordinator_epoch = max(known.coordinator_epoch, marker.coordinator_epoch)
+        known.timestamp = marker.timestamp
+        known.txn = None
+
+    def _completed(self, marker: Marker, opened: Run | None) -> None:
+        last, _ = self._last_of.pop(marker.producer_id, (NONE, NONE))
+        first = opened.first_offset if opened is not None else NONE
+        self._transactions.append(
+            Transaction(
+                self._log,
+                marker.file,
+                marker.producer_id,
+                opened.producer_epoch if opened is not None else marker.producer_epoch,
+                first,
+                last,
+                marker.offset,
+                marker.producer_epoch,
+                marker.outcome,
+                marker.coordinator_epoch,
+                opened.first_timestamp if opened is not None else NONE,
+                marker.timestamp,
+            )
+        )
+        if self._facts.indexed and marker.outcome == ABORT:
+            self._compare_aborted(marker, first)
+
+    def _open_transactions(self) -> None:
+        for producer_id, known in self._producers.items():
+            opened = known.txn
+            if opened is None:
+                continue
+            last, timestamp = self._last_of[producer_id]
+            self._transactions.append(
+                Transaction(
+                    self._log,
+                    opened.file,
+                    producer_id,
+                    opened.producer_epoch,
+                    opened.first_offset,
+                    last,
+                    NONE,
+                    NONE,
+                    "",
+                    NONE,
+                    opened.first_timestamp,
+                    timestamp,
+                )
+            )
+
+    # -- index of aborted transactions -------------------------------------------------------------------------------
+
+    def _compare_aborted(self, marker: Marker, first: int) -> None:
+        """The index entry of an ABORT marker. Where records are gone, the log shows less than the index once saw."""
+        listed = self._aborted.pop((marker.offset, marker.producer_id), None)
+        if marker.offset < self._facts.cleaned_offset or marker.offset < self._facts.start_offset:
+            return
+        if listed is None:
+            if first >= 0:
+                reason = (
+                    f"no entry for the aborted transaction {first}-{marker.offset} of producer {marker.producer_id}"
+                )
+                self._report("abort-index", marker, reason)
+            return
+        if self._unreadable:
+            return
+        others = (
+            known.txn.first_offset
+            for producer_id, known in self._producers.items()
+            if known.txn is not None and producer_id != marker.producer_id
+        )
+        expected = (first, min(others, default=marker.offset + 1))
+        said = (listed.first_offset, listed.last_stable_offset)
+        if (self._facts.whole and said != expected) or (first >= 0 and listed.first_offset > first):
+            reason = f"first offset and last stable offset are {expected} in the log, {said} in the index"
+            self._report("abort-index", marker._replace(file=listed.file, position=NONE), reason)
+
+    def _index_leftovers(self) -> None:
+        for listed in self._aborted.values():
+            if listed.last_offset < max(self._facts.cleaned_offset, self._facts.start_offset):
+                continue
+            if self._gone(listed.last_offset, listed.last_offset + 1):
+                continue
+            self._found.append(
+                finding(
+                    "abort-index",
+                    self._log,
+                    f"an entry says {listed.first_offset}-{listed.last_offset} of producer {listed.producer_id} "
+                    "aborted; the log has no such marker",
+                    producer_id=listed.producer_id,
+                    first_offset=listed.first_offset,
+                    last_offset=listed.last_offset,
+                    file=listed.file,
+                )
+            )
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def _snapshot(self, snapshot: Snapshot, end: int) -> None:
+        facts = self._facts
+        if snapshot.offset < facts.first_offset or 0 < snapshot.offset <= facts.cleaned_offset:
+            return
+        if any(low < snapshot.offset for low, _ in self._unreadable):
+            return
+        if snapshot.offset > end:
+            reason = f"taken at offset {snapshot.offset}, after the log's end {end}"
+            self._differs(snapshot, NONE, reason, None if facts.clean else NOTICE)
+            return
+        listed = {entry.producer_id: entry for entry in snapshot.entries}
+        for producer_id, entry in listed.items():
+            known = self._producers.get(producer_id)
+            if known is None:
+                if facts.whole:
+                    self._differs(snapshot, producer_id, f"the log has nothing of producer {producer_id} up to here")
+            elif not known.doubtful:
+                self._compare_entry(snapshot, entry, known)
+        for producer_id, known in self._producers.items():
+            if producer_id not in listed and not known.doubtful and not self._expired(known):
+                self._differs(snapshot, producer_id, f"producer {producer_id} is missing", NOTICE)
+
+    def _expired(self, known: _Producer) -> bool:
+        return self._as_of is None or self._as_of - known.timestamp >= PRODUCER_EXPIRATION_MS
+
+    def _compare_entry(self, snapshot: Snapshot, entry: SnapshotEntry, known: _Producer) -> None:
+        names = ["epoch"]
+        said = [entry.producer_epoch]
+        found = [known.epoch]
+        if known.last_offset >= self._facts.cleaned_offset and (known.last_offset >= 0 or self._facts.whole):
+            names += ["last sequence", "last offset", "offset delta"]
+            said += [entry.last_sequence, entry.last_offset, entry.offset_delta]
+            sequence = known.last_sequence if known.last_offset >= 0 else NONE
+            found += [sequence, known.last_offset, known.delta]
+        elif not self._facts.whole:
+            return
+        if self._facts.whole:
+            names += ["timestamp", "coordinator epoch", "open transaction"]
+            said += [entry.timestamp, entry.coordinator_epoch, entry.current_txn_first_offset]
+            found += [known.timestamp, known.coordinator_epoch, known.txn.first_offset if known.txn else NONE]
+        wrong = [
+            f"{name} {right} in the log, {claim} here"
+            for name, claim, right in zip(names, said, found, strict=True)
+            if claim != right
+        ]
+        if wrong:
+            self._differs(snapshot, entry.producer_id, f"producer {entry.producer_id}: {'; '.join(wrong)}")
+
+    def _differs(self, snapshot: Snapshot, producer_id: int, message: str, severity: str | None = None) -> None:
+        self._found.append(
+            finding(
+                "producer-snapshot",
+                self._log,
+                message,
+                producer_id=producer_id,
+                first_offset=snapshot.offset,
+                file=snapshot.file,
+                severity=severity,
+            )
+        )
+
+
+def _unreadable(fault: Fault, spans: Iterable[Span]) -> tuple[int, int]:
+    """Offsets that cannot be read; what follows bytes that are no batch is lost up to the next file."""
+    if fault.rule != "torn-batch":
+        return fault.first_offset, fault.last_offset
+    following = (span.first_offset for span in spans if span.first_offset >= fault.first_offset)
+    return fault.first_offset, min(following, default=_FAR) - 1
+
+
+def _place(event: tuple[int, int, Run | Marker | Snapshot]) -> tuple[int, int]:
+    return event[:2]
+
+
+def group_rows(
+    facts: Iterable[LogFacts],
+    rows: Iterable[Run | Marker | Span | Fault | AbortedTxn | Snapshot],
+) -> list[LogRows]:
+    """Rows of many logs, sorted out log by log."""
+    kinds = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
+    known = {fact.log: fact for fact in facts}
+    by_log: dict[Log, dict[type, list[object]]] = {log: {} for log in known}
+    for row in rows:
+        by_log[row.log].setdefault(type(row), []).append(row)
+    return [
+        LogRows(known[log], *(tuple(parts.get(kind, ())) for kind in kinds))  # type: ignore[arg-type]
+        for log, parts in by_log.items()
+    ]

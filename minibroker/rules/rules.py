@@ -1,0 +1,89 @@
+"""The exactly-once rules, in one place: simulation, `check`, the judging of clients and the Spark audit all call these.
+
+Plain Python over the plain rows of `minibroker.rules.rows`:
+
+* `judge_log`: what one log can break (sequences, epochs, markers, offsets, its index and snapshot files);
+* `judge_transactions`: partitions against each other and against their coordinator; `judge_committed_offsets`;
+* `judge_history`, `judge_marks`, `judge_reload`: what clients and brokers know against what is there;
+* `judge_lineage`, `judge_content`: by the records' content;
+* `judge_logs`: the first two over whole data.
+
+`RULES` names every rule with its severity, source and promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from minibroker.rules.catalogue import ERROR, NOTICE, RULES, Rule, finding
+from minibroker.rules.history_rules import (
+    UNKNOWN,
+    Place,
+    judge_content,
+    judge_history,
+    judge_lineage,
+    judge_marks,
+    judge_reload,
+)
+from minibroker.rules.log_rules import LogRows, LogVerdict, group_rows, judge_log
+from minibroker.rules.rows import CommittedOffset, Finding, TxnState
+from minibroker.rules.txn_rules import (
+    DEFAULT_TIMEOUT_MS,
+    coordinators_whole,
+    judge_committed_offsets,
+    judge_transactions,
+)
+
+__all__ = [
+    "ERROR",
+    "NOTICE",
+    "RULES",
+    "UNKNOWN",
+    "LogRows",
+    "LogVerdict",
+    "Place",
+    "Rule",
+    "coordinators_whole",
+    "finding",
+    "group_rows",
+    "judge_committed_offsets",
+    "judge_content",
+    "judge_history",
+    "judge_lineage",
+    "judge_log",
+    "judge_logs",
+    "judge_marks",
+    "judge_reload",
+    "judge_transactions",
+]
+
+
+def judge_logs(
+    logs: Iterable[LogRows],
+    states: Iterable[TxnState] = (),
+    commits: Iterable[CommittedOffset] = (),
+    *,
+    as_of_ms: int | None = None,
+    max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+) -> list[Finding]:
+    """Judges all logs of one or several data directories together. `states` and `commits`: the decoded records of
+    `__transaction_state` and `__consumer_offsets`; `as_of_ms`: when the data was alive (None: nothing is late)."""
+    verdicts = [judge_log(rows, as_of_ms=as_of_ms) for rows in logs]
+    facts = [verdict.facts for verdict in verdicts]
+    transactions = [txn for verdict in verdicts for txn in verdict.transactions]
+    ends: dict[tuple[str, int], int] = {}
+    for verdict in verdicts:
+        place = verdict.facts.log.topic, verdict.facts.log.partition
+        ends[place] = max(ends.get(place, 0), verdict.end_offset)
+    commits = list(commits)
+    found = [one for verdict in verdicts for one in verdict.findings]
+    found += judge_transactions(
+        transactions,
+        states,
+        facts,
+        commits=commits,
+        coordinators_complete=coordinators_whole(facts),
+        as_of_ms=as_of_ms,
+        max_timeout_ms=max_timeout_ms,
+    )
+    return found + judge_committed_offsets(commits, transactions, ends)

@@ -1,0 +1,332 @@
+"""Makes the rules' rows out of one log's files, batch by batch, with the readers of `minibroker_storage`.
+
+This is the plain way, for data of any small size; `minibroker_pipeline.headers` reads the same rows out of large files.
+Reads only, through the disk seam, so that a simulation's disk is read as a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from minibroker.rules.log_rules import LogRows, group_rows
+from minibroker.rules.rows import (
+    COMMIT,
+    CONSUMER_OFFSETS,
+    NONE,
+    TRANSACTION_STATE,
+    AbortedTxn,
+    CommittedOffset,
+    Fault,
+    Log,
+    LogFacts,
+    Marker,
+    Run,
+    Snapshot,
+    SnapshotEntry,
+    Span,
+    TxnState,
+    run_of,
+)
+from minibroker_protocol.errors import Malformed
+from minibroker_protocol.records import (
+    HEADER_SIZE,
+    BatchHeader,
+    ControlType,
+    CorruptBatch,
+    crc_ok,
+    decode_records,
+    parse_control,
+    records_payload,
+    validate_records,
+)
+from minibroker_storage import txn_index
+from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, decode_offsets
+from minibroker_storage.disk import Disk, join
+from minibroker_storage.dump_decoders import LITERAL, decode_coordinator_record
+from minibroker_storage.log_scan import scan
+from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX, decode_snapshot
+
+Row: TypeAlias = Run | Marker | Span | Fault | AbortedTxn | Snapshot | TxnState | CommittedOffset
+
+METADATA_TOPIC = "__cluster_metadata"
+CLEAN_FILE = ".kafka_cleanshutdown"
+HEADERS, CHECKSUMS, RECORDS = "headers", "checksums", "records"
+DEPTHS = (HEADERS, CHECKSUMS, RECORDS)
+"""How deep batches are looked into: headers alone, checksums too, every record too."""
+_STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+
+class Scanned(NamedTuple):
+    """The rows of a directory, ready for `judge_logs`."""
+
+    logs: list[LogRows]
+    states: list[TxnState]
+    commits: list[CommittedOffset]
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a partition's directory; None for another name and for the controller's own log."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isdecimal() or topic == METADATA_TOPIC:
+        return None
+    return topic, int(number)
+
+
+def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scanned:
+    """All rows of the data directory at the disk's root. Raises StorageError when a file cannot be read at all."""
+    names = disk.list()
+    clean = CLEAN_FILE in names
+    starts = decode_offsets(disk.read_bytes(LOG_START_OFFSET), "") if LOG_START_OFFSET in names else {}
+    cleaned = decode_offsets(disk.read_bytes(CLEANER_OFFSET), "") if CLEANER_OFFSET in names else {}
+    facts: list[LogFacts] = []
+    rows: list[Row] = []
+    for name in names:
+        place = partition_of(name)
+        if place is None or not disk.is_dir(name):
+            continue
+        log = Log(root, *place)
+        files = sorted(disk.list(name))
+        bases = [int(file[:20]) for file in files if file.endswith(".log") and file[:20].isdecimal()]
+        first = min(bases, default=0)
+        facts.append(LogFacts(log, max(starts.get(place, 0), first), first, cleaned.get(place, 0), clean))
+        for file in files:
+            rows += scan_file(disk, facts[-1], join(name, file), depth=depth)
+    kinds = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
+    logs = group_rows(facts, (row for row in rows if isinstance(row, kinds)))
+    return Scanned(
+        logs,
+        [row for row in rows if isinstance(row, TxnState)],
+        [row for row in rows if isinstance(row, CommittedOffset)],
+    )
+
+
+def scan_file(disk: Disk, facts: LogFacts, path: str, *, depth: str = RECORDS) -> Iterator[Row]:
+    """The rows of one file of a partition's directory; nothing for a file of another kind."""
+    if path.endswith(".log"):
+        yield from scan_log(disk, facts, path, depth)
+    elif path.endswith(".txnindex"):
+        yield from index_rows(facts.log, path, disk.read_bytes(path))
+    elif path.endswith(SNAPSHOT_SUFFIX):
+        yield from snapshot_rows(facts.log, path, disk.read_bytes(path))
+
+
+def base_of(path: str) -> int:
+    """The offset in a file's name."""
+    return int(path.rpartition("/")[2][:20])
+
+
+def index_rows(log: Log, path: str, data: bytes) -> Iterator[AbortedTxn | Fault]:
+    """The entries of a `.txnindex` file, or what is wrong with it."""
+    try:
+        for entry in txn_index.TxnIndex.decode(data, base_of(path), path):
+            yield AbortedTxn(
+                log, path, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
+            )
+    except Malformed as error:
+        yield Fault(log, path, NONE, NONE, NONE, "abort-index", str(error), readable=True)
+
+
+def snapshot_rows(log: Log, path: str, data: bytes) -> Iterator[Snapshot | Fault]:
+    """The entries of a `.snapshot` file, or what is wrong with it."""
+    try:
+        entries = decode_snapshot(data, path)
+    except Malformed as error:
+        yield Fault(log, path, NONE, base_of(path), base_of(path), "producer-snapshot", str(error), readable=True)
+        return
+    rows = []
+    for entry in entries:
+        delta = entry.batches[-1].offset_delta if entry.batches else 0
+        rows.append(
+            SnapshotEntry(
+                entry.producer_id,
+                entry.epoch,
+                entry.last_sequence,
+                entry.last_data_offset,
+                delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.current_txn_first_offset,
+            )
+        )
+    yield Snapshot(log, path, base_of(path), tuple(rows))
+
+
+def scan_log(disk: Disk, facts: LogFacts, path: str, depth: str = RECORDS) -> Iterator[Row]:
+    """The rows of one `.log` file, each batch a run of its own."""
+    log = facts.log
+    file = disk.open(path)
+    end = base_of(path)
+    start, position = end, 0
+    span_position = 0
+    try:
+        for position, header, data in scan(file, file.size):
+            fault = batch_fault(facts, path, position, header, data, depth)
+            if fault is not None:
+                yield fault
+            if fault is None or fault.readable:
+                if header.base_offset != end:
+                    if end > start:
+                        yield Span(log, path, span_position, start, end)
+                    start, span_position = header.base_offset, position
+                end = header.next_offset
+                yield from batch_rows(log, path, position, header, data)
+            position += header.size
+    except CorruptBatch as error:
+        yield torn(log, path, position, end, file.pread(file.size - position, position), str(error))
+    finally:
+        file.close()
+    if end > start:
+        yield Span(log, path, span_position, start, end)
+
+
+def torn(log: Log, path: str, position: int, end: int, rest: bytes, reason: str) -> Fault:
+    """Bytes after the last batch that are none; zeros alone are space allocated ahead, cut on opening."""
+    if not rest.strip(b"\0"):
+        reason = f"{len(rest)} zero bytes after the last batch"
+    return Fault(log, path, position, end, end, "torn-batch", reason)
+
+
+def batch_fault(
+    facts: LogFacts, path: str, position: int, header: BatchHeader, data: memoryview, depth: str
+) -> Fault | None:
+    """What is wrong with a batch by itself."""
+
+    def fault(rule: str, message: str, *, readable: bool = False) -> Fault:
+        return Fault(facts.log, path, position, header.base_offset, header.last_offset, rule, message, readable)
+
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        reason = f"last offset delta {header.last_offset_delta}, {header.record_count} records"
+        return fault("record-count", reason)
+    if depth != HEADERS and not crc_ok(data, 0, header):
+        return fault("checksum", f"the header names {header.crc:#010x}, the bytes have another CRC-32C")
+    if header.record_count != header.last_offset_delta + 1 and header.base_offset >= facts.cleaned_offset:
+        reason = f"{header.record_count} records at {header.last_offset_delta + 1} offsets, and nothing was compacted"
+        return fault("record-count", reason, readable=True)
+    if depth != RECORDS or not header.record_count or header.is_control:
+        return None
+    try:
+        walked = validate_records(records_payload(data, 0, header), header)
+    except Malformed as error:
+        return fault("record-count", str(error), readable=True)
+    if walked.max_timestamp != header.max_timestamp and not header.has_delete_horizon:
+        reason = f"the header says {header.max_timestamp}, the latest record has {walked.max_timestamp}"
+        return fault("timestamp", reason, readable=True)
+    return None
+
+
+def batch_rows(log: Log, path: str, position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
+    """The rows of one whole batch."""
+    if header.is_control:
+        yield from control_rows(log, path, position, header, data)
+        return
+    if header.has_producer_id or header.is_transactional:
+        yield run_of(log, path, position, header)
+    if log.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS):
+        yield from coordinator_rows(log, header, data)
+
+
+def control_rows(log: Log, path: str, position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
+    """A marker, or what is wrong with it; other control records are the controller's own."""
+    outcome, coordinator_epoch = "", NONE
+    if header.record_count and header.size > HEADER_SIZE:
+        try:
+            control = parse_control(decode_records(data, 0, header)[0])
+        except Malformed as error:
+            reason = f"control record: {error}"
+            yield Fault(
+                log, path, position, header.base_offset, header.last_offset, "record-count", reason, readable=True
+            )
+            return
+        if control.coordinator_epoch is None:
+            return
+        outcome = COMMIT if control.type is ControlType.COMMIT else "ABORT"
+        coordinator_epoch = control.coordinator_epoch
+    yield Marker(
+        log,
+        path,
+        position,
+        header.base_offset,
+        header.producer_id,
+        header.producer_epoch,
+        outcome,
+        coordinator_epoch,
+        header.max_timestamp,
+    )
+
+
+# Kafka's names of what the layout of KIP-360's text holds.
+_LITERAL_FIELDS = {
+    "producer_id": "producer_id",
+    "producer_epoch": "current_epoch",
+    "transaction_timeout_ms": "txn_timeout_duration",
+    "transaction_status": "txn_status",
+    "transaction_partitions": "txn_partitions",
+    "transaction_start_timestamp_ms": "txn_start_time",
+    "transaction_last_update_timestamp_ms": "txn_last_update_time",
+}
+
+
+def coordinator_rows(log: Log, header: BatchHeader, data: memoryview) -> Iterator[TxnState | CommittedOffset]:
+    """What a coordinator wrote: states of transactional ids, offsets of groups. Other records are left out."""
+    try:
+        records = decode_records(data, 0, header)
+    except Malformed:
+        return  # told by batch_fault
+    for record in records:
+        key = None if record.key is None else bytes(record.key)
+        row = decode_coordinator_record(log.topic, key, None if record.value is None else bytes(record.value))
+        if row is None:
+            continue
+        if row["type"] == LITERAL:
+            row["value"] = {kafkas: row["value"][literal] for kafkas, literal in _LITERAL_FIELDS.items()}
+        if row["type"] in ("TransactionLog", LITERAL):
+            yield _state(log, record.offset, header.partition_leader_epoch, row["key"], row["value"])
+        elif row["type"].endswith("OffsetCommit"):
+            value = row["value"]
+            yield CommittedOffset(
+                log,
+                record.offset,
+                header.producer_id,
+                header.producer_epoch,
+                row["key"]["group"],
+                row["key"]["topic"],
+                row["key"]["partition"],
+                NONE if value is None else value["offset"],
+            )
+
+
+def _state(log: Log, offset: int, leader_epoch: int, key: dict[str, str], value: dict[str, object] | None) -> TxnState:
+    name = key["transactional_id"]
+    if value is None:
+        return TxnState(log, offset, leader_epoch, name, NONE, NONE, 0, "", (), NONE, NONE)
+    number = _int(value["transaction_status"])
+    partitions = value["transaction_partitions"] or []
+    assert isinstance(partitions, list)
+    return TxnState(
+        log,
+        offset,
+        leader_epoch,
+        name,
+        _int(value["producer_id"]),
+        _int(value["producer_epoch"]),
+        _int(value["transaction_timeout_ms"]),
+        _STATES[number] if 0 <= number < len(_STATES) else str(number),
+        tuple((entry["topic"], number) for entry in partitions for number in entry["partition_ids"]),
+        _int(value["transaction_start_timestamp_ms"]),
+        _int(value["transaction_last_update_timestamp_ms"]),
+    )
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,1 +1,0 @@
-"""Runs outcomes: deferred results, coroutines without an event loop, clocks, timers and executors."""

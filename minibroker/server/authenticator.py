@@ -1,0 +1,70 @@
+"""What stands before the handlers on a SASL listener until a client has said who it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from minibroker.handlers.dispatch import CloseConnection
+from minibroker.kernel.deferred import Deferred
+from minibroker.security.sasl import Authentication, AuthenticationFailed, Exchange, State
+from minibroker_protocol.dsl import Buffer
+
+if TYPE_CHECKING:
+    from minibroker.handlers.context import ConnectionInfo
+    from minibroker.server.connection import Answered, Connection, Dispatch
+
+_SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
+_ALLOWED = {
+    State.HANDSHAKE: frozenset({_SASL_HANDSHAKE, _API_VERSIONS}),
+    State.AUTHENTICATE: frozenset({_SASL_AUTHENTICATE}),
+}
+_pack_size = Struct(">i").pack
+
+
+class Gate:
+    """Lets a connection's handshake and tokens through, and everything once those proved a user."""
+
+    def __init__(
+        self, connection: Connection, dispatch: Dispatch, makers: Mapping[str, Callable[[], Exchange]]
+    ) -> None:
+        self._connection = connection
+        self._dispatch = dispatch
+        self._authentication = Authentication(makers)
+
+    def serve(self, frame: Buffer, info: ConnectionInfo) -> Answered | Deferred[Answered]:
+        """`Dispatch`. Raises CloseConnection for a request that comes too early."""
+        authentication = info.authentication = self._authentication
+        if authentication.state is State.RAW:
+            return self._raw(bytes(frame), info)
+        api_key = int.from_bytes(frame[:2], "big")
+        if authentication.state is State.AUTHENTICATE and api_key == _SASL_HANDSHAKE:
+            # The handler says ILLEGAL_SASL_STATE, as SaslServerAuthenticator.handleSaslToken does before it closes.
+            answer = self._dispatch(frame, info)
+            self._connection.close_once_answered("a SaslHandshake after another one")
+            return answer
+        if api_key not in _ALLOWED.get(authentication.state, ()):
+            raise CloseConnection(f"API key {api_key} before the client is authenticated")
+        answer = self._dispatch(frame, info)
+        if isinstance(answer, Deferred):
+            answer.then(lambda _: self._advance(info))
+        else:
+            self._advance(info)
+        return answer
+
+    def _raw(self, token: bytes, info: ConnectionInfo) -> Answered:
+        try:
+            answer = self._authentication.token(token)
+        except AuthenticationFailed as error:
+            raise CloseConnection(str(error)) from None
+        self._advance(info)
+        return [_pack_size(len(answer)), answer]
+
+    def _advance(self, info: ConnectionInfo) -> None:
+        state = self._authentication.state
+        if state is State.COMPLETE:
+            info.principal = f"User:{self._authentication.name}"
+            self._connection.dispatch = self._dispatch
+        elif state is State.FAILED:
+            self._connection.close_once_answered("authentication failed")

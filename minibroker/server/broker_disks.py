@@ -1,0 +1,160 @@
+"""Which disk each broker of a cluster has, and under which node id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from minibroker.config.settings import Settings
+from minibroker.config.types import ConfigError
+from minibroker.server.options import Options
+from minibroker_storage.disk import Disk
+
+META_FILE = "meta.properties"
+# Without a dash: "broker-1" would be partition 1 of a topic called broker.
+BROKER_DIR = "broker{}"
+_FIRST_NODE_ID = 1
+
+
+class Place(NamedTuple):
+    """One broker's own."""
+
+    node_id: int
+    disk: Disk
+    log_dir: str
+    volume_bytes: Callable[[], tuple[int, int]]
+
+
+class Places:
+    """The disks of a cluster.
+
+    A single broker's directory is the data directory itself, laid out as Kafka's; several brokers have one directory
+    each in it, and the controller's journal beside them. in_memory: nothing of it is on a disk, so that no disk work is
+    slow.
+
+    Raises ConfigError when the data directory was made by another number of brokers.
+    """
+
+    def __init__(self, options: Options, settings: Settings) -> None:
+        self.in_memory = options.ephemeral
+        self._temporary: list[Callable[[], None]] = []
+        self._root: str | None = None
+        self._share = 0
+        self._durable = False
+        self._handles = 0
+        count = len(options.ports)
+        given = _given_node_id(settings, count)
+        if options.ephemeral:
+            first = _FIRST_NODE_ID if given is None else given
+            self._in_memory(count, settings.int("minibroker.ephemeral.max.bytes"), first)
+            return
+        root = options.data_dir
+        if root is None:
+            from minibroker.server.data_dir import TemporaryDirectory
+
+            directory = TemporaryDirectory()
+            self._temporary.append(directory.remove)
+            root = directory.path
+        self._on_disk(os.path.abspath(root), count, given, durable=options.data_dir is not None)
+
+    def _in_memory(self, count: int, max_bytes: int, first: int) -> None:
+        from minibroker_storage.memory_disk import MemoryDisk
+
+        self._share = share = max_bytes // count
+        disks = [MemoryDisk(share, _wall_ms) for _ in range(count)]
+        self.brokers = [
+            Place(first + i, disk, "memory", lambda d=disk: (d.max_bytes, d.max_bytes - d.used_bytes))  # type: ignore[misc]
+            for i, disk in enumerate(disks)
+        ]
+        self.journal_disk: Disk = disks[0] if count == 1 else MemoryDisk(share, _wall_ms)
+
+    def _on_disk(self, root: str, count: int, given: int | None, *, durable: bool) -> None:
+        from minibroker_storage.os_disk import OsDisk, default_max_handles
+
+        _check_layout(root, count)
+        handles = max(16, default_max_handles() // count)
+        self._root, self._durable, self._handles = root, durable, handles
+        paths = [root] if count == 1 else [os.path.join(root, BROKER_DIR.format(i + 1)) for i in range(count)]
+        first = _single_node_id(root, given) if count == 1 else _FIRST_NODE_ID
+        self.brokers = [
+            Place(first + i, OsDisk(path, durable=durable, max_handles=handles), path, lambda p=path: _volume_bytes(p))  # type: ignore[misc]
+            for i, path in enumerate(paths)
+        ]
+        self.journal_disk = self.brokers[0].disk if count == 1 else OsDisk(root, durable=durable)
+
+    def add(self, node_id: int) -> Place:
+        """A disk like the others' for a broker that joins later."""
+        if self._root is None:
+            from minibroker_storage.memory_disk import MemoryDisk
+
+            disk = MemoryDisk(self._share, _wall_ms)
+            place = Place(node_id, disk, "memory", lambda: (disk.max_bytes, disk.max_bytes - disk.used_bytes))
+        else:
+            from minibroker_storage.os_disk import OsDisk
+
+            path = os.path.join(self._root, BROKER_DIR.format(node_id))
+            files = OsDisk(path, durable=self._durable, max_handles=self._handles)
+            place = Place(node_id, files, path, lambda: _volume_bytes(path))
+        self.brokers.append(place)
+        return place
+
+    def close(self) -> None:
+        """Close the journal's disk and remove what was temporary; the brokers close their own disks."""
+        self.journal_disk.close()
+        for remove in self._temporary:
+            remove()
+
+
+def _check_layout(root: str, count: int) -> None:
+    if os.path.exists(root) and not os.path.isdir(root):
+        raise ConfigError(f"data directory {root} is not a directory")
+    made_by = 1 if os.path.exists(os.path.join(root, META_FILE)) else 0
+    while os.path.isdir(os.path.join(root, BROKER_DIR.format(made_by + 1))):
+        made_by += 1
+    if made_by not in (0, count):
+        raise ConfigError(f"data directory {root} is that of {made_by} broker(s), not of {count}")
+
+
+def _given_node_id(settings: Settings, count: int) -> int | None:
+    """What the settings say; ConfigError where more than one broker would have it."""
+    for name in ("node.id", "broker.id"):
+        given = settings.get(name)
+        if given is not None:
+            if count > 1:
+                raise ConfigError(f"{name} is for a single broker; several have 1, 2, …")
+            return cast("int", given)
+    return None
+
+
+def _single_node_id(root: str, given: int | None) -> int:
+    """What meta.properties says, so that a directory made by a Kafka of any node id can be taken up.
+
+    ConfigError when that is not the given one, as Kafka refuses it as well.
+    """
+    try:
+        with open(os.path.join(root, META_FILE), encoding="latin-1") as file:
+            for line in file:
+                name, _, value = line.partition("=")
+                if name.strip() == "node.id" and value.strip().isdecimal():
+                    if given not in (None, int(value)):
+                        raise ConfigError(f"data directory {root} is that of node.id {int(value)}, not of {given}")
+                    return int(value)
+    except OSError:
+        pass
+    return _FIRST_NODE_ID if given is None else given
+
+
+def _volume_bytes(path: str) -> tuple[int, int]:
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return -1, -1
+    return usage.total, usage.free
+
+
+def _wall_ms() -> int:
+    import time
+
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,106 @@
+"""Where a broker keeps its files: a directory the user names, memory, or a temporary directory that goes with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+from minibroker.kernel.logs import get_logger
+from minibroker_storage.disk import Locked
+from minibroker_storage.os_disk import OsLock
+
+log = get_logger(__name__)
+
+_PREFIX = "minibroker-"
+_LOCK_SUFFIX = ".lock"
+
+
+class TemporaryDirectory:
+    """A directory below the system's temporary one, removed by `remove` or by the next start of any broker.
+
+    A lock file beside it is held for as long as this process lives, so that `remove_abandoned` can tell the leftovers
+    of a killed process from the directory of a running one.
+    """
+
+    def __init__(self, parent: str | None = None) -> None:
+        parent = parent or tempfile.gettempdir()
+        while True:
+            path = os.path.join(parent, f"{_PREFIX}{os.urandom(6).hex()}")
+            lock_path = path + _LOCK_SUFFIX
+            try:
+                lock = OsLock(lock_path, lock_path, str(os.getpid()))
+            except Locked:
+                continue
+            if not os.path.exists(lock_path):  # somebody's `remove_abandoned` was faster than the lock
+                lock.release()
+                continue
+            break
+        self._lock: OsLock | None = lock
+        self._lock_path = lock_path
+        self.path = path
+        try:
+            os.mkdir(path, 0o700)
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Remove directory and lock; a second call does nothing."""
+        if self._lock is None:
+            return
+        _remove_tree(self.path)
+        _drop_lock(self._lock, self._lock_path)
+        self._lock = None
+
+
+def remove_abandoned(parent: str | None = None) -> list[str]:
+    """Remove temporary directories whose process is gone; returns their paths."""
+    parent = parent or tempfile.gettempdir()
+    removed = []
+    try:
+        names = os.listdir(parent)
+    except OSError:
+        return []
+    for name in names:
+        if not (name.startswith(_PREFIX) and name.endswith(_LOCK_SUFFIX)):
+            continue
+        lock_path = os.path.join(parent, name)
+        try:
+            # An empty one is being made: its owner writes into it as soon as it is locked.
+            if os.stat(lock_path).st_size == 0:
+                continue
+            lock = OsLock(lock_path, lock_path, "")
+        except (Locked, OSError):  # in use, or another user's
+            continue
+        path = lock_path.removesuffix(_LOCK_SUFFIX)
+        existed = os.path.isdir(path)
+        _remove_tree(path)
+        _drop_lock(lock, lock_path)
+        if existed:
+            log.info("removed %s, which a killed broker left behind", path)
+            removed.append(path)
+    return removed
+
+
+def _remove_tree(path: str) -> None:
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        log.warning("%s could not be removed: %s", path, error)
+
+
+def _drop_lock(lock: OsLock, path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        # Windows removes no open file; there nobody else can have opened it between the two steps and keep it.
+        lock.release()
+        try:
+            os.unlink(path)
+        except OSError as error:
+            log.debug("%s stays: %s", path, error)
+        return
+    lock.release()

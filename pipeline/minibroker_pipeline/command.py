@@ -1,0 +1,252 @@
+"""`minibroker audit`: arguments, the choice of an engine, and what is written where."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from minibroker.kernel.extras import hint_for
+from minibroker.kernel.words import reason
+from minibroker.rules.scan import DEPTHS, RECORDS
+from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from minibroker_pipeline.plan import Lineage, Plan
+    from minibroker_pipeline.report import Audit
+
+COULD_NOT_RUN = 2
+SMALL_BYTES = 64 << 20
+"""Less than this is audited in the process itself unless Spark is asked for: starting Spark would take longer."""
+ENGINES = ("auto", "spark", "here")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to `parser`."""
+    parser.add_argument("path", nargs="?", help="data directory, a directory of such, or a URI of one (s3://…)")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read the topics of a running cluster instead")
+    parser.add_argument("--command-config", metavar="FILE", help="with --bootstrap: client properties (TLS, login)")
+    parser.add_argument("--follow", action="store_true", help="with --bootstrap: go on as records arrive")
+    parser.add_argument("--topic", action="append", default=[], help="only this topic (may be repeated)")
+    parser.add_argument("--partition", action="append", default=[], type=int, help="only this partition")
+    parser.add_argument("--compacted", action="append", default=[], metavar="TOPIC", help="any batch may be missing")
+    parser.add_argument("--depth", choices=DEPTHS, default=RECORDS, help="what of a batch is looked at (%(default)s)")
+    parser.add_argument("--as-of", metavar="TIME", help="when the data was alive: now, ms since 1970, or ISO 8601")
+    parser.add_argument("--max-timeout-ms", type=int, default=DEFAULT_TIMEOUT_MS, help="transaction.max.timeout.ms")
+    parser.add_argument("--content", action="store_true", help="look for records written again after an epoch bump")
+    parser.add_argument("--lineage", metavar="IN[,IN]=OUT[,OUT]", help="topics of a consume-process-produce loop")
+    parser.add_argument("--lineage-key", default="key", metavar="HOW", help="key, value or header:NAME")
+    parser.add_argument("--group", help="with --lineage: only input that this group has consumed")
+    parser.add_argument("--out", metavar="DIR", help="write Parquet tables, summary.json and report.html there")
+    parser.add_argument("--no-batches", action="store_true", help="leave out the table of batches, the largest")
+    parser.add_argument("--json", metavar="FILE", help="write the summary (- is stdout)")
+    parser.add_argument("--html", metavar="FILE", help="write the report")
+    parser.add_argument("--engine", choices=ENGINES, default="auto", help="auto: small data needs no Spark")
+    parser.add_argument("--master", help="Spark master, as for spark-submit; default local[*]")
+    parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="Spark setting")
+    parser.add_argument("--show", metavar="TOPIC-PARTITION[@FROM-TO]", help="print these batches and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0: no broken promise found, 1: some were, 2: could not run (one line on stderr says why)."""
+    try:
+        return _run(arguments)
+    except ImportError as error:
+        said = hint_for("the audit", error)
+        if said is None:
+            raise
+        return _refuse(said)
+    except _expected() as error:
+        return _refuse(reason(error))
+    except Exception as error:
+        if not type(error).__module__.startswith(("py4j", "pyspark")):
+            raise
+        return _refuse(_cause(str(error)) or f"{type(error).__name__}: {error}")
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    from minibroker_pipeline.files import NotReadable
+    from minibroker_pipeline.java import NoJava
+    from minibroker_protocol.errors import Malformed
+
+    return NotReadable, NoJava, Malformed, OSError, ValueError
+
+
+def _cause(text: str) -> str:
+    """What was raised in a worker, out of all that Spark says about it; empty when it was nothing of Python's."""
+    raised = re.findall(
+        r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Readable|Malformed|Exception): .+)$", text, re.MULTILINE
+    )
+    return f"a worker failed: {raised[0]}" if raised else ""
+
+
+def _refuse(reason: str) -> int:
+    print(f"minibroker audit: {reason}", file=sys.stderr)
+    return COULD_NOT_RUN
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if (arguments.path is None) == (arguments.bootstrap is None):
+        raise ValueError("give a PATH or --bootstrap HOST:PORT, one of them")
+    if arguments.follow and arguments.bootstrap is None:
+        raise ValueError("--follow goes with --bootstrap")
+    if arguments.follow and any((arguments.out, arguments.json, arguments.html, arguments.lineage, arguments.content)):
+        others = "--out, --json, --html, --lineage and --content"
+        raise ValueError(f"--follow prints findings as they come; {others} do not go with it")
+    if arguments.command_config is not None and arguments.bootstrap is None:
+        raise ValueError("--command-config goes with --bootstrap")
+    plan = plan_of(arguments)
+    if arguments.show:
+        from minibroker_pipeline.show import show
+
+        for line in show(plan, arguments.show):
+            print(line)
+        return 0
+    if arguments.follow:
+        from minibroker_pipeline.follow import follow
+
+        return follow(plan, arguments, print)
+    audit = audit_path(plan, arguments)
+    _write(audit, arguments)
+    return audit.exit_code
+
+
+def plan_of(arguments: argparse.Namespace) -> Plan:
+    """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
+    from minibroker.client.security import read_security
+    from minibroker_pipeline.files import Files, list_directory, local_partition
+    from minibroker_pipeline.plan import Plan
+    from minibroker_pipeline.topics import Topics
+
+    chosen = {"topics": arguments.topic, "partitions": arguments.partition, "compacted": arguments.compacted}
+    files: Files | Topics
+    if arguments.bootstrap is not None:
+        files = Topics(arguments.bootstrap, read_security(arguments.command_config), arguments.command_config)
+        listed = files.list(**chosen)
+    else:
+        path = arguments.path
+        if (partition := local_partition(path)) is not None:
+            path, topic, index = partition
+            chosen |= {"topics": [topic], "partitions": [index]}
+        files = Files(path)
+        listed = list_directory(files, **chosen)
+        for warning in listed.warnings:
+            print(f"minibroker audit: {warning}", file=sys.stderr)
+    return Plan(
+        files,
+        tuple(listed.facts),
+        tuple(listed.parts),
+        files.uri,
+        depth=arguments.depth,
+        as_of_ms=as_of(arguments.as_of),
+        max_timeout_ms=arguments.max_timeout_ms,
+        out=None if arguments.out is None else os.path.abspath(arguments.out),  # workers are elsewhere
+        batches=not arguments.no_batches,
+        content=arguments.content,
+        lineage=_lineage(arguments),
+        lost=listed.lost,
+    )
+
+
+def as_of(text: str | None) -> int | None:
+    """Milliseconds since 1970 of what --as-of says. Raises ValueError."""
+    if text is None:
+        return None
+    if text == "now":
+        return time.time_ns() // 1_000_000
+    if text.isdecimal():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ValueError(f"--as-of {text}: neither now nor ms since 1970 nor a time of ISO 8601") from None
+
+
+def _lineage(arguments: argparse.Namespace) -> Lineage | None:
+    from minibroker_pipeline.plan import Lineage
+
+    if arguments.lineage is None:
+        return None
+    inputs, equals, outputs = arguments.lineage.partition("=")
+    how = arguments.lineage_key
+    if not equals or not inputs or not outputs:
+        raise ValueError(f"--lineage {arguments.lineage}: expected INPUT=OUTPUT, topics separated by commas")
+    if how not in ("key", "value") and not how.startswith("header:"):
+        raise ValueError(f"--lineage-key {how}: expected key, value or header:NAME")
+    return Lineage(tuple(inputs.split(",")), tuple(outputs.split(",")), how, arguments.group)
+
+
+def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
+    """Runs the plan on the engine that was asked for or fits."""
+    from minibroker_pipeline.engine import SparkAudit, audit_here, result
+
+    bar = _Bar(not arguments.quiet and sys.stderr.isatty())
+    from minibroker_pipeline.session import open_session, submitted
+
+    asked = arguments.master is not None or submitted()
+    small = (plan.bytes <= SMALL_BYTES or arguments.bootstrap is not None) and not asked
+    if arguments.engine == "here" or (arguments.engine == "auto" and small):
+        started = time.monotonic()
+        outcome = audit_here(plan, bar.show)
+        bar.end()
+        return result(plan, outcome, time.monotonic() - started, "in this process")
+    spark, java = open_session(arguments.master, arguments.conf)
+    try:
+        started = time.monotonic()
+        outcome = SparkAudit(spark, plan, bar.show).run()
+        bar.end()
+        engine = f"Spark {spark.version}, {spark.sparkContext.master}, {java}"
+        return result(plan, outcome, time.monotonic() - started, engine)
+    finally:
+        spark.stop()
+
+
+def _write(audit: Audit, arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from minibroker_pipeline.report import lines, page, summary_text
+
+    if arguments.out is not None:
+        directory = Path(arguments.out)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "summary.json").write_text(summary_text(audit), encoding="utf-8")
+        (directory / "report.html").write_text(page(audit), encoding="utf-8")
+    if arguments.html is not None:
+        Path(arguments.html).write_text(page(audit), encoding="utf-8")
+    if arguments.json == "-":
+        print(summary_text(audit), end="")
+        return
+    if arguments.json is not None:
+        Path(arguments.json).write_text(summary_text(audit), encoding="utf-8")
+    for line in lines(audit):
+        print(line)
+
+
+class _Bar:
+    """A progress bar on stderr: bytes read of bytes in all."""
+
+    WIDTH = 40
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._drawn = False
+        self._started = time.monotonic()
+
+    def show(self, done: int, total: int) -> None:
+        if not self._shown:
+            return
+        self._drawn = True
+        share = done / total if total else 1.0
+        filled = "#" * int(share * self.WIDTH)
+        rate = done / 1e6 / max(time.monotonic() - self._started, 1e-3)
+        line = f"\r[{filled:<{self.WIDTH}}] {share:4.0%} of {total / 1e6:,.0f} MB, {rate:,.0f} MB/s "
+        print(line, end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._drawn:
+            print(file=sys.stderr)

@@ -1,0 +1,514 @@
+"""The audit's steps as Spark runs them: read and collapse by file, judge by log, then by producer.
+
+What is shuffled are runs, markers and transactions, never batches or records (unless records' content is asked for).
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import nsmallest
+from typing import Any, TypeAlias
+
+from minibroker.rules.catalogue import ERROR
+from minibroker.rules.log_rules import LogRows, LogVerdict, group_rows, judge_log
+from minibroker.rules.rows import (
+    COMMIT,
+    CONSUMER_OFFSETS,
+    TRANSACTION_STATE,
+    AbortedTxn,
+    CommittedOffset,
+    Fault,
+    Finding,
+    Log,
+    LogFacts,
+    Marker,
+    Run,
+    Snapshot,
+    Span,
+    Transaction,
+    TxnState,
+)
+from minibroker.rules.txn_rules import (
+    Coordinators,
+    Decision,
+    coordinators_whole,
+    judge_committed_offsets,
+    read_coordinators,
+)
+from minibroker_pipeline.content import (
+    Outcomes,
+    consumed,
+    content_rows,
+    judge_key,
+    judge_same,
+    lineage_rows,
+    outcomes_of,
+)
+from minibroker_pipeline.files import Part, bins
+from minibroker_pipeline.plan import Plan, judge_producer, read_parts, write_table
+from minibroker_pipeline.report import SHOWN, Audit, worst_first
+from minibroker_pipeline.statistics import Statistics
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""(bytes read, bytes in all)."""
+TASKS_TO_A_SHUFFLE = 32
+"""Reading tasks for each partition of what is shuffled."""
+LOG_ROWS = "rows of a log"
+ROWS_TOGETHER = 65_536
+"""Rows of a log travel as bytes, many together, so that only who judges them takes them apart."""
+_LOG_ROWS = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
+
+
+class SparkAudit:
+    """One audit on a Spark session."""
+
+    def __init__(self, spark: Any, plan: Plan, progress: Progress = lambda *_: None) -> None:
+        self._context = spark.sparkContext
+        self._plan = plan
+        self._progress = progress
+        self._width = 1
+
+    def run(self) -> tuple[Statistics, list[Finding], int | None]:
+        """(figures, the first findings, as of when it was judged).
+
+        Three jobs: read, judge logs, judge what compares logs. Each task costs some milliseconds however little it has
+        to do, so what is shuffled, which is small, goes into few partitions.
+        """
+        plan = self._plan
+        tasks = bins(plan.parts)
+        self._width = max(self._context.defaultParallelism, len(tasks) // TASKS_TO_A_SHUFFLE)
+        done = self._context.accumulator(0)
+        read = self._context.parallelize(list(enumerate(tasks)), len(tasks)).flatMap(_Read(plan, done)).persist()
+        watch = _Watch(done, plan.bytes, self._progress)
+        try:
+            figures = read.filter(_is_figures).map(_value).treeReduce(Statistics.merge)
+        finally:
+            watch.stop()
+        figures.logs = len(plan.facts)
+        as_of = plan.as_of_ms if plan.as_of_ms is not None else figures.newest_time or None
+        verdicts = self._judge_logs(read, as_of)
+        summed, ends = verdicts.mapPartitions(_sum_up).treeReduce(_added)
+        figures.merge(summed)
+        transactions = verdicts.flatMap(_transactions_of)
+        findings = [verdicts.flatMap(_findings_of), self._judge_producers(read, transactions, as_of)]
+        if any(fact.log.topic == CONSUMER_OFFSETS for fact in plan.facts):
+            findings.append(self._judge_offsets(read, transactions, ends))
+        findings += self._judge_content(read, transactions)
+        if plan.lost:
+            findings.append(self._context.parallelize(list(plan.lost), 1))
+        found = self._context.union(findings)
+        if plan.out is not None:
+            found = found.persist()
+        counted, shown = found.mapPartitions(_worst_of).treeReduce(_worst_of_both)
+        figures.merge(counted)
+        if plan.out is not None:
+            self._tables(read, transactions, found)
+            found.unpersist()
+        for held in (verdicts, read):
+            held.unpersist()
+        return figures, worst_first(shown), as_of
+
+    def _judge_logs(self, read: Any, as_of: int | None) -> Any:
+        facts = self._context.parallelize([(fact.log, fact) for fact in self._plan.facts], 1)
+        rows = read.filter(_are_log_rows).map(_value)
+        return facts.union(rows).groupByKey(self._width).map(_JudgeLog(as_of)).persist()
+
+    def _judge_producers(self, read: Any, transactions: Any, as_of: int | None) -> Any:
+        plan = self._plan
+        places: dict[tuple[str, int], list[LogFacts]] = defaultdict(list)
+        for fact in plan.facts:
+            places[fact.log.topic, fact.log.partition].append(fact)
+        judge = _JudgeProducer(
+            self._context.broadcast(dict(places)), coordinators_whole(plan.facts), as_of, plan.max_timeout_ms
+        )
+        rows = [transactions.map(_by_producer)]
+        if any(fact.log.topic == TRANSACTION_STATE for fact in plan.facts):
+            rows.append(read.filter(_is_state).map(_by_id).groupByKey(self._width).flatMap(_coordinators))
+        if any(fact.log.topic == CONSUMER_OFFSETS for fact in plan.facts):
+            rows.append(read.filter(_is_commit).map(_value).filter(_in_transaction).map(_by_producer))
+        return self._context.union(rows).groupByKey(self._width).flatMap(judge)
+
+    def _judge_offsets(self, read: Any, transactions: Any, ends: dict[tuple[str, int], int]) -> Any:
+        known = self._context.broadcast(ends)
+        commits = read.filter(_is_commit).map(_value).map(_by_own_log)
+        own = transactions.filter(_of_offsets).map(_by_own_log)
+        return commits.union(own).groupByKey(self._width).flatMap(_JudgeOffsets(known))
+
+    def _judge_content(self, read: Any, transactions: Any) -> list[Any]:
+        plan = self._plan
+        found = []
+        logs = [part for part in plan.parts if part.is_log]
+        if plan.content:
+            tasks = bins([part for part in logs if not part.facts.log.topic.startswith("__")])
+            outcomes = outcomes_of(transactions.filter(_is_undone).collect())
+            found.append(self._by_key(tasks, _ContentRows(plan, outcomes)).flatMap(_judge_same))
+        if plan.lineage is not None:
+            wanted = {*plan.lineage.inputs, *plan.lineage.outputs}
+            chosen = transactions.filter(lambda txn: txn.log.topic in wanted or txn.log.topic == CONSUMER_OFFSETS)
+            of_interest = chosen.collect()
+            commits = read.filter(_is_commit).map(_value).collect() if plan.lineage.group is not None else []
+            outcomes = outcomes_of(of_interest, wanted)
+            rows = _LineageRows(plan, outcomes, consumed(plan.lineage, commits, of_interest))
+            tasks = bins([part for part in logs if part.facts.log.topic in wanted])
+            found.append(self._by_key(tasks, rows).flatMap(_judge_key))
+        return found
+
+    def _by_key(self, tasks: list[list[Part]], rows_of: Callable[[list[Part]], Iterator[Any]]) -> Any:
+        """What is made of the tasks' records, a row for each record, brought together by key."""
+        rows = self._context.parallelize(tasks, max(len(tasks), 1)).flatMap(rows_of)
+        return rows.groupByKey(max(self._width, len(tasks)))
+
+    def _tables(self, read: Any, transactions: Any, findings: Any) -> None:
+        from minibroker_pipeline import tables
+
+        out = self._plan.out
+        assert out is not None
+        runs = read.filter(_are_log_rows).flatMap(_runs_of)
+        for name, rows, schema in (
+            ("runs", runs, tables.RUNS),
+            ("transactions", transactions, tables.TRANSACTIONS),
+            ("findings", findings, tables.FINDINGS),
+        ):
+            rows.mapPartitionsWithIndex(_Write(out, name, schema)).count()
+
+
+class _Watch:
+    """Tells how far reading has come while Spark is at it."""
+
+    def __init__(self, done: Any, total: int, progress: Progress) -> None:
+        self._done = done
+        self._total = total
+        self._progress = progress
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._end.wait(0.25):
+            self._progress(self._done.value, self._total)
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join()
+        self._progress(self._done.value, self._total)
+
+
+# What runs inside tasks. Classes and functions of a module: workers import them by name.
+
+
+class _Read:
+    def __init__(self, plan: Plan, done: Any) -> None:
+        self._plan = plan
+        self._done = done
+
+    def __call__(self, task: tuple[int, list[Part]]) -> Iterator[tuple[str, Any]]:
+        number, parts = task
+        figures = Statistics()
+        for part, read in read_parts(self._plan, number, parts):
+            whole = part.start == 0
+            figures.add_read(files=int(whole), size=part.size, batches=read.batches, records=read.records)
+            own = []
+            for row in read.rows:
+                if isinstance(row, Run):
+                    figures.add_run(row)
+                elif isinstance(row, Marker):
+                    figures.add_time(row.timestamp)
+                elif isinstance(row, TxnState):
+                    figures.add_time(row.update_timestamp)
+                if isinstance(row, _LOG_ROWS):
+                    own.append(row)
+                else:
+                    yield type(row).__name__, row
+            for first in range(0, len(own), ROWS_TOGETHER):
+                yield LOG_ROWS, (part.facts.log, pickle.dumps(own[first : first + ROWS_TOGETHER], 5))
+            self._done.add(part.size)
+        yield "figures", figures
+
+
+def _value(pair: tuple[str, Any]) -> Any:
+    return pair[1]
+
+
+def _is_figures(pair: tuple[str, Any]) -> bool:
+    return pair[0] == "figures"
+
+
+def _are_log_rows(pair: tuple[str, Any]) -> bool:
+    return pair[0] == LOG_ROWS
+
+
+def _runs_of(pair: tuple[str, tuple[Log, bytes]]) -> list[Run]:
+    return [row for row in pickle.loads(pair[1][1]) if isinstance(row, Run)]
+
+
+def _is_state(pair: tuple[str, Any]) -> bool:
+    return pair[0] == "TxnState"
+
+
+def _is_commit(pair: tuple[str, Any]) -> bool:
+    return pair[0] == "CommittedOffset"
+
+
+def _by_own_log(row: Any) -> tuple[Log, Any]:
+    return row.log, row
+
+
+def _by_id(pair: tuple[str, TxnState]) -> tuple[str, TxnState]:
+    return pair[1].transactional_id, pair[1]
+
+
+def _by_producer(row: Any) -> tuple[int, Any]:
+    return row.producer_id, row
+
+
+def _in_transaction(commit: CommittedOffset) -> bool:
+    return commit.producer_id >= 0
+
+
+def _is_undone(txn: Transaction) -> bool:
+    return txn.outcome != COMMIT
+
+
+def _of_offsets(txn: Transaction) -> bool:
+    return txn.log.topic == CONSUMER_OFFSETS
+
+
+class _JudgeLog:
+    def __init__(self, as_of_ms: int | None) -> None:
+        self._as_of = as_of_ms
+
+    def __call__(self, pair: tuple[Log, Iterable[Any]]) -> LogVerdict:
+        pieces = list(pair[1])
+        facts = next(piece for piece in pieces if isinstance(piece, LogFacts))
+        rows = [row for piece in pieces if isinstance(piece, bytes) for row in pickle.loads(piece)]
+        grouped: LogRows = group_rows([facts], rows)[0]
+        return judge_log(grouped, as_of_ms=self._as_of)
+
+
+def _findings_of(verdict: LogVerdict) -> list[Finding]:
+    return verdict.findings
+
+
+def _transactions_of(verdict: LogVerdict) -> list[Transaction]:
+    return verdict.transactions
+
+
+def _end_of(verdict: LogVerdict) -> tuple[tuple[str, int], int]:
+    return (verdict.facts.log.topic, verdict.facts.log.partition), verdict.end_offset
+
+
+def _ends(pairs: Iterable[tuple[tuple[str, int], int]]) -> dict[tuple[str, int], int]:
+    ends: dict[tuple[str, int], int] = {}
+    for place, end in pairs:
+        ends[place] = max(ends.get(place, 0), end)
+    return ends
+
+
+def _coordinators(pair: tuple[str, Iterable[TxnState]]) -> Iterator[tuple[int, Any]]:
+    known = read_coordinators(pair[1], whole=False)
+    for decision in known.decisions:
+        yield decision.producer_id, decision
+    yield from known.latest.items()
+
+
+class _JudgeProducer:
+    def __init__(self, places: Any, whole: bool, as_of_ms: int | None, max_timeout_ms: int) -> None:
+        self._places = places
+        self._whole = whole
+        self._as_of = as_of_ms
+        self._max_timeout = max_timeout_ms
+
+    def __call__(self, pair: tuple[int, Iterable[Any]]) -> list[Finding]:
+        rows = list(pair[1])
+        latest = {row.producer_id: row for row in rows if isinstance(row, TxnState)}
+        decisions = tuple(row for row in rows if isinstance(row, Decision))
+        return judge_producer(
+            [row for row in rows if isinstance(row, Transaction)],
+            Coordinators(decisions, latest, self._whole),
+            self._places.value,
+            [row for row in rows if isinstance(row, CommittedOffset)],
+            as_of_ms=self._as_of,
+            max_timeout_ms=self._max_timeout,
+        )
+
+
+class _JudgeOffsets:
+    def __init__(self, ends: Any) -> None:
+        self._ends = ends
+
+    def __call__(self, pair: tuple[Log, Iterable[Any]]) -> list[Finding]:
+        rows = list(pair[1])
+        commits = [row for row in rows if isinstance(row, CommittedOffset)]
+        return judge_committed_offsets(commits, [row for row in rows if isinstance(row, Transaction)], self._ends.value)
+
+
+class _ContentRows:
+    def __init__(self, plan: Plan, outcomes: Outcomes) -> None:
+        self._plan = plan
+        self._outcomes = outcomes
+
+    def __call__(self, parts: list[Part]) -> Iterator[Any]:
+        for part in parts:
+            yield from content_rows(self._plan, part, self._outcomes)
+
+
+def _judge_same(pair: tuple[Any, Iterable[Any]]) -> list[Finding]:
+    return judge_same(pair[0], pair[1])
+
+
+class _LineageRows:
+    def __init__(self, plan: Plan, outcomes: Outcomes, offsets: dict[tuple[str, int], int] | None) -> None:
+        self._plan = plan
+        self._outcomes = outcomes
+        self._offsets = offsets
+
+    def __call__(self, parts: list[Part]) -> Iterator[Any]:
+        for part in parts:
+            yield from lineage_rows(self._plan, part, self._outcomes, self._offsets)
+
+
+def _judge_key(pair: tuple[bytes, Iterable[Any]]) -> list[Finding]:
+    return judge_key(pair[0], pair[1])
+
+
+Ends: TypeAlias = dict[tuple[str, int], int]
+
+
+def _sum_up(verdicts: Iterable[LogVerdict]) -> Iterator[tuple[Statistics, Ends]]:
+    """The figures of the logs' transactions, and where the logs end."""
+    figures = Statistics()
+    ends = []
+    for verdict in verdicts:
+        ends.append(_end_of(verdict))
+        for txn in verdict.transactions:
+            figures.add_transaction(txn)
+    yield figures, _ends(ends)
+
+
+def _added(one: tuple[Statistics, Ends], other: tuple[Statistics, Ends]) -> tuple[Statistics, Ends]:
+    return one[0].merge(other[0]), _ends([*one[1].items(), *other[1].items()])
+
+
+def _worst_of(rows: Iterable[Finding]) -> Iterator[tuple[Statistics, list[Finding]]]:
+    """How many findings there are, and the first of them."""
+    figures = Statistics()
+
+    def counted() -> Iterator[Finding]:
+        for row in rows:
+            figures.add_finding(row)
+            yield row
+
+    shown = nsmallest(SHOWN, counted(), key=_worst)
+    yield figures, shown
+
+
+def _worst_of_both(
+    one: tuple[Statistics, list[Finding]], other: tuple[Statistics, list[Finding]]
+) -> tuple[Statistics, list[Finding]]:
+    return one[0].merge(other[0]), nsmallest(SHOWN, [*one[1], *other[1]], key=_worst)
+
+
+def _worst(found: Finding) -> tuple[Any, ...]:
+    return found.severity != ERROR, found.log, found.first_offset, found.rule
+
+
+class _Write:
+    def __init__(self, out: str, name: str, schema: Any) -> None:
+        self._out = out
+        self._name = name
+        self._schema = schema
+
+    def __call__(self, number: int, rows: Iterable[Any]) -> Iterator[int]:
+        found = list(rows)
+        write_table(self._out, self._name, number, found, self._schema)
+        yield len(found)
+
+
+def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[Finding], list[Transaction], int | None]:
+    """(findings, transactions, as of when) of all rows of the plan's logs."""
+    states = [row for row in rows if isinstance(row, TxnState)]
+    commits = [row for row in rows if isinstance(row, CommittedOffset)]
+    grouped = group_rows(plan.facts, [row for row in rows if isinstance(row, _LOG_ROWS)])
+    markers = [marker.timestamp for log in grouped for marker in log.markers]
+    as_of = plan.as_of_ms or max([*markers, *(state.update_timestamp for state in states)], default=0) or None
+    verdicts = [judge_log(log, as_of_ms=as_of) for log in grouped]
+    transactions = [txn for verdict in verdicts for txn in verdict.transactions]
+    places: dict[tuple[str, int], list[LogFacts]] = defaultdict(list)
+    for fact in plan.facts:
+        places[fact.log.topic, fact.log.partition].append(fact)
+    found = [one for verdict in verdicts for one in verdict.findings]
+    found += judge_producer(
+        transactions,
+        read_coordinators(states, whole=coordinators_whole(plan.facts)),
+        places,
+        commits,
+        as_of_ms=as_of,
+        max_timeout_ms=plan.max_timeout_ms,
+    )
+    found += judge_committed_offsets(commits, transactions, _ends(_end_of(verdict) for verdict in verdicts))
+    return found, transactions, as_of
+
+
+def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[Finding], int | None]:
+    """The same audit in this process, without Spark: for data that fits in its memory."""
+    from minibroker_pipeline import tables
+
+    figures = Statistics(logs=len(plan.facts))
+    rows: list[Any] = []
+    done = 0
+    for number, task in enumerate(bins(plan.parts)):
+        for part, read in read_parts(plan, number, task):
+            figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
+            rows += read.rows
+            done += part.size
+            progress(done, plan.bytes)
+    found, transactions, as_of = judge_rows(plan, rows)
+    commits = [row for row in rows if isinstance(row, CommittedOffset)]
+    found += _content_here(plan, transactions, commits)
+    found += plan.lost
+    for row in rows:
+        if isinstance(row, Run):
+            figures.add_run(row)
+    for txn in transactions:
+        figures.add_transaction(txn)
+    for one in found:
+        figures.add_finding(one)
+    found = worst_first(found)
+    if plan.out is not None:
+        runs = [row for row in rows if isinstance(row, Run)]
+        write_table(plan.out, "runs", 0, runs, tables.RUNS)
+        write_table(plan.out, "transactions", 0, transactions, tables.TRANSACTIONS)
+        write_table(plan.out, "findings", 0, found, tables.FINDINGS)
+    return figures, found[:SHOWN], as_of
+
+
+def _content_here(plan: Plan, transactions: Sequence[Transaction], commits: Sequence[CommittedOffset]) -> list[Finding]:
+    found: list[Finding] = []
+    logs = [part for part in plan.parts if part.is_log]
+    if plan.content:
+        outcomes = outcomes_of(transactions)
+        same: dict[Any, list[Any]] = defaultdict(list)
+        for part in logs:
+            if not part.facts.log.topic.startswith("__"):
+                for key, row in content_rows(plan, part, outcomes):
+                    same[key].append(row)
+        for key, rows in same.items():
+            found += judge_same(key, rows)
+    if plan.lineage is not None:
+        outcomes = outcomes_of(transactions, {*plan.lineage.inputs, *plan.lineage.outputs})
+        offsets = consumed(plan.lineage, commits, transactions)
+        by_key: dict[bytes, list[Any]] = defaultdict(list)
+        for part in logs:
+            for name, place in lineage_rows(plan, part, outcomes, offsets):
+                by_key[name].append(place)
+        for name, places in by_key.items():
+            found += judge_key(name, places)
+    return found
+
+
+def result(plan: Plan, outcome: tuple[Statistics, list[Finding], int | None], seconds: float, engine: str) -> Audit:
+    figures, findings, as_of = outcome
+    return Audit(plan.source, figures, findings, as_of, seconds, engine, plan.depth)

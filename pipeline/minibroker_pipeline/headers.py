@@ -1,0 +1,426 @@
+"""The rules' rows out of large log files: batch headers gathered by numpy and collapsed to runs.
+
+Gives the same rows as `minibroker.rules.scan` with its runs merged (a test compares them). What is slow by nature is
+done only when asked for: checksums, and going through the records.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from minibroker.rules.rows import (
+    ABORT,
+    COMMIT,
+    CONSUMER_OFFSETS,
+    COORDINATOR_TOPICS,
+    TRANSACTION_STATE,
+    Fault,
+    LogFacts,
+    Marker,
+    Run,
+    Span,
+)
+from minibroker.rules.scan import CHECKSUMS, HEADERS, Row, batch_fault, batch_rows, torn
+from minibroker_protocol.records import HEADER_SIZE, LOG_OVERHEAD, MAX_SEQUENCE, BatchHeader
+from minibroker_protocol.records.batch import ATTRIBUTES_OFFSET, MAGIC, crc32c
+
+Array: TypeAlias = npt.NDArray[Any]
+
+HEADER_TYPE = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("partition_leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+"""DefaultRecordBatch's header as it lies in the file, 61 bytes."""
+BLOCK = 65_536
+"""Batches gathered at once; it bounds memory."""
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_MARKER_BYTES = 17
+_MARKER_TYPE = np.dtype([("head", "u1", 5), ("version", ">i2"), ("type", ">i2"), ("mid", "u1", 3), ("epoch", ">i4")])
+_LENGTH = struct.Struct(">i")
+
+
+class Block(NamedTuple):
+    """Whole batches: where each begins (bytes), and their headers (HEADER_TYPE)."""
+
+    positions: Array
+    headers: Array
+
+    @property
+    def last_offsets(self) -> Array:
+        last: Array = self.headers["base_offset"].astype(np.int64) + self.headers["last_offset_delta"]
+        return last
+
+
+class HeaderScan:
+    """Goes through the batches in bytes [start, stop) of a file that is in memory or mapped.
+
+    Afterwards `end` is where the last whole batch ends, and `reason` says why that is not `stop` (empty: it is).
+    """
+
+    def __init__(self, data: memoryview, start: int = 0, stop: int | None = None) -> None:
+        self._data = data
+        self.end = start
+        self._stop = len(data) if stop is None else stop
+        self.reason = ""
+
+    def blocks(self) -> Iterator[Block]:
+        """Blocks of up to BLOCK batches, in order; ends at the first bytes that are no batch."""
+        raw = np.frombuffer(self._data, np.uint8)
+        while self.end < self._stop and not self.reason:
+            positions = self._chase()
+            if not positions:
+                return
+            at = np.array(positions, np.int64)
+            windows = np.lib.stride_tricks.sliding_window_view(raw, HEADER_SIZE)
+            headers = np.ascontiguousarray(windows[at]).view(HEADER_TYPE)[:, 0]
+            wrong = np.flatnonzero(headers["magic"] != MAGIC)
+            if wrong.size:
+                first = int(wrong[0])
+                self.end = int(at[first])
+                self.reason = f"magic is {int(headers['magic'][first])}"
+                at, headers = at[:first], headers[:first]
+            if len(at):
+                yield Block(at, headers)
+
+    def _chase(self) -> list[int]:
+        """Positions of the next batches, each found by the length of the one before it."""
+        data, position, stop, unpack = self._data, self.end, self._stop, _LENGTH.unpack_from
+        positions: list[int] = []
+        append = positions.append
+        last = stop - HEADER_SIZE
+        room = BLOCK
+        while position <= last and room:
+            size = unpack(data, position + 8)[0] + LOG_OVERHEAD
+            if size < HEADER_SIZE or position + size > stop:
+                self.reason = f"batch of {size} bytes with {stop - position} left"
+                break
+            append(position)
+            position += size
+            room -= 1
+        else:
+            if position > last and position < stop:
+                self.reason = f"{stop - position} bytes left, a header has {HEADER_SIZE}"
+        self.end = position
+        return positions
+
+
+class FileRows(NamedTuple):
+    """The rows of a file or a part of it, and how much was read."""
+
+    rows: list[Row]
+    batches: int
+    records: int
+    bytes: int
+
+
+def scan_bytes(
+    facts: LogFacts,
+    path: str,
+    data: memoryview,
+    *,
+    depth: str = HEADERS,
+    start: int = 0,
+    stop: int | None = None,
+    cuts: Sequence[int] = (),
+    sink: BlockSink | None = None,
+) -> FileRows:
+    """The rows of a log file's bytes [start, stop), runs collapsed.
+
+    `cuts`: offsets of snapshots, at which runs end. `sink` is told every block, for whoever wants the batches too.
+    """
+    scan = HeaderScan(data, start, stop)
+    collapse = Collapse(facts, path, cuts)
+    batches = records = 0
+    end_offset = -1
+    for block in scan.blocks():
+        batches += len(block.positions)
+        records += int(block.headers["record_count"].sum(dtype=np.int64))
+        faults = _faults(facts, path, data, block, depth)
+        collapse.add(data, block, faults)
+        end_offset = int(block.last_offsets[-1]) + 1
+        if sink is not None:
+            sink(block, faults)
+    rows = collapse.rows()
+    if scan.reason:
+        left = bytes(data[scan.end : len(data) if stop is None else stop])
+        if end_offset < 0:
+            end_offset = int(path.rpartition("/")[2][:20]) if path.endswith(".log") else facts.first_offset
+        where = f"{path}: at byte {scan.end} of {len(data)}: {scan.reason}"
+        rows.append(torn(facts.log, path, scan.end, end_offset, left, where))
+    return FileRows(rows, batches, records, scan.end - start)
+
+
+class BlockSink:
+    """Something that wants the batches themselves."""
+
+    def __call__(self, block: Block, faults: Sequence[Fault]) -> None:
+        raise NotImplementedError
+
+
+def _faults(facts: LogFacts, path: str, data: memoryview, block: Block, depth: str) -> list[Fault]:
+    """Batches that are wrong by themselves: found in bulk, described one by one."""
+    headers = block.headers
+    delta, count = headers["last_offset_delta"], headers["record_count"]
+    suspect = (delta < 0) | (count < 0) | ((count != delta + 1) & (headers["base_offset"] >= facts.cleaned_offset))
+    if depth == CHECKSUMS:
+        suspect |= _checksums(data, block) != headers["crc"]
+    elif depth != HEADERS:
+        suspect[:] = True
+    found = []
+    for index in np.flatnonzero(suspect).tolist():
+        header, position = BatchHeader(*headers[index].tolist()), int(block.positions[index])
+        batch = data[position : position + header.size]
+        fault = batch_fault(facts, path, position, header, batch, depth)
+        if fault is not None:
+            found.append(fault)
+    return found
+
+
+def _checksums(data: memoryview, block: Block) -> Array:
+    ends = block.positions + block.headers["batch_length"] + LOG_OVERHEAD
+    pairs = zip((block.positions + ATTRIBUTES_OFFSET).tolist(), ends.tolist(), strict=True)
+    return np.array([crc32c(data[start:end]) for start, end in pairs], np.uint32)
+
+
+class Collapse:
+    """Makes runs, markers and spans of one log out of blocks that follow one another."""
+
+    def __init__(self, facts: LogFacts, path: str, cuts: Sequence[int] = ()) -> None:
+        self._facts = facts
+        self._path = path
+        self._cuts = np.array(sorted(cuts), np.int64)
+        self._decoded = facts.log.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS)
+        self._runs: list[Run] = []
+        self._markers: list[Marker] = []
+        self._spans: list[Span] = []
+        self._others: list[Row] = []
+
+    def add(self, data: memoryview, block: Block, faults: Sequence[Fault]) -> None:
+        self._others += faults
+        unreadable = [fault.position for fault in faults if not fault.readable]
+        if unreadable:
+            keep = ~np.isin(block.positions, unreadable)
+            block = Block(block.positions[keep], block.headers[keep])
+            if not len(block.positions):
+                return
+        self._spans += self._spans_of(block)
+        if self._decoded:
+            self._plain(data, block, np.arange(len(block.positions)))
+            return
+        attributes = block.headers["attributes"]
+        control = (attributes & _CONTROL) != 0
+        markers = self._markers_of(data, block, np.flatnonzero(control))
+        self._markers += markers
+        of_producer = ((block.headers["producer_id"] >= 0) | ((attributes & _TRANSACTIONAL) != 0)) & ~control
+        chosen = np.flatnonzero(of_producer)
+        if chosen.size:
+            self._runs += self._runs_of(Block(block.positions[chosen], block.headers[chosen]), markers)
+
+    def rows(self) -> list[Row]:
+        """What was found so far, runs merged across blocks."""
+        runs = merge_runs(self._runs, self._markers, self._facts, self._cuts.tolist())
+        spans = merge_spans(self._spans, self._facts)
+        return [*runs, *self._markers, *spans, *self._others]
+
+    def _plain(self, data: memoryview, block: Block, indexes: Array) -> None:
+        """Batches whose records have to be looked into."""
+        for index in indexes.tolist():
+            header, position = BatchHeader(*block.headers[index].tolist()), int(block.positions[index])
+            for row in batch_rows(
+                self._facts.log, self._path, position, header, data[position : position + header.size]
+            ):
+                if isinstance(row, Run):
+                    self._runs.append(row)
+                elif isinstance(row, Marker):
+                    self._markers.append(row)
+                else:
+                    self._others.append(row)
+
+    def _spans_of(self, block: Block) -> list[Span]:
+        first = block.headers["base_offset"].astype(np.int64)
+        end = block.last_offsets + 1
+        breaks = first[1:] != end[:-1]
+        if self._facts.cleaned_offset:
+            breaks &= ~((first[1:] > end[:-1]) & (end[:-1] < self._facts.cleaned_offset))
+        starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+        ends = np.concatenate((starts[1:] - 1, [len(first) - 1]))
+        columns = zip(block.positions[starts].tolist(), first[starts].tolist(), end[ends].tolist(), strict=True)
+        return [Span(self._facts.log, self._path, *row) for row in columns]
+
+    def _markers_of(self, data: memoryview, block: Block, control: Array) -> list[Marker]:
+        if not control.size:
+            return []
+        headers = block.headers[control]
+        usual = (headers["batch_length"] == HEADER_SIZE - LOG_OVERHEAD + _MARKER_BYTES) & (headers["record_count"] == 1)
+        rare = control[~usual]
+        before = len(self._markers)
+        self._plain(data, block, rare)
+        found = self._markers[before:]
+        del self._markers[before:]
+        at = block.positions[control[usual]]
+        if not at.size:
+            return found
+        raw = np.frombuffer(data, np.uint8)
+        windows = np.lib.stride_tricks.sliding_window_view(raw, _MARKER_BYTES - 1)
+        bodies = np.ascontiguousarray(windows[at + HEADER_SIZE]).view(_MARKER_TYPE)[:, 0]
+        known = (bodies["version"] == 0) & (bodies["type"] >= 0) & (bodies["type"] <= 1) & (bodies["head"][:, 4] == 8)
+        self._plain(data, block, control[usual][~known])
+        found += self._markers[before:]
+        del self._markers[before:]
+        headers, at, bodies = headers[usual][known], at[known], bodies[known]
+        columns = zip(
+            at.tolist(),
+            headers["base_offset"].tolist(),
+            headers["producer_id"].tolist(),
+            headers["producer_epoch"].tolist(),
+            [COMMIT if kind else ABORT for kind in bodies["type"].tolist()],
+            bodies["epoch"].tolist(),
+            headers["max_timestamp"].tolist(),
+            strict=True,
+        )
+        return found + [Marker(self._facts.log, self._path, *row) for row in columns]
+
+    def _runs_of(self, block: Block, markers: Sequence[Marker]) -> list[Run]:
+        order = np.argsort(block.headers["producer_id"], kind="stable")
+        headers, positions = block.headers[order], block.positions[order]
+        producer = headers["producer_id"].astype(np.int64)
+        offset = headers["base_offset"].astype(np.int64)
+        last_offset = offset + headers["last_offset_delta"]
+        sequence = headers["base_sequence"].astype(np.int64)
+        reached = np.where(sequence < 0, sequence, (sequence + headers["last_offset_delta"]) & MAX_SEQUENCE)
+        transactional = (headers["attributes"] & _TRANSACTIONAL) != 0
+        breaks = (
+            (producer[1:] != producer[:-1])
+            | (headers["producer_epoch"][1:] != headers["producer_epoch"][:-1])
+            | (transactional[1:] != transactional[:-1])
+            | self._sequence_breaks(producer, sequence, reached, last_offset)
+        )
+        if self._cuts.size:
+            part = np.searchsorted(self._cuts, offset, "right")
+            breaks |= part[1:] != part[:-1]
+        if markers:
+            breaks |= _marked_between(producer, offset, markers)
+        starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+        ends = np.concatenate((starts[1:] - 1, [len(producer) - 1]))
+        sizes = headers["batch_length"].astype(np.int64) + LOG_OVERHEAD
+        columns = zip(
+            positions[starts].tolist(),
+            offset[starts].tolist(),
+            last_offset[ends].tolist(),
+            producer[starts].tolist(),
+            headers["producer_epoch"][starts].tolist(),
+            sequence[starts].tolist(),
+            reached[ends].tolist(),
+            transactional[starts].tolist(),
+            (ends - starts + 1).tolist(),
+            np.add.reduceat(headers["record_count"].astype(np.int64), starts).tolist(),
+            headers["max_timestamp"][starts].tolist(),
+            headers["max_timestamp"][ends].tolist(),
+            offset[ends].tolist(),
+            np.add.reduceat(sizes, starts).tolist(),
+            strict=True,
+        )
+        return [Run(self._facts.log, self._path, *row) for row in columns]
+
+    def _sequence_breaks(self, producer: Array, sequence: Array, reached: Array, last_offset: Array) -> Array:
+        if self._facts.log.topic in COORDINATOR_TOPICS:
+            return np.zeros(len(producer) - 1, bool)
+        ahead = (sequence[1:] - reached[:-1] - 1) & MAX_SEQUENCE
+        wrong: Array = (ahead != 0) & (producer[1:] >= 0)
+        if self._facts.cleaned_offset:
+            wrong &= ~((ahead < 1 << 30) & (last_offset[:-1] + 1 < self._facts.cleaned_offset))
+        return wrong
+
+
+def _marked_between(producer: Array, offset: Array, markers: Sequence[Marker]) -> Array:
+    """Whether a marker of the producer stands between a batch and the next one, both ordered by producer and offset."""
+    numbers = np.array([(marker.producer_id, marker.offset) for marker in markers], np.int64)
+    keys = np.empty(len(numbers), [("producer", np.int64), ("offset", np.int64)])
+    keys["producer"], keys["offset"] = numbers[:, 0], numbers[:, 1]
+    keys.sort()
+    places = np.empty(len(producer), keys.dtype)
+    places["producer"], places["offset"] = producer, offset
+    passed = np.searchsorted(keys, places, "left")
+    between: Array = passed[1:] != passed[:-1]
+    return between
+
+
+def merge_runs(runs: Iterable[Run], markers: Iterable[Marker], facts: LogFacts, cuts: Sequence[int] = ()) -> list[Run]:
+    """Runs that go on from one block or file to the next, made one. Associative, so it may be done in any grouping of
+    neighbours."""
+    events: list[Run | Marker] = [*runs, *markers]
+    events.sort(key=lambda row: row.first_offset if isinstance(row, Run) else row.offset)
+    cut_at = sorted(cuts)
+    open_runs: dict[int, Run] = {}
+    done: list[Run] = []
+    for event in events:
+        before = open_runs.pop(event.producer_id, None)
+        if isinstance(event, Marker):
+            if before is not None:
+                done.append(before)
+            continue
+        if before is not None and _goes_on(before, event, facts, cut_at):
+            event = _joined(before, event)
+        elif before is not None:
+            done.append(before)
+        open_runs[event.producer_id] = event
+    done += open_runs.values()
+    done.sort(key=lambda run: run.first_offset)
+    return done
+
+
+def _goes_on(before: Run, run: Run, facts: LogFacts, cuts: Sequence[int]) -> bool:
+    if before.producer_epoch != run.producer_epoch or before.transactional != run.transactional:
+        return False
+    if before.file != run.file or any(before.first_offset < cut <= run.first_offset for cut in cuts):
+        return False
+    ahead = (run.first_sequence - before.last_sequence - 1) & MAX_SEQUENCE
+    if not ahead or run.producer_id < 0 or run.log.topic in COORDINATOR_TOPICS:
+        return True
+    return ahead < 1 << 30 and before.last_offset + 1 < facts.cleaned_offset
+
+
+def _joined(before: Run, run: Run) -> Run:
+    return before._replace(
+        last_offset=run.last_offset,
+        last_sequence=run.last_sequence,
+        batches=before.batches + run.batches,
+        records=before.records + run.records,
+        last_timestamp=run.last_timestamp,
+        last_base_offset=run.last_base_offset,
+        bytes=before.bytes + run.bytes,
+    )
+
+
+def merge_spans(spans: Iterable[Span], facts: LogFacts) -> list[Span]:
+    """Spans of one file that go on from one block to the next, made one."""
+    merged: list[Span] = []
+    for span in spans:
+        before = merged[-1] if merged else None
+        if before is not None and (
+            span.first_offset == before.end_offset
+            or (span.first_offset > before.end_offset and before.end_offset < facts.cleaned_offset)
+        ):
+            merged[-1] = before._replace(end_offset=span.end_offset)
+        else:
+            merged.append(span)
+    return merged

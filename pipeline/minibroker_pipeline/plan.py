@@ -1,0 +1,142 @@
+"""What an audit is asked to do, and the steps that every engine takes in the same way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from minibroker.rules.rows import Fault, Finding, LogFacts, Transaction
+from minibroker.rules.scan import RECORDS
+from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS, Coordinators, judge_transactions
+from minibroker_pipeline.files import Files, Part
+from minibroker_pipeline.headers import Block, FileRows
+from minibroker_pipeline.reading import read_part
+from minibroker_pipeline.topics import Topics
+
+TABLES = ("batches", "runs", "transactions", "findings")
+"""The Parquet tables an audit writes, each a directory."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A consume-transform-produce application: each input record makes one output record. `key` says what ties the two
+    together: "key", "value" or "header:NAME". With a `group` only input that it has consumed counts."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    key: str = "key"
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`as_of_ms`: when the data was alive; None takes the latest time that a broker wrote down. `out`: a directory for
+    the tables (None: none are written); `batches`: whether the largest of them is wanted. `lost`: what listing
+    the files found gone."""
+
+    files: Files | Topics
+    facts: tuple[LogFacts, ...]
+    parts: tuple[Part, ...]
+    source: str
+    depth: str = RECORDS
+    as_of_ms: int | None = None
+    max_timeout_ms: int = DEFAULT_TIMEOUT_MS
+    out: str | None = None
+    batches: bool = True
+    content: bool = False
+    lineage: Lineage | None = None
+    lost: tuple[Finding, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.size for part in self.parts)
+
+
+class BatchTable:
+    """Writes the batches of one task into a Parquet file of its own; a repeated task writes the same file again."""
+
+    def __init__(self, out: str, number: int) -> None:
+        self._path = os.path.join(out, "batches", f"part-{number:06d}.parquet")
+        self._writer: Any = None
+        self._part: Part | None = None
+
+    def taking(self, part: Part) -> Callable[[Block, Sequence[Fault], int], None]:
+        self._part = part
+        return self._take
+
+    def _take(self, block: Block, faults: Sequence[Fault], origin: int) -> None:
+        from minibroker_pipeline.tables import batch_table
+
+        assert self._part is not None
+        self.write(batch_table(self._part.facts, self._part.path, block, faults, origin))
+
+    def write(self, batch: Any) -> None:
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            self._writer = pq.ParquetWriter(self._path + ".tmp", batch.schema, compression="zstd")
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            os.replace(self._path + ".tmp", self._path)
+
+
+def read_parts(plan: Plan, number: int, parts: Iterable[Part]) -> Iterable[tuple[Part, FileRows]]:
+    """Reads the parts of one task, and writes their batches down when that is wanted."""
+    table = BatchTable(plan.out, number) if plan.out is not None and plan.batches else None
+    for part in parts:
+        take = table.taking(part) if table is not None else None
+        read = read_part(plan.files, part, depth=plan.depth, take=take)
+        if table is not None:
+            from minibroker_pipeline.tables import fault_batch
+
+            for row in read.rows:
+                if isinstance(row, Fault) and row.rule == "torn-batch":
+                    table.write(fault_batch(row))
+        yield part, read
+    if table is not None:
+        table.close()
+
+
+def write_table(out: str, name: str, number: int, rows: Sequence[Any], schema: Any) -> None:
+    """Writes rows of one kind as file `number` of a table; nothing when there are none and it is not the first."""
+    if not rows and number:
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from minibroker_pipeline.tables import table_of
+
+    directory = os.path.join(out, name)
+    os.makedirs(directory, exist_ok=True)
+    path = os.path.join(directory, f"part-{number:06d}.parquet")
+    pq.write_table(pa.Table.from_batches([table_of(rows, schema)]), path + ".tmp", compression="zstd")
+    os.replace(path + ".tmp", path)
+
+
+def judge_producer(
+    transactions: Sequence[Transaction],
+    coordinators: Coordinators,
+    places: dict[tuple[str, int], list[LogFacts]],
+    commits: Sequence[Any],
+    *,
+    as_of_ms: int | None,
+    max_timeout_ms: int,
+) -> list[Finding]:
+    """`judge_transactions` for one producer, with the facts of only those logs that it may have to do with."""
+    wanted = {(txn.log.topic, txn.log.partition) for txn in transactions}
+    wanted |= {place for decision in coordinators.decisions for place in decision.partitions}
+    facts = [fact for place in sorted(wanted) for fact in places.get(place, ())]
+    return judge_transactions(
+        transactions,
+        facts=facts,
+        commits=commits,
+        coordinators=coordinators,
+        as_of_ms=as_of_ms,
+        max_timeout_ms=max_timeout_ms,
+    )

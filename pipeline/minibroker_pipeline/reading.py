@@ -1,0 +1,135 @@
+"""One part of a file into rows, batches or records: what a task of a job does, and what runs without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from minibroker.rules.rows import Fault, Log
+from minibroker.rules.scan import RECORDS, Row, index_rows, snapshot_rows
+from minibroker_pipeline.files import TXN_INDEX_SUFFIX, Files, Part
+from minibroker_pipeline.headers import Block, BlockSink, FileRows, HeaderScan, scan_bytes
+from minibroker_pipeline.topics import Topics
+from minibroker_protocol.errors import Malformed
+from minibroker_protocol.records import BatchHeader, crc_ok, decode_records
+
+Headers = Sequence[tuple[str | bytes, bytes | None]]
+
+
+class PlainRecord(NamedTuple):
+    """A record with what its batch says of it; `fault` where the batch cannot be read, for which it then stands."""
+
+    log: Log
+    file: str
+    offset: int
+    timestamp: int
+    producer_id: int
+    producer_epoch: int
+    transactional: bool
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    fault: str | None = None
+
+
+class _Sink(BlockSink):
+    def __init__(self, take: Callable[[Block, Sequence[Fault], int], None], origin: int) -> None:
+        self._take = take
+        self._origin = origin
+
+    def __call__(self, block: Block, faults: Sequence[Fault]) -> None:
+        self._take(block, faults, self._origin)
+
+
+def read_part(
+    files: Files | Topics,
+    part: Part,
+    *,
+    depth: str = RECORDS,
+    take: Callable[[Block, Sequence[Fault], int], None] | None = None,
+) -> FileRows:
+    """The rows of a part. `take` is given every block, its faults and the position in the file that its own positions
+    count from."""
+    if isinstance(files, Topics):
+        return _fetched(files, part, depth, take)
+    if part.is_log:
+        with files.view(part) as (data, origin):
+            sink = _Sink(take, origin) if take is not None else None
+            read = scan_bytes(
+                part.facts,
+                part.path,
+                data,
+                depth=depth,
+                start=part.start - origin,
+                stop=part.stop - origin,
+                cuts=part.cuts,
+                sink=sink,
+            )
+        return read._replace(rows=[_moved(row, origin) for row in read.rows]) if origin else read
+    content = files.read(part.path, part.start, part.stop)
+    rows_of = index_rows if part.path.endswith(TXN_INDEX_SUFFIX) else snapshot_rows
+    rows: list[Row] = list(rows_of(part.facts.log, part.path, content))
+    return FileRows(rows, 0, 0, len(content))
+
+
+def _fetched(
+    topics: Topics, part: Part, depth: str, take: Callable[[Block, Sequence[Fault], int], None] | None
+) -> FileRows:
+    rows: list[Row] = []
+    batches = records = size = 0
+    for data, _ in topics.pieces(part):
+        read = scan_bytes(part.facts, part.path, data, depth=depth, sink=None if take is None else _Sink(take, 0))
+        rows += read.rows
+        batches += read.batches
+        records += read.records
+        size += read.bytes
+    return FileRows(rows, batches, records, size)
+
+
+def _moved(row: Row, origin: int) -> Row:
+    position = getattr(row, "position", -1)
+    return row._replace(position=position + origin) if position >= 0 else row  # type: ignore[call-arg,unused-ignore]
+
+
+def read_records(
+    files: Files | Topics, part: Part, *, chosen: Callable[[Any], Any] | None = None
+) -> Iterator[PlainRecord]:
+    """The records of a part of a log, control records left out. `chosen`: headers (an array of HEADER_TYPE) -> which
+    batches to look into."""
+    if isinstance(files, Topics):
+        for data, _ in files.pieces(part):
+            yield from _scanned(part, data, HeaderScan(data), chosen)
+        return
+    with files.view(part) as (data, origin):
+        yield from _scanned(part, data, HeaderScan(data, part.start - origin, part.stop - origin), chosen)
+
+
+def _scanned(
+    part: Part, data: memoryview, scan: HeaderScan, chosen: Callable[[Any], Any] | None
+) -> Iterator[PlainRecord]:
+    log = part.facts.log
+    for block in scan.blocks():
+        wanted = range(len(block.positions)) if chosen is None else chosen(block.headers).nonzero()[0].tolist()
+        for index in wanted:
+            header = BatchHeader(*block.headers[index].tolist())
+            position = int(block.positions[index])
+            yield from records_of(log, part.path, header, data[position : position + header.size])
+    if scan.reason:
+        yield PlainRecord(log, part.path, -1, -1, -1, -1, False, None, None, (), f"torn-batch: {scan.reason}")
+
+
+def records_of(log: Log, path: str, header: BatchHeader, data: memoryview) -> Iterator[PlainRecord]:
+    """The records of one batch; one row that says why where they cannot be read."""
+    if header.is_control:
+        return
+    common = header.producer_id, header.producer_epoch, header.is_transactional
+    try:
+        if not crc_ok(data, 0, header):
+            raise Malformed("checksum: the bytes have another CRC-32C than the header names")
+        for record in decode_records(data, 0, header):
+            key = None if record.key is None else bytes(record.key)
+            value = None if record.value is None else bytes(record.value)
+            yield PlainRecord(log, path, record.offset, record.timestamp, *common, key, value, record.headers)
+    except Malformed as error:
+        offset, timestamp = header.base_offset, header.max_timestamp
+        yield PlainRecord(log, path, offset, timestamp, *common, None, None, (), str(error))

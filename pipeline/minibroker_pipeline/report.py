@@ -1,0 +1,274 @@
+"""What an audit gives to people and programs: a JSON summary and one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import html
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from minibroker.rules.catalogue import ERROR, RULES
+from minibroker.rules.rows import Finding
+from minibroker_pipeline.charts import bars, columns, stacked
+from minibroker_pipeline.statistics import DURATIONS_MS, OPEN, Statistics
+
+LIVE = "--bootstrap "
+"""How the source of a running cluster begins: options, not a path."""
+MOST_STEPS = 120
+"""Columns of a chart over time."""
+SHOWN = 1_000
+"""Findings listed in JSON and HTML; the Parquet table has all."""
+
+
+@dataclass
+class Audit:
+    """The result of an audit. `findings`: the first SHOWN ones, worst first; `seconds`: how long it took."""
+
+    source: str
+    statistics: Statistics
+    findings: list[Finding] = field(default_factory=list)
+    as_of_ms: int | None = None
+    seconds: float = 0.0
+    engine: str = ""
+    depth: str = ""
+
+    @property
+    def errors(self) -> int:
+        return sum(count for (_, severity), count in self.statistics.findings.items() if severity == ERROR)
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.errors else 0
+
+
+def show_command(audit: Audit, found: Finding) -> str:
+    """The command that shows a finding's batches, as a shell takes it."""
+    source = audit.source if audit.source.startswith(LIVE) else shlex.quote(audit.source)
+    offsets = "" if found.first_offset < 0 else f"@{found.first_offset}-{found.last_offset}"
+    place = f"{found.log.root}/{found.log}" if found.log.root else str(found.log)
+    return f"minibroker audit {source} --show {shlex.quote(place + offsets)}"
+
+
+def finding_json(audit: Audit, found: Finding) -> dict[str, Any]:
+    return {
+        "rule": found.rule,
+        "severity": found.severity,
+        "topic": found.log.topic,
+        "partition": found.log.partition,
+        "root": found.log.root,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "transactional_id": found.transactional_id,
+        "first_offset": found.first_offset,
+        "last_offset": found.last_offset,
+        "file": found.file,
+        "position": found.position,
+        "message": found.message,
+        "show": show_command(audit, found),
+    }
+
+
+def summary(audit: Audit) -> dict[str, Any]:
+    """The JSON summary."""
+    return {
+        "source": audit.source,
+        "engine": audit.engine,
+        "depth": audit.depth,
+        "as_of_ms": audit.as_of_ms,
+        "seconds": round(audit.seconds, 3),
+        "exit_code": audit.exit_code,
+        "errors": audit.errors,
+        **audit.statistics.as_json(),
+        "shown": [finding_json(audit, found) for found in audit.findings],
+    }
+
+
+def summary_text(audit: Audit) -> str:
+    return json.dumps(summary(audit), indent=2, ensure_ascii=False) + "\n"
+
+
+def lines(audit: Audit, most: int = 20) -> list[str]:
+    """The result for a terminal."""
+    figures = audit.statistics
+    outcomes = ", ".join(f"{count:,} {name}" for name, count in sorted(figures.outcomes().items())) or "none"
+    out = [
+        f"{figures.logs:,} logs, {figures.files:,} files, {figures.bytes:,} bytes",
+        f"{figures.batches:,} batches, {figures.records:,} records, {len(figures.epochs):,} producers",
+        f"transactions: {outcomes}",
+    ]
+    out += [str(found) for found in audit.findings[:most]]
+    total = sum(figures.findings.values())
+    if total > most:
+        out.append(f"… and {total - most:,} more")
+    notices = total - audit.errors
+    out.append(counted(audit.errors, "finding") + (f", {counted(notices, 'notice')}" if notices else ""))
+    return out
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# HTML
+
+_STYLE = """
+:root{--ink:#1c2733;--soft:#667383;--line:#dde3ea;--back:#fff;--card:#f6f8fa;--good:#1a7f4b;--bad:#c0392b;--warn:#b7791f}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e9ef;--soft:#97a3b0;--line:#313b47;--back:#141a21;--card:#1b232c;
+--good:#4cc38a;--bad:#ff7a6b;--warn:#e0b050}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);
+max-width:1060px;margin:2em auto;padding:0 1em}
+h1{font-size:1.5em;margin:0}h2{font-size:1.1em;margin:1.6em 0 .4em}.soft{color:var(--soft)}
+.verdict{font-size:1.15em;font-weight:600;margin:.6em 0}
+.good{color:var(--good)}.bad{color:var(--bad)}.notice{color:var(--warn)}
+.figures{display:flex;flex-wrap:wrap;gap:.6em;margin-bottom:1em}
+.figures div{background:var(--card);border-radius:8px;padding:.5em .9em}
+.figures b{display:block;font-size:1.15em;font-variant-numeric:tabular-nums}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1em}
+figure{margin:0;background:var(--card);border-radius:8px;padding:.7em}figcaption{font-weight:600;margin-bottom:.3em}
+svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font:11px system-ui,sans-serif}
+table{border-collapse:collapse;width:100%;font-size:.92em}td,th{text-align:left;vertical-align:top;padding:.35em .5em;
+border-bottom:1px solid var(--line)}code{font-size:.88em;word-break:break-all}.num{text-align:right}
+"""
+
+
+def page(audit: Audit) -> str:
+    """The HTML report: the verdict, plots, and every finding with where it is and how to see it."""
+    figures = audit.statistics
+    verdict = (
+        '<p class="verdict good">No broken promise found.</p>'
+        if not audit.errors
+        else f'<p class="verdict bad">{counted(audit.errors, "broken promise")} found.</p>'
+    )
+    alive = f", judged as of {_time(audit.as_of_ms)}" if audit.as_of_ms else ""
+    return "".join(
+        [
+            '<!doctype html><html lang="en"><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            f"<title>Exactly-once audit of {html.escape(audit.source)}</title><style>{_STYLE}</style>",
+            f"<h1>Exactly-once audit</h1><p class='soft'><code>{html.escape(audit.source)}</code>{alive}; ",
+            f"depth {html.escape(audit.depth)}; {audit.seconds:,.1f} s ({html.escape(audit.engine)})</p>",
+            verdict,
+            _figures(figures),
+            f'<div class="charts">{"".join(_charts(figures))}</div>',
+            _rules(figures),
+            _findings(audit),
+            "</html>\n",
+        ]
+    )
+
+
+def _time(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):  # a producer may write anything: microseconds, say
+        return f"{ms:,} ms"
+
+
+def _figures(figures: Statistics) -> str:
+    rows = [
+        ("logs", figures.logs),
+        ("bytes", figures.bytes),
+        ("batches", figures.batches),
+        ("records", figures.records),
+        ("producers", len(figures.epochs)),
+        *((f"transactions {name}", count) for name, count in sorted(figures.outcomes().items())),
+    ]
+    return '<div class="figures">' + "".join(f"<div><b>{count:,}</b>{name}</div>" for name, count in rows) + "</div>"
+
+
+def _charts(figures: Statistics) -> list[str]:
+    labels, series, lag = _over_time(figures)
+    bounds = [*(_duration(bound) for bound in DURATIONS_MS), "more"]
+    bumps = sorted(figures.epochs.bumps().items())
+    by_rule = sorted(figures.findings.items(), key=lambda item: -item[1])
+    return [
+        _figure("Transactions over time, by outcome", stacked(labels, series)),
+        _figure(
+            "How long transactions took (up to)",
+            columns(bounds, [figures.durations.get(number, 0) for number in range(len(bounds))]),
+        ),
+        _figure(
+            "Last stable offset: records held back by the transaction that ended (most per step)",
+            columns(labels, lag, sparse=True),
+        ),
+        _figure(
+            "Producers by epoch bumps", columns([str(number) for number, _ in bumps], [count for _, count in bumps])
+        ),
+        _figure(
+            "Findings by rule",
+            bars([(rule, count, severity == ERROR) for (rule, severity), count in by_rule]),
+        ),
+    ]
+
+
+def _over_time(figures: Statistics) -> tuple[list[str], dict[str, list[int]], list[int]]:
+    """Labels of equal steps of time from the first transaction to the last, their counts by outcome, and the lag."""
+    times = [at for at, _ in figures.transactions]
+    if not times:
+        return [], {}, []
+    first, width = min(times), -(-(max(times) - min(times) + 1) // MOST_STEPS)
+    steps = (max(times) - first) // width + 1
+    names = {outcome for _, outcome in figures.transactions}
+    series = {name: [0] * steps for name in ("COMMIT", "ABORT", OPEN) if name in names}
+    for (at, name), count in figures.transactions.items():
+        series[name][(at - first) // width] += count
+    lag = [0] * steps
+    for at, held in figures.lag.items():
+        lag[(at - first) // width] = max(lag[(at - first) // width], held)
+    return [_time((first + number * width) * figures.bucket_ms) for number in range(steps)], series, lag
+
+
+def _duration(ms: int) -> str:
+    return f"{ms} ms" if ms < 1_000 else f"{ms // 1000:,} s"
+
+
+def _figure(title: str, svg: str) -> str:
+    return f"<figure><figcaption>{title}</figcaption>{svg}</figure>"
+
+
+def _rules(figures: Statistics) -> str:
+    if not figures.findings:
+        return ""
+    rows = []
+    for (name, severity), count in sorted(figures.findings.items(), key=lambda item: (item[0][1], -item[1])):
+        rule = RULES[name]
+        rows.append(
+            f'<tr><td class="num">{count:,}</td><td class="{"bad" if severity == ERROR else "notice"}">{severity}</td>'
+            f"<td><b>{rule.title}</b><br><span class='soft'>{name}</span></td>"
+            f"<td>{html.escape(rule.promise)} <span class='soft'>{html.escape(rule.source)}</span></td></tr>"
+        )
+    head = "<tr><th>count</th><th></th><th>rule</th><th>what it promises</th></tr>"
+    return f"<h2>Rules that were broken</h2><table>{head}{''.join(rows)}</table>"
+
+
+def _findings(audit: Audit) -> str:
+    if not audit.findings:
+        return ""
+    total = sum(audit.statistics.findings.values())
+    head = "<tr><th>rule</th><th>where</th><th>what was seen</th></tr>"
+    rows = [_finding(audit, found) for found in audit.findings]
+    more = f"<p class='soft'>The first {len(rows):,} of {total:,}.</p>" if total > len(rows) else ""
+    return f"<h2>Findings</h2>{more}<table>{head}{''.join(rows)}</table>"
+
+
+def _finding(audit: Audit, found: Finding) -> str:
+    offsets = "" if found.first_offset < 0 else f" offsets {found.first_offset:,}–{found.last_offset:,}"
+    if found.first_offset == found.last_offset >= 0:
+        offsets = f" offset {found.first_offset:,}"
+    producer = "" if found.producer_id < 0 else f"<br>producer {found.producer_id}, epoch {found.producer_epoch}"
+    name = f"<br>{html.escape(found.transactional_id)}" if found.transactional_id else ""
+    byte = f", byte {found.position}" if found.position >= 0 else ""
+    file = f"<br><span class='soft'>{html.escape(found.file)}{byte}</span>" if found.file else ""
+    return (
+        f'<tr><td class="{"bad" if found.severity == ERROR else "notice"}">{found.rule}</td>'
+        f"<td>{html.escape(str(found.log))}{offsets}{producer}{name}{file}</td>"
+        f"<td>{html.escape(found.message)}<br><code>{html.escape(show_command(audit, found))}</code></td></tr>"
+    )
+
+
+def worst_first(found: Sequence[Finding]) -> list[Finding]:
+    """Errors before notices, then by log and offset."""
+    return sorted(found, key=lambda one: (one.severity != ERROR, one.log, one.first_offset, one.rule))

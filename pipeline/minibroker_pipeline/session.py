@@ -1,0 +1,58 @@
+"""The Spark session an audit runs in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from minibroker_pipeline import java
+
+LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+ALWAYS = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def submitted() -> bool:
+    """Whether spark-submit started this process."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[Any, str]:
+    """(session, which Java it has). `master` as for spark-submit; None: what spark-submit said, else local[*].
+
+    `conf`: KEY=VALUE. Raises NoJava, and ValueError for a setting that is none.
+    """
+    found = java.prepare() if master is None or master.startswith("local") else _cluster_java()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("minibroker audit")
+    settings = dict(ALWAYS)
+    if not submitted():
+        master = master or "local[*]"
+        if master.startswith("local"):
+            settings |= LOCAL
+    for item in conf:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ValueError(f"--conf {item}: expected KEY=VALUE")
+        settings[key] = value
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark, found
+
+
+def _cluster_java() -> str:
+    """On a cluster only the driver runs on this machine's Java."""
+    return java.prepare()

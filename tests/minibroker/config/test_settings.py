@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import pytest
+
+from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from minibroker.config.names import JVM_VARIABLES, without_effect
+from minibroker.config.settings import (
+    ConfigError,
+    ConfigSource,
+    ConfigType,
+    Scope,
+    Settings,
+    environment_config,
+    environment_name,
+    environment_of,
+    parse_assignment,
+    validate_topic_config,
+)
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.config import INT64_MAX, LogConfig
+
+# Kafka 4.3's defaults, taken from AbstractKafkaConfig.CONFIG_DEF and LogConfig.
+KAFKA_DEFAULTS = {
+    "transaction.max.timeout.ms": 900_000,
+    "transactional.id.expiration.ms": 604_800_000,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 10_000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 3_600_000,
+    "producer.id.expiration.ms": 86_400_000,
+    "producer.id.expiration.check.interval.ms": 600_000,
+    "transaction.state.log.num.partitions": 50,
+    "offsets.topic.num.partitions": 50,
+    "socket.request.max.bytes": 104_857_600,
+    "message.max.bytes": 1_048_588,
+    "group.min.session.timeout.ms": 6000,
+    "group.max.session.timeout.ms": 1_800_000,
+    "replica.lag.time.max.ms": 30_000,
+}
+
+DEVIATIONS = {
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "queued.max.request.bytes": 256 * 1024 * 1024,
+    "socket.listen.backlog.size": 1024,
+    "group.coordinator.rebalance.protocols": ("classic", "consumer"),
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "sasl.enabled.mechanisms": ("PLAIN",),
+}
+
+
+def test_defaults_are_kafkas_but_for_the_ones_that_say_why_not() -> None:
+    settings = Settings()
+    for name, value in KAFKA_DEFAULTS.items():
+        assert settings.int(name) == value, name
+    assert {name: settings.get(name) for name, key in BROKER_KEYS.items() if key.deviation} == DEVIATIONS
+
+
+def test_every_default_is_legal_and_survives_text() -> None:
+    for key in [*BROKER_KEYS.values(), *TOPIC_KEYS.values()]:
+        text = key.format(key.default)
+        if text is not None:
+            assert key.parse(text) == key.default, key.name
+
+
+def test_the_log_defaults_of_both_packages_are_the_same() -> None:
+    assert Settings().log_config() == LogConfig()
+
+
+def test_topic_overrides_win_over_broker_settings_and_these_over_defaults() -> None:
+    settings = Settings({"log.segment.bytes": 2_000_000, "log.retention.ms": 5000, "message.max.bytes": "77"})
+    config = settings.log_config({"retention.ms": "9", "cleanup.policy": "compact,delete"})
+    assert (config.segment_bytes, config.retention_ms, config.max_message_bytes) == (2_000_000, 9, 77)
+    assert config.cleanup_policy == {"compact", "delete"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"log.retention.hours": 2}, 7_200_000),
+        ({"log.retention.hours": 2, "log.retention.minutes": 3}, 180_000),
+        ({"log.retention.minutes": 3, "log.retention.ms": 4}, 4),
+        ({"log.retention.ms": -1}, -1),
+        ({"log.retention.hours": -1}, -1),
+    ],
+)
+def test_the_finer_retention_setting_wins(given: dict[str, int], expected: int) -> None:
+    assert Settings(given).log_config().retention_ms == expected
+
+
+def test_a_small_segment_for_tests() -> None:
+    assert Settings().log_config({"internal.segment.bytes": "1024"}).segment_bytes == 1024
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"transaction.max.timout.ms": 1}, "transaction.max.timout.ms; did you mean transaction.max.timeout.ms?"),
+        ({"retention.ms": 1}, "retention.ms is a setting of topics; its default for all topics is log.retention.ms"),
+        ({"num.partitions": 0}, "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
+        ({"num.partitions": "1_0"}, "Not a number of type INT"),
+        ({"num.partitions": "٣"}, "Not a number of type INT"),
+        ({"num.partitions": 1 << 31}, "Not a number of type INT"),
+        ({"num.partitions": "NaN"}, "Not a number of type INT"),
+        ({"log.cleaner.min.cleanable.ratio": "nan"}, "at least 0"),
+        ({"auto.create.topics.enable": "yes"}, "Expected value to be either true or false"),
+        ({"log.cleanup.policy": "compact,shred"}, "log.cleanup.policy"),
+        ({"log.cleanup.policy": "compact,compact"}, "Duplicate"),
+        ({"log.message.timestamp.type": "Never"}, "String must be one of: CreateTime, LogAppendTime"),
+        ({"compression.gzip.level": 0}, "compression.gzip.level"),
+        ({"log.retention.ms": 0}, "log.retention.ms must be unlimited"),
+        ({"group.min.session.timeout.ms": 10, "group.max.session.timeout.ms": 9}, "must not be greater"),
+        ({"num.partitions": None}, "num.partitions"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Settings(given)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_kafkas_other_settings_are_taken_and_told() -> None:
+    settings = Settings({"num.io.threads": 8, "ssl.protocol": "TLSv1.3", "num.partitions": 2})
+    assert settings.ignored == ("num.io.threads", "ssl.protocol")
+    assert settings.int("num.partitions") == 2
+
+
+def test_no_name_is_both_obeyed_and_without_effect() -> None:
+    assert not [name for name in BROKER_KEYS if without_effect(name)]
+
+
+def test_every_own_key_says_whose_it_is() -> None:
+    for name, key in BROKER_KEYS.items():
+        assert (key.scope is Scope.MINIBROKER) == name.startswith("minibroker."), name
+        assert key.doc.endswith("."), name
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"retention.ms": "x"}, "Invalid value x for configuration retention.ms: Not a number of type LONG"),
+        ({"no.such": "1"}, "Unknown topic config name: no.such"),
+        ({"retention.mss": "1"}, "did you mean retention.ms?"),
+        ({"retention.ms": None}, "Null value not supported"),
+        ({"segment.bytes": "1024"}, "Value must be at least 1048576"),
+        ({"remote.storage.enable": "true"}, "Tiered Storage"),
+        ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "conflict topic config"),
+    ],
+)
+def test_topic_overrides_are_refused_with_kafkas_code(overrides: dict[str, str | None], message: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        validate_topic_config(overrides)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    assert message in refused.value.message
+    validate_topic_config({"retention.ms": "-1", "cleanup.policy": "compact"})
+
+
+def test_altered_settings_are_a_new_snapshot_on_top_of_what_was_given() -> None:
+    first = Settings({"producer.id.expiration.ms": 4000, "message.max.bytes": 10})
+    second = first.altered(cluster={"message.max.bytes": "20"})
+    third = second.altered(broker={"message.max.bytes": "30"})
+    assert [s.int("message.max.bytes") for s in (first, second, third)] == [10, 20, 30]
+    assert third.altered(broker={}).int("message.max.bytes") == 20
+    assert third.int("producer.id.expiration.ms") == 4000
+    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: Set\(num.partitions\)"):
+        first.altered(cluster={"num.partitions": "3"})
+
+
+def test_description_names_the_source_and_what_else_would_hold() -> None:
+    settings = Settings({"log.retention.ms": 5000}).altered(cluster={"log.retention.ms": "6000"})
+    (entry,) = settings.describe_topic({"retention.ms": "7000"}, ["retention.ms"])
+    assert (entry.value, entry.source, entry.type, entry.read_only) == (
+        "7000",
+        ConfigSource.TOPIC_CONFIG,
+        ConfigType.LONG,
+        False,
+    )
+    assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
+        ("retention.ms", "7000", ConfigSource.TOPIC_CONFIG),
+        ("log.retention.ms", "6000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("log.retention.ms", "5000", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
+    ]
+    (plain,) = Settings().describe_topic({}, ["retention.ms"])
+    assert (plain.value, plain.is_default, plain.synonyms) == ("604800000", True, ())
+
+
+def test_description_of_the_broker() -> None:
+    entries = {entry.name: entry for entry in Settings({"num.partitions": 4}).describe()}
+    assert entries["num.partitions"].source is ConfigSource.STATIC_BROKER_CONFIG
+    assert entries["num.partitions"].read_only
+    assert not entries["message.max.bytes"].read_only
+    assert "unstable.api.versions.enable" not in entries  # Kafka keeps internal ones to itself
+    assert [e.name for e in Settings().describe(["unstable.api.versions.enable"])] == ["unstable.api.versions.enable"]
+    assert entries["log.flush.interval.messages"].value == str(INT64_MAX)
+
+
+def test_the_environment_is_read_as_the_kafka_image_does() -> None:
+    config, warnings = environment_config(
+        {
+            "KAFKA_TRANSACTION_MAX_TIMEOUT_MS": "60000",
+            "KAFKA_NODE_ID": "2",
+            "KAFKA_NUM_NETWORK_THREADS": "8",
+            "KAFKA_HEAP_OPTS": "-Xmx1g",
+            "KAFKA_NUM_PARTITION": "3",
+            "PATH": "/bin",
+        }
+    )
+    assert config == {"transaction.max.timeout.ms": "60000", "node.id": "2", "num.network.threads": "8"}
+    assert Settings(config).ignored == ("num.network.threads",)
+    near = "num.partitions"
+    assert warnings == [
+        "KAFKA_HEAP_OPTS is for Kafka's JVM and has no effect here",
+        f"KAFKA_NUM_PARTITION (num.partition) is not a setting of this broker and has no effect; did you mean {near}?",
+    ]
+
+
+def test_a_configuration_goes_through_the_environment_unchanged() -> None:
+    assert {environment_name(name) for name in BROKER_KEYS}.isdisjoint(JVM_VARIABLES)
+    for name in BROKER_KEYS:
+        assert environment_config({environment_name(name): "x"}) == ({name: "x"}, [])
+    config = {"num.partitions": 3, "log.cleanup.policy": ["compact", "delete"], "delete.topic.enable": False}
+    found, warnings = environment_config(environment_of(config))
+    assert (found, warnings) == (
+        {"num.partitions": "3", "log.cleanup.policy": "compact,delete", "delete.topic.enable": "false"},
+        [],
+    )
+    assert Settings(found).list("log.cleanup.policy") == ("compact", "delete")
+
+
+def test_an_assignment_keeps_further_equal_signs() -> None:
+    assert parse_assignment(" a.b = c=d ") == ("a.b", "c=d")
+    for bad in ("a.b", "=c"):
+        with pytest.raises(ConfigError, match="key=value"):
+            parse_assignment(bad)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from minibroker.server.data_dir import TemporaryDirectory, remove_abandoned
+
+
+def test_a_running_owners_directory_stays_and_remove_leaves_nothing(tmp_path: Path) -> None:
+    directory = TemporaryDirectory(str(tmp_path))
+    (Path(directory.path) / "file").write_text("x")
+    assert remove_abandoned(str(tmp_path)) == []
+    assert Path(directory.path, "file").exists()
+    directory.remove()
+    directory.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from minibroker.data_dir import TemporaryDirectory;"
+        "d = TemporaryDirectory(sys.argv[1]); open(d.path + '/file', 'w').close(); print(d.path, flush=True);"
+        "sys.stdin.read()"
+    )
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+    ) as owner:
+        assert owner.stdout is not None
+        path = owner.stdout.readline().strip()
+        assert remove_abandoned(str(tmp_path)) == []  # the owner lives
+        owner.kill()
+        owner.wait()
+        assert remove_abandoned(str(tmp_path)) == [path]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "minibroker-notes").mkdir()
+    (tmp_path / "other.lock").write_text("1")
+    (tmp_path / "minibroker-new.lock").write_text("")  # made this moment, not locked yet
+    (tmp_path / "minibroker-new").mkdir()
+    assert remove_abandoned(str(tmp_path)) == []
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "minibroker-notes",
+        "other.lock",
+        "minibroker-new.lock",
+        "minibroker-new",
+    }

@@ -1,0 +1,314 @@
+"""Each rule that is judged from files: its fault, planted in what Apache Kafka 4.3.1 wrote, is found by the command,
+with the evidence that the rule's row in the catalogue promises; the command that the finding names shows something.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from planting import Planted, changed, flipped_marker, header_of, marker, write_files
+
+pytest.importorskip("pyarrow")
+
+from minibroker.cli import main
+from minibroker.rules.catalogue import ERROR, RULES
+from minibroker_protocol.records import Record, build_batch, decode_records
+
+OUTSIDE = 0x10
+LINEAGE = ("--lineage", "in=out", "--group", "app")
+NOT_FROM_FILES = {
+    "lost-record",
+    "duplicate-record",
+    "aborted-read",
+    "stray-record",
+    "order",
+    "offset-back",
+    "reload",
+    "refusal",
+    "no-progress",
+}
+
+
+class Fault(NamedTuple):
+    """Files with a fault, how to audit them, and where the finding must be: log, first and last offset."""
+
+    planted: Planted
+    log: str
+    first: int
+    last: int
+    options: tuple[str, ...] = ()
+
+
+def appended(partition: str, source: str, offset: int, name: str = "clean", **fields: int) -> tuple[Planted, int, int]:
+    """A copy of a batch after the last one, and the offsets it gets."""
+    planted = Planted(name)
+    batch, end = planted.find(source, offset), planted.end(partition)
+    planted.append(partition, batch, **fields)
+    return planted, end, end + header_of(batch).last_offset_delta
+
+
+def sequence_gap() -> Fault:
+    planted, first, last = appended("append-time-0", "append-time-0", 6, base_sequence=11)
+    return Fault(planted, "append-time-0", first, last)
+
+
+def duplicate() -> Fault:
+    planted, first, last = appended("append-time-0", "append-time-0", 3)
+    return Fault(planted, "append-time-0", first, last)
+
+
+def duplicate_content() -> Fault:
+    planted, first, _ = appended("append-time-0", "append-time-0", 0, base_sequence=0, producer_epoch=1)
+    return Fault(planted, "append-time-0", first, first, ("--content",))
+
+
+def epoch_back() -> Fault:
+    planted, _, _ = appended("append-time-0", "append-time-0", 6, base_sequence=0, producer_epoch=1)
+    first = planted.end("append-time-0")
+    planted.append("append-time-0", planted.find("append-time-0", 6), base_sequence=9)
+    return Fault(planted, "append-time-0", first, first + 2)
+
+
+def write_after_fencing() -> Fault:
+    planted, first, last = appended("txn-a-0", "txn-a-0", 53, base_sequence=2)
+    return Fault(planted, "txn-a-0", first, last)
+
+
+def no_producer_id() -> Fault:
+    nobody = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
+    planted, first, last = appended("txn-a-0", "txn-a-0", 53, **nobody)
+    return Fault(planted, "txn-a-0", first, last)
+
+
+def outside_transaction() -> Fault:
+    attributes = header_of(Planted().find("open-0", 2)).attributes & ~OUTSIDE
+    planted, first, last = appended("open-0", "open-0", 2, base_sequence=2, attributes=attributes)
+    return Fault(planted, "open-0", first, last)
+
+
+def hanging_transaction() -> Fault:
+    """Half an hour later nobody has ended it, and its timeout was a minute."""
+    planted = Planted("open-transactions")
+    opened = next(b for b in reversed(planted.batches("t-1")) if header_of(b).is_transactional)
+    first, last = header_of(opened).base_offset, header_of(opened).last_offset
+    later = header_of(opened).max_timestamp + 1_800_000
+    return Fault(planted, "t-1", first, last, ("--as-of", str(later)))
+
+
+def marker_without_transaction() -> Fault:
+    planted = Planted()
+    end = planted.end("append-time-0")
+    planted.append("append-time-0", marker(producer_id=19, producer_epoch=0))
+    return Fault(planted, "append-time-0", end, end)
+
+
+def marker_epoch() -> Fault:
+    planted = Planted()
+    planted.change("txn-b-1", 74, lambda batch: changed(batch, producer_epoch=2))
+    return Fault(planted, "txn-b-1", 74, 74)
+
+
+def coordinator_epoch() -> Fault:
+    planted = Planted()
+    end = planted.end("txn-a-0")
+    planted.append("txn-a-0", marker(producer_id=1000, producer_epoch=2, coordinator_epoch=1, commit=False))
+    return Fault(planted, "txn-a-0", end, end)
+
+
+def torn_transaction() -> Fault:
+    planted = Planted()
+    planted.change("txn-a-1", 41, flipped_marker)
+    return Fault(planted, "txn-a-1", 36, 41)
+
+
+def abort_index() -> Fault:
+    planted = Planted()
+    path = planted.path("txn-a-0", ".txnindex")
+    planted.files[path] += struct.pack(">hqqqq", 0, 77, 57, 58, 59)
+    return Fault(planted, "txn-a-0", 57, 58)
+
+
+def producer_snapshot() -> Fault:
+    planted = Planted()
+    path = planted.path("txn-a-0", ".snapshot")
+    planted.files[path] = planted.files[path][:-1]
+    return Fault(planted, "txn-a-0", 58, 58)
+
+
+def offset_hole() -> Fault:
+    planted, _, _ = appended("append-time-0", "append-time-0", 6, base_offset=12, base_sequence=9)
+    return Fault(planted, "append-time-0", 9, 11)
+
+
+def checksum() -> Fault:
+    planted = Planted()
+    planted.change("append-time-0", 3, lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]))
+    return Fault(planted, "append-time-0", 3, 5)
+
+
+def torn_batch() -> Fault:
+    planted = Planted()
+    path = planted.path("append-time-0")
+    planted.files[path] = planted.files[path][:-1]
+    return Fault(planted, "append-time-0", 6, 6)
+
+
+def record_count() -> Fault:
+    planted = Planted()
+    planted.change("append-time-0", 3, lambda batch: changed(batch, record_count=4))
+    return Fault(planted, "append-time-0", 3, 5)
+
+
+def timestamp() -> Fault:
+    planted = Planted()
+    latest = header_of(planted.find("txn-a-0", 0)).max_timestamp
+    planted.change("txn-a-0", 0, lambda batch: changed(batch, max_timestamp=latest + 1))
+    return Fault(planted, "txn-a-0", 0, 0)
+
+
+def offset_outcome() -> Fault:
+    planted = Planted()
+    planted.change("__consumer_offsets-1", 5, flipped_marker)
+    return Fault(planted, "__consumer_offsets-1", 4, 5)
+
+
+def offset_end() -> Fault:
+    planted = Planted()
+    for batch in planted.batches("__consumer_offsets-0"):
+        for record in decode_records(batch, 0, header_of(batch)):
+            if record.key is not None and record.key[:2] == b"\0\1" and b"codec-zstd" in record.key:
+                key, value = record.key, bytearray(record.value or b"")
+    struct.pack_into(">q", value, 2, 151)
+    past = build_batch([Record(0, 1, key, bytes(value))], producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    end = planted.end("__consumer_offsets-0")
+    planted.append("__consumer_offsets-0", bytes(past))
+    return Fault(planted, "__consumer_offsets-0", end, end)
+
+
+def lineage_lost() -> Fault:
+    planted = Planted("loop")
+    planted.change("out-0", 0, lambda batch: rekeyed(batch, {b"k0": b"k2"}))
+    return Fault(planted, "in-0", 0, 0, LINEAGE)
+
+
+def lineage_duplicate() -> Fault:
+    planted = Planted("loop")
+    planted.change("out-0", 0, lambda batch: rekeyed(batch, {b"k0": b"k2"}))
+    return Fault(planted, "out-0", 1, 1, LINEAGE)
+
+
+def lineage_stray() -> Fault:
+    planted = Planted("loop")
+    planted.change("out-0", 0, lambda batch: rekeyed(batch, {b"k0": b"other"}))
+    return Fault(planted, "out-0", 0, 0, LINEAGE)
+
+
+def rekeyed(batch: bytes, keys: dict[bytes, bytes]) -> bytes:
+    """The same batch with other keys."""
+    header = header_of(batch)
+    records = [
+        Record(n, record.timestamp, keys.get(bytes(record.key or b""), bytes(record.key or b"")), record.value)
+        for n, record in enumerate(decode_records(batch, 0, header))
+    ]
+    return bytes(
+        build_batch(
+            records,
+            base_offset=header.base_offset,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+        )
+    )
+
+
+FAULTS: dict[str, Callable[[], Fault]] = {
+    made.__name__.replace("_", "-"): made
+    for made in (
+        sequence_gap,
+        duplicate,
+        duplicate_content,
+        epoch_back,
+        write_after_fencing,
+        no_producer_id,
+        outside_transaction,
+        hanging_transaction,
+        marker_without_transaction,
+        marker_epoch,
+        coordinator_epoch,
+        torn_transaction,
+        abort_index,
+        producer_snapshot,
+        offset_hole,
+        checksum,
+        torn_batch,
+        record_count,
+        timestamp,
+        offset_outcome,
+        offset_end,
+        lineage_lost,
+        lineage_duplicate,
+        lineage_stray,
+    )
+}
+
+
+FROM_SMALL_FILES = {"lost-data"}
+"""Found when the directory is listed: tests/minibroker/cluster/test_lost_data.py."""
+
+
+def test_every_rule_is_here() -> None:
+    assert FAULTS.keys() | NOT_FROM_FILES | FROM_SMALL_FILES == RULES.keys()
+    assert not FAULTS.keys() & NOT_FROM_FILES
+
+
+def audit(path: Path, out: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
+    code = main(["audit", str(path), "--json", str(out), *options])
+    return code, json.loads(out.read_text())["shown"]
+
+
+@pytest.mark.parametrize("rule", FAULTS)
+def test_a_planted_fault(rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fault = FAULTS[rule]()
+    path = write_files(fault.planted.files, tmp_path / "a directory")
+    code, shown = audit(path, tmp_path / "summary.json", *fault.options)
+    assert code == 1
+    found = [one for one in shown if one["rule"] == rule and one["severity"] == ERROR]
+    places = [(f"{one['topic']}-{one['partition']}", one["first_offset"], one["last_offset"]) for one in found]
+    assert (fault.log, fault.first, fault.last) in places
+    one = found[places.index((fault.log, fault.first, fault.last))]
+    promised = RULES[rule].evidence
+    if "file" in promised:
+        assert one["file"] in fault.planted.files
+    if "producer" in promised:
+        assert one["producer_id"] >= 0 or rule in ("no-producer-id", "producer-snapshot")
+    if "byte" in promised:
+        data = fault.planted.files[one["file"]]
+        assert 0 <= one["position"] < len(data)
+        if rule not in ("torn-batch", "offset-hole"):
+            assert struct.unpack_from(">q", data, one["position"])[0] == fault.first
+    capsys.readouterr()
+    words = shlex.split(one["show"])
+    assert words[:2] == ["minibroker", "audit"]
+    assert main(words[1:]) == 0
+    out = capsys.readouterr().out
+    assert f"{one['file']} " in out if one["file"] else re.search(r"\.log ", out)
+    if rule == "offset-hole":
+        assert [line.split(":")[0] for line in out.splitlines()] == [
+            "nothing at these offsets; before them",
+            "nothing at these offsets; after them",
+        ]
+
+
+def test_the_loop_as_it_is(tmp_path: Path) -> None:
+    path = write_files(Planted("loop").files, tmp_path / "data")
+    assert audit(path, tmp_path / "s.json", *LINEAGE) == (0, [])
+    code, shown = audit(path, tmp_path / "s.json", *LINEAGE, "--lineage-key", "value")  # which changes on the way
+    assert (code, {one["rule"] for one in shown}) == (1, {"lineage-lost", "lineage-stray"})

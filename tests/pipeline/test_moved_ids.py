@@ -1,0 +1,51 @@
+"""Ids that moved from one partition of an internal topic to another are followed; offsets stand by where they lie."""
+
+from __future__ import annotations
+
+from minibroker.rules.rows import COMMIT, CommittedOffset, Log, Transaction, TxnState
+from minibroker.rules.txn_rules import final_offsets, read_coordinators
+
+OFFSETS = Log("", "__consumer_offsets", 2)
+
+
+def state(partition: int, offset: int, epoch: int, name: str, updated: int = 5) -> TxnState:
+    log = Log("", "__transaction_state", partition)
+    producer = 7 if name else -1
+    return TxnState(log, offset, epoch, "tx", producer, 0, 1000, name, (("t", 0),) if name else (), 1, updated)
+
+
+def test_a_decision_that_moved_is_one_and_not_complete() -> None:
+    before = [state(1, 4, 0, "Ongoing"), state(1, 5, 0, "PrepareCommit", 6)]
+    moved = [state(1, 9, 3, ""), state(2, 0, 3, "PrepareCommit", 6)]
+    for states in ([*before, *moved], [*moved, *before]):
+        (decision,) = read_coordinators(states, whole=True).decisions
+        assert (decision.outcome, decision.complete, decision.leader_epoch) == (COMMIT, False, 3)
+        known = read_coordinators([*states, state(2, 1, 3, "CompleteCommit", 7)], whole=True)
+        assert [one.complete for one in known.decisions] == [True]
+        assert known.latest[7].state == "CompleteCommit"
+
+
+def test_an_id_that_expired_after_it_moved_is_gone() -> None:
+    states = [state(1, 9, 3, ""), state(2, 0, 3, "CompleteCommit"), state(2, 4, 5, "")]
+    assert read_coordinators(states, whole=True).latest[7].state == "CompleteCommit"
+    assert read_coordinators(states, whole=True).decisions == ()
+
+
+def offset(at: int, value: int, producer: int = -1, log: Log = OFFSETS) -> CommittedOffset:
+    return CommittedOffset(log, at, producer, 0 if producer >= 0 else -1, "g", "t", 0, value)
+
+
+def test_what_was_written_last_stands_whenever_its_marker_came() -> None:
+    """OffsetMetadataManager compares where the records lie, and a tombstone takes what transactions hold."""
+    committed = [Transaction(OFFSETS, "", 7, 0, 3, 3, 9, 0, COMMIT, 0, 1, 2)]
+    held = offset(3, 40, 7)
+    assert final_offsets([held], committed) == [held]
+    assert final_offsets([held], []) == []
+    later = offset(5, 41)
+    assert final_offsets([held, later], committed) == [later]
+    assert final_offsets([held, offset(5, -1)], committed) == []
+
+
+def test_a_group_that_moved_is_not_gone() -> None:
+    there = offset(0, 40, log=Log("", "__consumer_offsets", 1))
+    assert final_offsets([offset(2, 40), offset(8, -1), there], []) == [there]

@@ -1,0 +1,236 @@
+"""Tables of the documentation, printed from the code they describe.
+
+``python -m minibroker.reference FILE…`` rewrites the parts of Markdown files that stand between
+``<!-- begin NAME -->`` and ``<!-- end NAME -->``; with ``--check`` it only says which are out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
+from minibroker.config.types import ConfigKey
+
+_BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n)(?P<body>.*?)(<!-- end (?P=name) -->)", re.DOTALL)
+
+
+def api_table() -> str:
+    """Every API that is served, with its versions, from the handler table."""
+    from minibroker.handlers.table import apis
+
+    lines = ["| key | API | versions | |", "|---|---|---|---|"]
+    for key, api in sorted(apis().items()):
+        high = api.max_version if api.unstable_from is None else api.unstable_from - 1
+        remarks = []
+        if api.advertised_min is not None:
+            remarks.append(f"listed from {api.advertised_min}, as Kafka does")
+        if api.unstable_from is not None:
+            remarks.append(f"v{api.unstable_from} behind `unstable.api.versions.enable`")
+        if not api.advertised:
+            remarks.append("served, but not listed in ApiVersions by default")
+        lines.append(f"| {key} | {api.name} | {api.min_version}–{high} | {'; '.join(remarks)} |")
+    return "\n".join(lines) + "\n"
+
+
+def not_served_table() -> str:
+    """APIs that a Kafka 4.3 broker lists and this one does not."""
+    from minibroker.handlers.table import apis
+
+    served = apis()
+    missing = [f"{name} ({key})" for key, name in sorted(KAFKA_4_3_APIS.items()) if key not in served]
+    return "Not served, and absent from ApiVersions: " + ", ".join(missing) + ".\n"
+
+
+def settings_table() -> str:
+    """Every setting of the registry."""
+    return _settings("Broker", BROKER_KEYS.values()) + "\n" + _settings("Topic", TOPIC_KEYS.values())
+
+
+def deviations_table() -> str:
+    """Settings whose default is not Kafka's, with the reason."""
+    lines = ["| setting | default here | why |", "|---|---|---|"]
+    lines += [
+        f"| `{key.name}` | `{key.format(key.default)}` | {key.deviation} |"
+        for key in BROKER_KEYS.values()
+        if key.deviation
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def semantics_table() -> str:
+    """Where the two semantics differ, from the semantics object."""
+    from minibroker.releases.semantics import difference_table
+
+    rows = difference_table()
+    lines = ["| field | `kafka` | `kip` | seeds | meaning |", "|---|---|---|---|---|"]
+    lines += [f"| `{field}` | {kafka} | {kip} | {seeds} | {doc} |" for field, kafka, kip, seeds, doc in rows]
+    return "\n".join(lines) + "\n"
+
+
+def releases_table() -> str:
+    """Older releases this broker can answer as."""
+    from minibroker.releases.advertised import difference_rows
+
+    lines = ["| `--as-version` | highest versions | does otherwise | not emulated |", "|---|---|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in difference_rows()]
+    return "\n".join(lines) + "\n"
+
+
+def ignored_variables_table() -> str:
+    """Variables of a Kafka image that change nothing here."""
+    from minibroker.config.names import JVM_VARIABLES, PREFIXES_WITHOUT_EFFECT, names_without_effect
+    from minibroker.config.settings import environment_name
+
+    rows = {
+        "the JVM's and log4j's": sorted(JVM_VARIABLES),
+        "everything that begins with": [environment_name(prefix) for prefix in PREFIXES_WITHOUT_EFFECT],
+        "single settings": [environment_name(name) for name in names_without_effect()],
+    }
+    lines = ["| ignored | variables |", "|---|---|"]
+    lines += [f"| {title} | {', '.join(f'`{name}`' for name in names)} |" for title, names in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+def audit_rules_table() -> str:
+    """What the audit judges by."""
+    from minibroker.rules.rules import RULES
+
+    lines = ["| rule | what it promises | source | severity | evidence |", "|---|---|---|---|---|"]
+    for rule in RULES.values():
+        severity = rule.severity + (f"; notice: {rule.notice}" if rule.notice else "")
+        lines.append(f"| `{rule.id}` | {rule.promise} | {rule.source} | {severity} | {rule.evidence} |")
+    return "\n".join(lines) + "\n"
+
+
+def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
+    lines = [f"### {title} settings", "", "| name | type | default | dynamic | meaning |", "|---|---|---|---|---|"]
+    for key in keys:
+        default = key.format(key.default)
+        lines.append(
+            f"| `{key.name}` | {key.type.name.lower()} | {'–' if default is None else f'`{default}`'} "
+            f"| {'yes' if key.dynamic else ''} | {key.doc} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "apis": api_table,
+    "apis-not-served": not_served_table,
+    "audit-rules": audit_rules_table,
+    "deviations": deviations_table,
+    "ignored-variables": ignored_variables_table,
+    "releases": releases_table,
+    "semantics": semantics_table,
+    "settings": settings_table,
+}
+
+# ApiVersions of a Kafka 4.3.1 broker, keys to names.
+KAFKA_4_3_APIS: dict[int, str] = {
+    0: "Produce",
+    1: "Fetch",
+    2: "ListOffsets",
+    3: "Metadata",
+    8: "OffsetCommit",
+    9: "OffsetFetch",
+    10: "FindCoordinator",
+    11: "JoinGroup",
+    12: "Heartbeat",
+    13: "LeaveGroup",
+    14: "SyncGroup",
+    15: "DescribeGroups",
+    16: "ListGroups",
+    17: "SaslHandshake",
+    18: "ApiVersions",
+    19: "CreateTopics",
+    20: "DeleteTopics",
+    21: "DeleteRecords",
+    22: "InitProducerId",
+    23: "OffsetForLeaderEpoch",
+    24: "AddPartitionsToTxn",
+    25: "AddOffsetsToTxn",
+    26: "EndTxn",
+    27: "WriteTxnMarkers",
+    28: "TxnOffsetCommit",
+    29: "DescribeAcls",
+    30: "CreateAcls",
+    31: "DeleteAcls",
+    32: "DescribeConfigs",
+    33: "AlterConfigs",
+    34: "AlterReplicaLogDirs",
+    35: "DescribeLogDirs",
+    36: "SaslAuthenticate",
+    37: "CreatePartitions",
+    38: "CreateDelegationToken",
+    39: "RenewDelegationToken",
+    40: "ExpireDelegationToken",
+    41: "DescribeDelegationToken",
+    42: "DeleteGroups",
+    43: "ElectLeaders",
+    44: "IncrementalAlterConfigs",
+    45: "AlterPartitionReassignments",
+    46: "ListPartitionReassignments",
+    47: "OffsetDelete",
+    48: "DescribeClientQuotas",
+    49: "AlterClientQuotas",
+    50: "DescribeUserScramCredentials",
+    51: "AlterUserScramCredentials",
+    55: "DescribeQuorum",
+    57: "UpdateFeatures",
+    60: "DescribeCluster",
+    61: "DescribeProducers",
+    64: "UnregisterBroker",
+    65: "DescribeTransactions",
+    66: "ListTransactions",
+    68: "ConsumerGroupHeartbeat",
+    69: "ConsumerGroupDescribe",
+    74: "ListConfigResources",
+    75: "DescribeTopicPartitions",
+    76: "ShareGroupHeartbeat",
+    77: "ShareGroupDescribe",
+    78: "ShareFetch",
+    79: "ShareAcknowledge",
+    80: "AddRaftVoter",
+    81: "RemoveRaftVoter",
+    83: "InitializeShareGroupState",
+    84: "ReadShareGroupState",
+    85: "WriteShareGroupState",
+    86: "DeleteShareGroupState",
+    87: "ReadShareGroupStateSummary",
+    88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe",
+    90: "DescribeShareGroupOffsets",
+    91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
+}
+
+
+def rewritten(text: str) -> str:
+    """`text` with every block replaced by its table; KeyError for a block nobody knows."""
+    return _BLOCK.sub(lambda m: f"{m[1]}{TABLES[m['name']]()}{m[4]}", text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m minibroker.reference", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a file is out of date")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    options = parser.parse_args(argv)
+    stale = 0
+    for file in options.files:
+        before = file.read_text(encoding="utf-8")
+        after = rewritten(before)
+        if after == before:
+            continue
+        stale += 1
+        if options.check:
+            print(f"{file} is out of date", file=sys.stderr)
+        else:
+            file.write_text(after, encoding="utf-8")
+    return 1 if options.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
