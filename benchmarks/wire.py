@@ -7,8 +7,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from minibroker_protocol.dsl import Request, registry
-from minibroker_protocol.headers import RequestHeader, first_flexible_version
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.headers import first_flexible_version
 from minibroker_protocol.messages import (
     ApiVersionsRequest,
     CreateTopicsRequest,
@@ -16,7 +16,9 @@ from minibroker_protocol.messages import (
     MetadataRequest,
     ProduceRequest,
 )
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.records import Record, build_batch
+from minibroker_protocol.registry import registry
 
 CORRELATION_ID_AT = 8
 PRODUCE_VERSION = 10  # the highest that every peer has

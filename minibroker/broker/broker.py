@@ -15,6 +15,7 @@ from minibroker.broker.log_maintenance import LogMaintenance
 from minibroker.broker.replication import Replication
 from minibroker.cluster import lost_data
 from minibroker.config.settings import Settings
+from minibroker.coordination.coordinators import Coordinators
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.kernel.clock import ClockTimers, Timers
@@ -23,14 +24,7 @@ from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.refusals import Refusals
 from minibroker.kernel.transport import Transport
-from minibroker.metadata.image import (
-    CONSUMER_OFFSETS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    BrokerImage,
-    MetadataImage,
-    PartitionImage,
-    TopicImage,
-)
+from minibroker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.metadata.internal_topics import creatable
 from minibroker.partitions.log_flush import LogFlush
 from minibroker.partitions.partition import Partition
@@ -43,8 +37,7 @@ from minibroker_storage.log import PartitionLog
 from minibroker_storage.producer_rules import ProducerRules
 
 if TYPE_CHECKING:
-    from minibroker.coordination.group_service import GroupService
-    from minibroker.handlers.context import ConnectionInfo
+    from minibroker.broker.connection import ConnectionInfo
     from minibroker.releases.semantics import Semantics
     from minibroker.security.acls import Authorizer
 
@@ -81,9 +74,6 @@ class Broker:
         log_dir: str,
         volume_bytes: Callable[[], tuple[int, int]] = lambda: (-1, -1),
     ) -> None:
-        from minibroker.coordination.transaction_service import TransactionService
-        from minibroker.coordination.transaction_verifier import TransactionVerifier
-
         self.node_id = node_id
         self.epoch = epoch
         self._base_settings = settings
@@ -114,22 +104,9 @@ class Broker:
         self.controller_channel = ControllerChannel(transport, timers)
         self._heartbeat = Heartbeat(self)
         self.producer_ids = ProducerIdBlocks(self.allocate_producer_ids)
-        self.verifier = TransactionVerifier(self)
-        self.transactions = TransactionService(self)
-        self._groups: GroupService | None = None
+        self.coordinators = Coordinators(self)
         self._started = False
         self.maintenance = LogMaintenance(self)
-
-    @property
-    def groups(self) -> GroupService:
-        """The group coordinator, made for the first group or its topic: a start need not wait for its modules."""
-        if self._groups is None:
-            from minibroker.coordination.group_service import GroupService
-
-            self._groups = GroupService(self)
-            if self._started:
-                self._groups.start()
-        return self._groups
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
@@ -175,10 +152,8 @@ class Broker:
             for partition in self._partitions.values():
                 if partition.has_log:
                     partition.log  # noqa: B018  (takes over what was recovered, or says why it could not be)
-        self.transactions.start()
+        self.coordinators.start()
         self._started = True
-        if self._groups is not None:
-            self._groups.start()
         self.maintenance.start()
         self.replication.start()
         self._heartbeat.start()
@@ -230,10 +205,7 @@ class Broker:
         self.controller_channel.close()
         self.replication.stop()
         self.maintenance.stop()
-        if self._groups is not None:
-            self._groups.close()
-        self.verifier.close()
-        self.transactions.close()
+        self.coordinators.close()
 
     def kill(self) -> None:
         """The end without notice: nothing is flushed, closed or written; what others keep of it finds it gone."""
@@ -281,7 +253,7 @@ class Broker:
         if image.broker_configs is not before.broker_configs:
             self._reconfigure(image)
         elif image.features is not before.features:
-            self.transactions.reconfigure()
+            self.coordinators.reconfigure()
         for name in changed:
             old, new = before.topics.get(name), image.topics.get(name)
             if old is not None and (new is None or new.topic_id != old.topic_id):
@@ -297,7 +269,7 @@ class Broker:
 
     def _reconfigure(self, image: MetadataImage) -> None:
         self.settings = self._altered_settings(image)
-        self.transactions.reconfigure()
+        self.coordinators.reconfigure()
         rules = self.producer_rules()
         for partition in self._partitions.values():
             if partition.is_open:
@@ -328,9 +300,9 @@ class Broker:
         """Another leader or a new epoch of the same one: coordinators and fetchers go along."""
         self.replication.role_changed(partition)
         if partition.is_leader:
-            self._elected(partition)
+            self.coordinators.elected(partition, partition.leader_epoch)
         elif was_leader:
-            self._resigned(partition)
+            self.coordinators.resigned(partition.topic, partition.index)
 
     def _new_partition(self, topic: TopicImage, partition: PartitionImage) -> Partition:
         key = (topic.name, partition.index)
@@ -378,32 +350,19 @@ class Broker:
             verification_enabled=self.settings.bool("transaction.partition.verification.enable"),
         )
 
-    def _elected(self, partition: Partition) -> None:
-        if partition.topic == TRANSACTION_STATE_TOPIC:
-            self.transactions.elected(partition, partition.leader_epoch)
-        elif partition.topic == CONSUMER_OFFSETS_TOPIC:
-            self.groups.elected(partition, partition.leader_epoch)
-
-    def _resigned(self, partition: Partition) -> None:
-        if partition.topic == TRANSACTION_STATE_TOPIC:
-            self.transactions.resigned(partition.index)
-        elif partition.topic == CONSUMER_OFFSETS_TOPIC and self._groups is not None:
-            self._groups.resigned(partition.index)
-
     def _drop_topic(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
             partition = self._partitions.get((topic.name, index))
             if partition is not None:
                 self._drop(partition)
-        if self._groups is not None:
-            self._groups.topic_deleted(topic.name)
+        self.coordinators.topic_deleted(topic.name)
 
     def _drop(self, partition: Partition) -> None:
         """The topic is deleted, or a reassignment took the replica from this broker."""
         key = (partition.topic, partition.index)
         del self._partitions[key]
         self.replication.forget(partition)
-        self._resigned(partition)
+        self.coordinators.resigned(partition.topic, partition.index)
         if partition.has_log:
             self._stored.discard(key)
             path = self.directory.delete_log(partition.log, f"{self.random.getrandbits(128):032x}")

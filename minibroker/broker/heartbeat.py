@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from minibroker.broker.ports import Member
 from minibroker.kernel.clock import TimerHandle
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
@@ -11,9 +12,6 @@ from minibroker.kernel.transport import CONTROLLER
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.inter_broker import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-
-if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
 
 log = get_logger(__name__)
 
@@ -26,7 +24,7 @@ class Heartbeat:
     A broker that is alone sends none: nobody could take its place, and an idle one shall not wake up for it.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Member) -> None:
         self._broker = broker
         self._timer: TimerHandle | None = None
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from typing import TYPE_CHECKING
 
+from minibroker.broker.ports import LogKeeper
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.partitions.partition import Partition
@@ -13,16 +13,13 @@ from minibroker_protocol.errors import ApiError, Malformed
 from minibroker_storage.compaction import Cleaned, Stopped, Work, find_work, install, only_by_size, plan
 from minibroker_storage.disk import StorageError
 
-if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
-
 log = get_logger(__name__)
 
 
 class LogCleaner:
     """Compaction of one broker's logs; `clean` comes every log.cleaner.backoff.ms and goes on while one is dirty."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: LogKeeper) -> None:
         self._broker = broker
         self._running = False
         self._stopped = False

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from minibroker.broker.log_cleaner import LogCleaner
+from minibroker.broker.ports import LogKeeper
 from minibroker.kernel.clock import IdleUntil, TimerHandle
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.errors import ApiError
-
-if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
 
 log = get_logger(__name__)
 
@@ -21,7 +18,7 @@ class LogMaintenance:
     """Sweeps of one broker: what decides about records on the broker clock, checkpoints on real time, because a clock
     that is moved makes no crash more likely."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: LogKeeper) -> None:
         self._broker = broker
         self._timers: dict[str, TimerHandle] = {}
         self.cleaner = LogCleaner(broker)

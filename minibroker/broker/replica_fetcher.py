@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from minibroker.broker.ports import Replica
 from minibroker.kernel.clock import TimerHandle
 from minibroker.kernel.deferred import spawn
 from minibroker.kernel.logs import get_logger
@@ -13,9 +14,6 @@ from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
-
-if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
 
 log = get_logger(__name__)
 
@@ -31,7 +29,7 @@ class ReplicaFetcher:
     """Follows one leader for any number of partitions. One request at a time is meant; a change of what is followed
     starts over with a new session, and what the old request still brings is ignored."""
 
-    def __init__(self, broker: Broker, leader_id: int) -> None:
+    def __init__(self, broker: Replica, leader_id: int) -> None:
         self._broker = broker
         self._leader_id = leader_id
         self._partitions: dict[Key, Partition] = {}

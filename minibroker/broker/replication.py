@@ -5,8 +5,9 @@ Kafka's ReplicaFetcherManager, AlterPartitionManager and the ISR expiration of R
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from minibroker.broker.ports import Replica
 from minibroker.broker.replica_fetcher import ReplicaFetcher
 from minibroker.broker.replica_sessions import ReplicaSessions
 from minibroker.kernel.clock import TimerHandle
@@ -18,9 +19,6 @@ from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.inter_broker import AlterPartitionRequest, AlterPartitionResponse
 
-if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
-
 log = get_logger(__name__)
 
 ALTER_PARTITION_VERSION: Final = 3
@@ -29,7 +27,7 @@ ALTER_PARTITION_VERSION: Final = 3
 class Replication:
     """`ReplicationRules` of the broker's partitions, and their fetchers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Replica) -> None:
         self._broker = broker
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._timer: TimerHandle | None = None

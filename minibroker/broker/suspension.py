@@ -18,7 +18,6 @@ from minibroker.kernel.logs import get_logger
 from minibroker_protocol.dsl import Request, Response
 
 if TYPE_CHECKING:
-    from minibroker.handlers.dispatch import Answered, Exchange, Tap
     from minibroker.kernel.transport import Node, Transport
 
 log = get_logger(__name__)
@@ -79,10 +78,6 @@ class Suspension:
             return answer
 
         return receive
-
-    def tap(self, otherwise: Tap | None) -> Tap:
-        """What requests of clients go through while the broker is paused; then through `otherwise`."""
-        return _Tap(self, otherwise)
 
 
 class _Timer:
@@ -160,25 +155,3 @@ class _Transport:
     @property
     def direct(self) -> bool:
         return not self._suspension.paused and self._inner.direct
-
-
-class _Tap:
-    def __init__(self, suspension: Suspension, otherwise: Tap | None) -> None:
-        self._suspension = suspension
-        self._otherwise = otherwise
-
-    def serve(self, exchange: Exchange) -> Answered | Deferred[Answered]:
-        answer: Deferred[Answered] = Deferred()
-        self._suspension.run(lambda: self._serve(exchange, answer))
-        return answer
-
-    def _serve(self, exchange: Exchange, answer: Deferred[Answered]) -> None:
-        try:
-            served = exchange.serve() if self._otherwise is None else self._otherwise.serve(exchange)
-        except Exception as error:
-            answer.fail(error)
-            return
-        if not isinstance(served, Deferred):
-            answer.resolve(served)
-            return
-        served.then(answer.take)

@@ -12,8 +12,8 @@ from typing import Any
 from minibroker.kernel.outside_json import parse_json
 from minibroker.kernel.words import counted, reason
 from minibroker.trace.plain import plain, refusals
-from minibroker_protocol.dsl import registry
 from minibroker_protocol.errors import Malformed
+from minibroker_protocol.registry import registry
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _CORRELATION_BYTES = 4

@@ -20,7 +20,7 @@ from minibroker.security.protocols import SecurityProtocol
 from minibroker.security.sasl import MECHANISMS
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.headers import RequestHeader
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,

@@ -14,9 +14,11 @@ from typing import Final, TypeVar
 from minibroker.client.connection import Address, BrokerFailed, Connection, parse_address
 from minibroker.client.security import PLAINTEXT, Security
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import Request, Response, registry
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.headers import RequestHeader, first_flexible_version
+from minibroker_protocol.headers import first_flexible_version
+from minibroker_protocol.messages.headers import RequestHeader
+from minibroker_protocol.registry import registry
 
 R = TypeVar("R", bound=Response)
 

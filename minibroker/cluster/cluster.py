@@ -6,12 +6,14 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Protocol, cast
+from typing import cast
 
 from minibroker.broker.broker import Broker
 from minibroker.broker.suspension import Suspension
 from minibroker.cluster import lost_data
 from minibroker.cluster.bootstrap import adopt
+from minibroker.cluster.hooks import BrokerHooks
+from minibroker.cluster.in_process_network import InProcessNetwork
 from minibroker.cluster.operations import Operations
 from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.config.settings import Settings
@@ -22,12 +24,14 @@ from minibroker.controller.journal import MetadataJournal
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
 from minibroker.handlers.dispatch import Dispatcher, Tap
+from minibroker.handlers.paused import PausedTap
 from minibroker.handlers.table import make_dispatcher
-from minibroker.kernel.clock import BrokerClock, TimerHandle, Timers
+from minibroker.kernel.broker_clock import BrokerClock
+from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
-from minibroker.kernel.transport import CONTROLLER, InProcessNetwork, Network
+from minibroker.kernel.transport import CONTROLLER, Network
 from minibroker.metadata.broker_spec import Node
 from minibroker.metadata.image import BrokerImage, MetadataImage
 from minibroker.metadata.internal_topics import replicated_internals
@@ -41,20 +45,6 @@ from minibroker_storage.disk import Disk
 __all__ = ["BrokerHooks", "Cluster", "Node"]
 
 log = get_logger(__name__)
-
-
-class BrokerHooks(Protocol):
-    """Told when a broker begins and ends to serve, so that its port is opened and closed with it."""
-
-    def started(self, node_id: int, dispatcher: Dispatcher) -> None: ...
-
-    def stopped(self, node_id: int) -> None:
-        """The broker is gone: no connection of its clients may stay open, and none may be accepted."""
-        ...
-
-    def removed(self, node_id: int) -> None:
-        """It does not come back."""
-        ...
 
 
 class Cluster(Operations):
@@ -302,7 +292,7 @@ class Cluster(Operations):
         self._tap = tap
         for node_id, dispatcher in self._dispatchers.items():
             suspension = self._suspensions[node_id]
-            dispatcher.tap = suspension.tap(tap) if suspension.paused else tap
+            dispatcher.tap = PausedTap(suspension, tap) if suspension.paused else tap
 
     def set_broker_tap(self, tap: Tap | None) -> None:
         """Have every request that a broker, of now or later, sends to another, itself or the controller go through

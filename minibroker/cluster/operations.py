@@ -12,6 +12,7 @@ from minibroker.controller.controller import Controller
 from minibroker.controller.elections import Election
 from minibroker.controller.state import ControllerState
 from minibroker.coordinators.hashing import partition_for
+from minibroker.handlers.paused import PausedTap
 from minibroker.kernel.deferred import Deferred, resolved, spawn
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.transport import CONTROLLER
@@ -28,7 +29,7 @@ from minibroker_storage.directory import DataDirectory
 
 if TYPE_CHECKING:
     from minibroker.broker.suspension import Suspension
-    from minibroker.cluster.cluster import BrokerHooks
+    from minibroker.cluster.hooks import BrokerHooks
     from minibroker.cluster.tapped_transport import TappedTransport
     from minibroker.handlers.dispatch import Dispatcher, Tap
     from minibroker.kernel.transport import Network
@@ -159,7 +160,7 @@ class Operations:
         suspension = self._suspensions[node_id]
         if not suspension.paused:
             suspension.pause()
-            self._dispatchers[node_id].tap = suspension.tap(self._tap)
+            self._dispatchers[node_id].tap = PausedTap(suspension, self._tap)
 
     def resume_broker(self, node_id: int) -> None:
         """As SIGCONT: what came in meanwhile is done now, in the order it came; harmless when not paused."""

@@ -14,21 +14,19 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
+from minibroker.cluster.in_process_network import Cuts, Endpoint
 from minibroker.cluster.proof import Connecting, Listening, NotProven, RandomBytes
 from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.kernel.deferred import Deferred, failed
 from minibroker.kernel.logs import get_logger
-from minibroker.kernel.transport import CONTROLLER, Cuts, Endpoint, Node, Transport
-from minibroker_protocol.dsl import Request, Response, registry
+from minibroker.kernel.transport import CONTROLLER, Node, Transport
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.frames import FrameSplitter
-from minibroker_protocol.headers import (
-    RequestHeader,
-    encode_response_header,
-    first_flexible_version,
-    parse_request_header,
-)
+from minibroker_protocol.headers import encode_response_header, first_flexible_version, parse_request_header
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
+from minibroker_protocol.registry import registry
 
 log = get_logger(__name__)
 

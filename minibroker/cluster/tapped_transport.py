@@ -6,12 +6,16 @@ from functools import cache, partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
+from minibroker.broker.connection import ConnectionInfo
+from minibroker.handlers.context import Api, RequestContext
 from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange, Tap, framed
 from minibroker.kernel.deferred import Deferred, failed
-from minibroker_protocol.dsl import Buffer, Request, Response, registry
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.headers import RequestHeader, encode_response_header, first_flexible_version
+from minibroker_protocol.fields import Buffer
+from minibroker_protocol.headers import encode_response_header, first_flexible_version
+from minibroker_protocol.messages.headers import RequestHeader
+from minibroker_protocol.registry import registry
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker

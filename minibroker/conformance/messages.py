@@ -10,10 +10,14 @@ import functools
 import uuid
 from typing import Any
 
-from minibroker_protocol.dsl import Field, Message, Request, Response, Struct, registry
+from minibroker_protocol.dsl import Message, Request, Response
 from minibroker_protocol.errors import EncodeError, ErrorCode, Malformed
-from minibroker_protocol.headers import RequestHeader, ResponseHeader, first_flexible_version
+from minibroker_protocol.fields import Field
+from minibroker_protocol.headers import first_flexible_version
+from minibroker_protocol.messages.headers import RequestHeader, ResponseHeader
+from minibroker_protocol.registry import registry
 from minibroker_protocol.shapes import Shapes
+from minibroker_protocol.structs import Struct
 
 from .batches import ReceivedRecords
 from .failure import ScenarioError, ScenarioFailed

@@ -134,8 +134,8 @@ class Commands:
         for broker in list(self._cluster.brokers.values()):
             if broker.node_id in self._cluster.paused_brokers:
                 continue
-            broker.transactions.abort_timed_out()
-            broker.transactions.forget_expired()
+            broker.coordinators.transactions.abort_timed_out()
+            broker.coordinators.transactions.forget_expired()
             broker.maintenance.expire_producers()
             broker.maintenance.apply_retention()
             broker.maintenance.cleaner.clean()

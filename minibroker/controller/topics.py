@@ -12,8 +12,8 @@ from collections.abc import Container, Generator, Mapping, Sequence
 from minibroker.config.settings import validate_topic_config
 from minibroker.controller.state import ControllerState
 from minibroker.metadata.image import TopicImage
-from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from minibroker.config.settings import Settings
 from minibroker.coordination.coordinator_host import CoordinatorHost
-from minibroker.coordination.transaction_verifier import timed_out
+from minibroker.coordination.ports import CoordinatingBroker
+from minibroker.coordination.transaction_verifier import TransactionVerifier, timed_out
 from minibroker.coordinators.groups.commits import Commit, Committed, all_partitions
 from minibroker.coordinators.groups.consumer.heartbeat import validate
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, GroupConfig, TimerKey
@@ -39,7 +40,6 @@ from minibroker_protocol.messages.groups import (
 from minibroker_protocol.records import NO_SEQUENCE
 
 if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
     from minibroker_storage.producer_verification import VerificationGuard
 
 R = TypeVar("R")
@@ -104,8 +104,9 @@ class GroupService:
     """Every method that takes a group id raises ApiError NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS, beside what
     the decision itself raises."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: CoordinatingBroker, verifier: TransactionVerifier) -> None:
         self._broker = broker
+        self._verifier = verifier
         self._settings: Settings | None = None
         self._config = GroupConfig()
         self.host: CoordinatorHost[GroupShard] = CoordinatorHost(
@@ -144,6 +145,9 @@ class GroupService:
         if timers is not None:
             timers.close()
         self.host.resigned(index)
+
+    def reconfigure(self) -> None:
+        """Settings are read when they are needed."""
 
     def _make_shard(self, index: int, epoch: int) -> GroupShard:
         before = self._timers.get(index)
@@ -240,7 +244,7 @@ class GroupService:
         except ApiError as error:
             if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH:
                 raise
-            code = await self._broker.verifier.code_of_timed_out(
+            code = await self._verifier.code_of_timed_out(
                 transactional_id,
                 commit.producer_id,
                 commit.producer_epoch,
@@ -282,8 +286,7 @@ class GroupService:
         return self._broker.settings.bool("transaction.partition.verification.enable")
 
     async def _verify(self, commit: Commit, transactional_id: str, index: int) -> None:
-        broker = self._broker
-        code = await broker.verifier.verify_offset_commit(
+        code = await self._verifier.verify_offset_commit(
             transactional_id,
             commit.producer_id,
             commit.producer_epoch,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from minibroker.coordination.ports import CoordinatingBroker
 from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
@@ -12,11 +14,12 @@ from minibroker_protocol.records import end_txn_marker
 from minibroker_storage.origin import Origin
 
 if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
+    from minibroker.coordination.group_service import GroupService
 
 
 def append_marker(
-    broker: Broker,
+    broker: CoordinatingBroker,
+    groups: Callable[[], GroupService],
     target: TopicPartition,
     *,
     producer_id: int,
@@ -26,6 +29,8 @@ def append_marker(
     transaction_version: int,
 ) -> Deferred[None]:
     """End the transaction of a producer in `target`; resolved when the marker is below the high watermark.
+
+    groups: the group coordinator, asked for only where `target` is one of its partitions.
 
     Raises ApiError, and fails with it: what `Partition.append` refuses, UNKNOWN_TOPIC_OR_PARTITION,
     NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, UNKNOWN_SERVER_ERROR without an epoch or transaction version, and for
@@ -47,9 +52,9 @@ def append_marker(
         timestamp_ms=broker.clock.now_ms(),
     )
     if topic == CONSUMER_OFFSETS_TOPIC:
-        broker.groups.host.shard(index)  # raises while its coordinator is not ready to take the marker
+        groups().host.shard(index)  # raises while its coordinator is not ready to take the marker
     partition.check_min_insync_replicas()  # markers are written with acks=all
     info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=transaction_version)
     if topic == CONSUMER_OFFSETS_TOPIC:
-        broker.groups.complete_transaction(index, producer_id, producer_epoch, commit)
+        groups().complete_transaction(index, producer_id, producer_epoch, commit)
     return partition.when_high_watermark(info.last_offset + 1)

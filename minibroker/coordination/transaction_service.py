@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from minibroker.coordination.coordinator_host import CoordinatorHost
-from minibroker.coordination.marker_append import append_marker
+from minibroker.coordination.ports import CoordinatingBroker
 from minibroker.coordination.transaction_markers import EndedTransaction, MarkerSender
 from minibroker.coordinators.outcome import Outcome
 from minibroker.coordinators.transactions import end_txn as ends
@@ -24,9 +24,6 @@ from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 
-if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
-
 R = TypeVar("R")
 
 log = get_logger(__name__)
@@ -38,12 +35,28 @@ _COMPLETION_RETRY_MS: Final = 20
 _TOMBSTONES_PER_BATCH: Final = 100
 
 
+class MarkerAppend(Protocol):
+    """Ends a producer's transaction in a partition that this broker leads (`Coordinators.append_marker`)."""
+
+    def __call__(
+        self,
+        target: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Deferred[None]: ...
+
+
 class TransactionService:
     """Every method that takes a transactional id raises ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, and
     INVALID_REQUEST for an empty id, beside what the decision itself raises."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: CoordinatingBroker, append_marker: MarkerAppend) -> None:
         self._broker = broker
+        self._append = append_marker
         self.config = self._read_config()
         self.markers = MarkerSender(
             broker.transport,
@@ -93,6 +106,9 @@ class TransactionService:
         self.config = self._read_config()
         for _, shard in self.host.shards():
             shard.config = self.config
+
+    def topic_deleted(self, name: str) -> None:
+        """A transaction keeps its partitions; `MarkerSender` leaves out those that are gone."""
 
     def _read_config(self) -> TransactionConfig:
         settings, broker = self._broker.settings, self._broker
@@ -227,8 +243,7 @@ class TransactionService:
         )
 
     def _append_marker(self, ended: EndedTransaction, target: TopicPartition) -> Deferred[None]:
-        return append_marker(
-            self._broker,
+        return self._append(
             target,
             producer_id=ended.producer_id,
             producer_epoch=ended.producer_epoch,

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from minibroker.coordination.ports import CoordinatingBroker
+from minibroker.coordination.transaction_service import TransactionService
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import TIMED_OUT_FOR_LEADERS
 from minibroker.kernel.deferred import Deferred, resolved, spawn
@@ -19,9 +21,6 @@ from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-
-if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
 
 log = get_logger(__name__)
 
@@ -79,8 +78,9 @@ class _Asked:
 class TransactionVerifier:
     """At most one request to each coordinator is on its way; what comes meanwhile goes together into the next one."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: CoordinatingBroker, transactions: TransactionService) -> None:
         self._broker = broker
+        self._transactions = transactions
         self._busy: set[int] = set()
         self._waiting: dict[int, dict[str, _Asked]] = {}
         self._closed = False
@@ -246,7 +246,7 @@ class TransactionVerifier:
         if self._closed or not self._broker.transport.direct:
             return None
         try:
-            codes = self._broker.transactions.verify_partitions(
+            codes = self._transactions.verify_partitions(
                 transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), partitions
             )
         except ApiError:

@@ -6,8 +6,7 @@ leave a transaction nobody ends. The draft lets the leader ask, through Describe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from minibroker.coordination.ports import CoordinatingBroker
 from minibroker.kernel.transport import call
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -16,12 +15,9 @@ from minibroker_protocol.messages.transactions import (
     DescribeTransactionStateResponse,
 )
 
-if TYPE_CHECKING:
-    from minibroker.broker.broker import Broker
-
 
 async def refusal_of_unknown(
-    broker: Broker, transactional_id: str, producer_id: int, producer_epoch: int
+    broker: CoordinatingBroker, transactional_id: str, producer_id: int, producer_epoch: int
 ) -> ApiError | None:
     """Why this producer may not begin here, as Produce answers it; None when the coordinator knows it as current.
 
@@ -49,7 +45,7 @@ async def refusal_of_unknown(
 
 
 async def _described(
-    broker: Broker, transactional_id: str
+    broker: CoordinatingBroker, transactional_id: str
 ) -> DescribeTransactionStateResponse.TransactionState | ApiError:
     """The coordinator's answer, or a refusal on which clients try again."""
     node_id = broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)

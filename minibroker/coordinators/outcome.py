@@ -1,7 +1,7 @@
 """What a coordinator decides: the records to append, the answer, and what to do once they are durable.
 
-A coordinator method is a function of its state, the request and now. It returns an `Outcome` and changes nothing; the
-host (`minibroker.coordination.coordinator_host`) appends the records, has them replayed, and only then lets the answer go.
+A coordinator method is a function of its state, the request and now. It returns an `Outcome`. The host
+(`minibroker.coordination.coordinator_host`) appends the records, has them replayed, and only then lets the answer go.
 The idea is that of Kafka's CoordinatorResult.
 """
 

@@ -49,8 +49,8 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
     if bootstrap:
         yield bootstrap
         return
-    from minibroker import Minibroker
     from minibroker.program import whole
+    from minibroker.testing.embedded import Minibroker
 
     with whole(Minibroker(ephemeral=True, config=OWN_CONFIG)) as broker:
         yield broker.bootstrap_servers

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from minibroker_protocol.dsl import NO_ID, Request, Struct, struct_types
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
+from minibroker_protocol.structs import Struct, struct_types
 
 TopicName = Callable[[bytes], str | None]
 """Topic id → name."""
@@ -96,7 +98,7 @@ def _name(request: type[Request]) -> str:
 
 def _structs(kind: type[Struct]) -> Iterator[type[Struct]]:
     yield kind
-    for nested in struct_types(kind).values():  # type: ignore[arg-type]
+    for nested in struct_types(kind).values():
         yield from _structs(nested)
 
 

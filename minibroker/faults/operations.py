@@ -372,7 +372,7 @@ def _leader(cluster: Cluster, topic: str, partition: int) -> Partition:
 
 
 def _services(cluster: Cluster) -> list[TransactionService]:
-    return [broker.transactions for broker in cluster.brokers.values()]
+    return [broker.coordinators.transactions for broker in cluster.brokers.values()]
 
 
 def _coordinator(cluster: Cluster, transactional_id: str) -> TransactionService:
@@ -380,4 +380,4 @@ def _coordinator(cluster: Cluster, transactional_id: str) -> TransactionService:
     broker: Broker | None = cluster.brokers.get(node) if node is not None else None
     if broker is None:
         raise FaultError(f"{transactional_id} has no coordinator")
-    return broker.transactions
+    return broker.coordinators.transactions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final, NamedTuple
 
-from minibroker_protocol.dsl import Struct
+from minibroker_protocol.structs import Struct
 
 _CODES: Final = ("error_code", "partition_error_code", "error")
 _NAMES: Final = (

@@ -28,7 +28,7 @@ _Described = ConsumerGroupDescribeResponse.DescribedGroup
 
 
 def _check_enabled(ctx: RequestContext) -> None:
-    if ctx.broker.image.feature(GROUP_VERSION) < 1 or not ctx.broker.groups.config().consumer_enabled:
+    if ctx.broker.image.feature(GROUP_VERSION) < 1 or not ctx.broker.coordinators.groups.config().consumer_enabled:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The cluster does not support the new CONSUMER group protocol.")
 
 
@@ -37,7 +37,7 @@ async def handle_heartbeat(
 ) -> ConsumerGroupHeartbeatResponse:
     try:
         _check_enabled(ctx)
-        return await ctx.broker.groups.consumer_heartbeat(client_info(ctx), request)
+        return await ctx.broker.coordinators.groups.consumer_heartbeat(client_info(ctx), request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
         return ConsumerGroupHeartbeatResponse(
@@ -51,7 +51,7 @@ def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeRequest) 
         try:
             _check_enabled(ctx)
             check_group_id(group_id)
-            described = ctx.broker.groups.shard_for(group_id)[1].consumers.describe(group_id)
+            described = ctx.broker.coordinators.groups.shard_for(group_id)[1].consumers.describe(group_id)
             described.authorized_operations = (
                 operations(ctx, ResourceType.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
             )

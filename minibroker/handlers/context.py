@@ -4,61 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred
-from minibroker_protocol.dsl import Buffer, Request, Response, registry
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.registry import registry
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.kernel.refusals import Refusal
-    from minibroker.security.sasl import Authentication
 
 
 # A setting may answer with a number that is none of Kafka's.
 _KNOWN_CODES = frozenset(map(int, ErrorCode))
-
-
-class Link(Protocol):
-    """The connection itself, for what goes past the usual one answer a request."""
-
-    def push(self, buffers: list[Buffer]) -> None:
-        """Write now, whatever is being served."""
-        ...
-
-    def reset(self) -> None:
-        """Cut the connection; the client sees a reset instead of an orderly end."""
-        ...
-
-    def answer_room(self) -> int | None:
-        """Bytes that answers may still take until clients have read some, over all connections; None for no limit."""
-        ...
-
-    def mute(self, ms: int) -> None:
-        """Begin no further request for this long; the answer to the one being served still leaves."""
-        ...
-
-
-@dataclass(slots=True)
-class ConnectionInfo:
-    """Who is at the other end of a connection, and which of our addresses it reached.
-
-    link: None when there is no socket behind it. server_name: what a client of TLS called us, "" for nothing.
-    authentication: the SASL exchange of the connection, None where the listener wants none.
-    """
-
-    client_host: str = ""
-    client_port: int = 0
-    local_host: str = ""
-    local_port: int = 0
-    listener: str = "PLAINTEXT"
-    principal: str = "User:ANONYMOUS"
-    software_name: str = "unknown"
-    software_version: str = "unknown"
-    link: Link | None = None
-    server_name: str = ""
-    authentication: Authentication | None = None
 
 
 @dataclass(slots=True)

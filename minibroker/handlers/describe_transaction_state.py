@@ -29,7 +29,7 @@ def handle(ctx: RequestContext, request: DescribeTransactionStateRequest) -> Des
 def _describe(ctx: RequestContext, transactional_id: str) -> _State:
     try:
         _check_right(ctx, transactional_id)
-        entry = ctx.broker.transactions.describe(transactional_id)
+        entry = ctx.broker.coordinators.transactions.describe(transactional_id)
     except ApiError as error:
         # KIP-360 has no code for an empty id; nobody can own one.
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if error.code is ErrorCode.INVALID_REQUEST else error.code

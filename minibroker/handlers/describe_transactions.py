@@ -33,7 +33,7 @@ def handle_describe(ctx: RequestContext, request: DescribeTransactionsRequest) -
 
 def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
     try:
-        entry = ctx.broker.transactions.describe(transactional_id)
+        entry = ctx.broker.coordinators.transactions.describe(transactional_id)
     except ApiError as error:
         ctx.refused(transactional_id, error)
         return _Described(
@@ -73,7 +73,7 @@ def handle_list(ctx: RequestContext, request: ListTransactionsRequest) -> ListTr
             longer_than_ms=request.duration_filter,
             pattern=compile_pattern(request.transactional_id_pattern),
         )
-        found = ctx.broker.transactions.list(wanted)
+        found = ctx.broker.coordinators.transactions.list(wanted)
         unknown = [name for name in request.state_filters if name not in BY_LABEL]
     except ApiError as error:
         ctx.refused("all transactional ids", error)

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
+from minibroker.broker.connection import ConnectionInfo
+from minibroker.handlers.context import Api, RequestContext
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
-from minibroker_protocol.dsl import Buffer, Request, Response
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.fields import Buffer
 from minibroker_protocol.headers import encode_response_header, parse_request_header
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ class CloseConnection(Exception):
 
 
 Answered = list[Buffer] | None
+"""The buffers of a response frame, size prefix included; None for a request without an answer."""
+
+Dispatch = Callable[[Buffer, ConnectionInfo], Answered | Deferred[Answered]]
+"""What serves the frames of a connection (`Dispatcher.dispatch`)."""
 
 
 class Exchange:

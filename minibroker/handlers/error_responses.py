@@ -9,8 +9,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from minibroker_protocol.dsl import NO_ID, Field, Message, Request, Response, Struct, registry, struct_types
+from minibroker_protocol.dsl import Message, Request, Response
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.fields import NO_ID, Field
+from minibroker_protocol.registry import registry
+from minibroker_protocol.structs import Struct, struct_types
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Exchange

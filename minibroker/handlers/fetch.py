@@ -32,8 +32,8 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
 from minibroker.security.acls import Operation, ResourceType
-from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
 READ_COMMITTED = 1

@@ -30,7 +30,7 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
     groups = []
     for group_id in request.groups:
         try:
-            described = ctx.broker.groups.shard_for(group_id)[1].describe(group_id)
+            described = ctx.broker.coordinators.groups.shard_for(group_id)[1].describe(group_id)
         except ApiError as error:
             described = _Described(
                 error_code=error.code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
@@ -53,7 +53,7 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
 
 def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """Groups of every partition of ``__consumer_offsets`` that this broker leads."""
-    host = ctx.broker.groups.host
+    host = ctx.broker.coordinators.groups.host
     if host.loading:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
     states = {state.lower() for state in request.states_filter}
@@ -73,7 +73,7 @@ async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> De
     for group_id in request.groups_names:
         code = ErrorCode.NONE
         try:
-            await ctx.broker.groups.delete_group(group_id)
+            await ctx.broker.coordinators.groups.delete_group(group_id)
         except ApiError as error:
             ctx.refused(group_id, error)
             code = error.code

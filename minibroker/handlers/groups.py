@@ -46,7 +46,7 @@ async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGrou
     """Parked until the group has its next generation."""
     try:
         check_group_id(request.group_id)
-        config = ctx.broker.groups.config()
+        config = ctx.broker.coordinators.groups.config()
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             request.member_id = ""
             raise ApiError(
@@ -54,7 +54,7 @@ async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGrou
                 f"session timeout {request.session_timeout_ms} is not within {config.min_session_timeout_ms} and "
                 f"{config.max_session_timeout_ms}",
             )
-        response = await ctx.broker.groups.join(client_info(ctx), request)
+        response = await ctx.broker.coordinators.groups.join(client_info(ctx), request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
         response = JoinGroupResponse(
@@ -72,7 +72,7 @@ async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGrou
         if ctx.api_version >= _NAMES_PROTOCOL and not named:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are missing")
         check_group_id(request.group_id)
-        return await ctx.broker.groups.sync(request)
+        return await ctx.broker.coordinators.groups.sync(request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
         return SyncGroupResponse(error_code=error.code, assignment=b"")
@@ -81,7 +81,7 @@ async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGrou
 def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
         check_group_id(request.group_id)
-        return ctx.broker.groups.heartbeat(request)
+        return ctx.broker.coordinators.groups.heartbeat(request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
         # Old consumers take a coordinator that is loading for a failure; they are told that all is well.
@@ -96,7 +96,7 @@ async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveG
         request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
     try:
         check_group_id(request.group_id)
-        response = await ctx.broker.groups.leave(request)
+        response = await ctx.broker.coordinators.groups.leave(request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
         if error.code is ErrorCode.UNKNOWN_MEMBER_ID:  # no such group: nobody in it is known

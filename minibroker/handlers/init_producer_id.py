@@ -21,7 +21,7 @@ from minibroker_protocol.messages.transactions import InitProducerIdRequest, Ini
 
 async def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
-        producer = await ctx.broker.transactions.init_producer_id(
+        producer = await ctx.broker.coordinators.transactions.init_producer_id(
             request.transactional_id,
             request.transaction_timeout_ms,
             _expected(request),

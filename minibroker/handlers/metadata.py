@@ -19,8 +19,8 @@ from minibroker.handlers.dispatch import CloseConnection
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import Operation, ResourceType
-from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,

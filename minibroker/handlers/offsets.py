@@ -18,8 +18,8 @@ from minibroker.coordinators.groups.commits import Commit, Committed, CommitTopi
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.handlers.groups import check_group_id
 from minibroker.kernel.deferred import Deferred
-from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -66,7 +66,7 @@ def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer:
         retention_time_ms=request.retention_time_ms,
     )
     try:
-        committed = ctx.broker.groups.commit(commit)
+        committed = ctx.broker.coordinators.groups.commit(commit)
         if not committed.done:
             return _committed_later(ctx, commit, committed, refused)
         results = committed.result()
@@ -183,7 +183,7 @@ def _single(ctx: RequestContext, request: OffsetFetchRequest, group: _FetchGroup
 
 def _fetch_group(ctx: RequestContext, group: _FetchGroup, require_stable: bool) -> _FetchGroupResponse:
     try:
-        _, shard = ctx.broker.groups.shard_for(group.group_id)
+        _, shard = ctx.broker.coordinators.groups.shard_for(group.group_id)
         exists = shard.validate_fetch(group.group_id, group.member_id, group.member_epoch)
         if group.topics is None:
             topics = _all_topics(ctx, shard, group.group_id, require_stable) if exists else []
@@ -284,7 +284,7 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
         responses.append(_DeleteTopicResponse(name=topic.name, partitions=partitions))
     try:
         check_group_id(request.group_id)
-        results = await ctx.broker.groups.delete_offsets(request.group_id, known)
+        results = await ctx.broker.coordinators.groups.delete_offsets(request.group_id, known)
     except ApiError as error:
         ctx.refused(request.group_id, error)
         return OffsetDeleteResponse(error_code=error.code, topics=[])

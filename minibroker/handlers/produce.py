@@ -27,8 +27,8 @@ from minibroker.kernel.waiting import sleep, with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
 from minibroker.releases.semantics import PRODUCE
-from minibroker_protocol.dsl import NO_ID, Buffer
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID, Buffer
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import UNHURRIED, Brief, Pace, TakesLong
 from minibroker_storage.log import AppendInfo
@@ -231,7 +231,7 @@ async def _verify(
     assert request.transactional_id is not None
     producer_id = next(iter(producers))
     if asked:
-        codes = await broker.verifier.verify(
+        codes = await broker.coordinators.verifier.verify(
             request.transactional_id,
             producer_id,
             epoch,
@@ -251,7 +251,7 @@ async def _verify(
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
     if stale:
         first = stale[0][0]
-        code_of_stale = await broker.verifier.code_of_timed_out(
+        code_of_stale = await broker.coordinators.verifier.code_of_timed_out(
             request.transactional_id,
             producer_id,
             epoch,

@@ -33,7 +33,8 @@ from minibroker.handlers.context import Api, Handler, RequestContext
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.handlers.explained import explained
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import Request, registry
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.registry import registry
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker

@@ -117,7 +117,7 @@ def _add(
         return answer
     partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
     try:
-        added = ctx.broker.transactions.add_partitions(
+        added = ctx.broker.coordinators.transactions.add_partitions(
             transactional_id, producer, partitions, transaction_version=transaction_version
         )
     except ApiError as error:
@@ -146,7 +146,7 @@ def _verify(
         return _not_attempted(topics, refused)
     partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
     try:
-        codes = ctx.broker.transactions.verify_partitions(transactional_id, producer, partitions)
+        codes = ctx.broker.coordinators.transactions.verify_partitions(transactional_id, producer, partitions)
     except ApiError as error:
         return _same(topics, _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error))
     for (topic_name, index), code in codes.items():
@@ -215,9 +215,9 @@ def _same(topics: Sequence[_Topic], code: int) -> list[_TopicResult]:
 
 async def handle_add_offsets(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     """The group's partition of ``__consumer_offsets`` joins the transaction."""
-    partition = (CONSUMER_OFFSETS_TOPIC, ctx.broker.groups.partition_for(request.group_id))
+    partition = (CONSUMER_OFFSETS_TOPIC, ctx.broker.coordinators.groups.partition_for(request.group_id))
     try:
-        await ctx.broker.transactions.add_partitions(
+        await ctx.broker.coordinators.transactions.add_partitions(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             [partition],
@@ -235,7 +235,7 @@ async def handle_add_offsets(ctx: RequestContext, request: AddOffsetsToTxnReques
 def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer:
     """Answered when the decision is durable; the markers follow on their own."""
     try:
-        ended = ctx.broker.transactions.end_txn(
+        ended = ctx.broker.coordinators.transactions.end_txn(
             request.transactional_id,
             ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             commit=request.committed,

@@ -51,7 +51,7 @@ async def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOff
         )
         try:
             check_group_id(request.group_id)
-            results = await ctx.broker.groups.commit_in_transaction(commit, request.transactional_id)
+            results = await ctx.broker.coordinators.groups.commit_in_transaction(commit, request.transactional_id)
         except ApiError as error:
             ctx.refused(request.group_id, error)
             results = all_partitions(commit, _code(error.code, ctx.api_version))

@@ -8,7 +8,6 @@ UNKNOWN_SERVER_ERROR (epoch or transaction version -1). Kafka: KafkaApis.handleW
 
 from __future__ import annotations
 
-from minibroker.coordination.marker_append import append_marker
 from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred, spawn
@@ -66,8 +65,7 @@ async def _when_replicated(
 
 
 def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Deferred[None]:
-    return append_marker(
-        ctx.broker,
+    return ctx.broker.coordinators.append_marker(
         target,
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.dispatch import Answered, CloseConnection, Dispatch
 from minibroker.kernel.deferred import Deferred
 from minibroker.security.sasl import Authentication, AuthenticationFailed, Exchange, State
-from minibroker_protocol.dsl import Buffer
+from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:
-    from minibroker.handlers.context import ConnectionInfo
-    from minibroker.server.connection import Answered, Connection, Dispatch
+    from minibroker.broker.connection import ConnectionInfo
 
 _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 _ALLOWED = {
@@ -23,11 +22,19 @@ _ALLOWED = {
 _pack_size = Struct(">i").pack
 
 
-class Gate:
+class Authenticated(Protocol):
+    """A connection, as far as its authentication changes it. dispatch: what serves its frames."""
+
+    dispatch: Dispatch
+
+    def close_once_answered(self, reason: str) -> None: ...
+
+
+class Authenticator:
     """Lets a connection's handshake and tokens through, and everything once those proved a user."""
 
     def __init__(
-        self, connection: Connection, dispatch: Dispatch, makers: Mapping[str, Callable[[], Exchange]]
+        self, connection: Authenticated, dispatch: Dispatch, makers: Mapping[str, Callable[[], Exchange]]
     ) -> None:
         self._connection = connection
         self._dispatch = dispatch

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from minibroker.handlers.context import ConnectionInfo
+from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import LARGEST_SPARE_BYTES
-from minibroker_protocol.dsl import Buffer
+from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:
-    from minibroker.server.edge import Edge
-
-Answered = list[Buffer] | None
-# Serves one frame (without its size): the buffers of the response with its size, None for no response, or either later.
-# An exception of a type in `Edge.refusals` closes the connection with one log line, any other with its traceback.
-Dispatch = Callable[[Buffer, ConnectionInfo], Answered | Deferred[Answered]]
+    from minibroker.handlers.dispatch import Answered, Dispatch
+    from minibroker.server.connection_log import Closings
+    from minibroker.server.memory import RequestMemory, SpareBuffers
 
 log = get_logger(__name__)
 
@@ -54,6 +50,28 @@ MUTED = 64  # throttled (KIP-219)
 
 # Requests that only wait for something to happen: nothing they did is lost when a stop leaves them unanswered.
 _WAITING_APIS = frozenset({1, 11, 14})  # Fetch, JoinGroup, SyncGroup
+
+
+class ConnectionOwner(Protocol):
+    """What connections share (`Edge`). refusals: exceptions of a dispatch that close the connection with one log line;
+    any other is logged with its traceback. scratch: where small frames are received. greedy: see `Edge`."""
+
+    loop: asyncio.AbstractEventLoop
+    max_frame_bytes: int
+    refusals: tuple[type[Exception], ...]
+    memory: RequestMemory
+    spare: SpareBuffers
+    scratch: memoryview
+    closings: Closings
+    greedy: bool
+    unread: set[Connection]
+
+    def answer_room(self) -> int | None: ...
+    def opened(self, connection: Connection) -> bool: ...
+    def closed(self, connection: Connection) -> None: ...
+    def drained(self, connection: Connection) -> None: ...
+    def watch_stalled(self) -> None: ...
+    def write_large(self, transport: asyncio.Transport, buffers: list[Buffer]) -> None: ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -90,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         "unread_at",
     )
 
-    def __init__(self, edge: Edge, owner: Dispatch, security: ListenerSecurity = OPEN) -> None:
+    def __init__(self, edge: ConnectionOwner, owner: Dispatch, security: ListenerSecurity = OPEN) -> None:
         self._edge = edge
         self.owner = owner  # the broker behind the listener
         self.dispatch = security.dispatch_of(self, owner)

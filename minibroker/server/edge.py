@@ -7,12 +7,13 @@ import contextlib
 import socket
 from typing import NamedTuple
 
+from minibroker.handlers.dispatch import Dispatch
 from minibroker.kernel.logs import get_logger
-from minibroker.server.connection import Connection, Dispatch
+from minibroker.server.connection import Connection
 from minibroker.server.connection_log import Closings
 from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import RequestMemory, SpareBuffers
-from minibroker_protocol.dsl import Buffer
+from minibroker_protocol.fields import Buffer
 
 log = get_logger(__name__)
 

@@ -10,8 +10,9 @@ from minibroker.security.protocols import SecurityProtocol
 
 if TYPE_CHECKING:
     from minibroker.config.settings import Settings
+    from minibroker.handlers.dispatch import Dispatch
     from minibroker.security.sasl import Exchange
-    from minibroker.server.connection import Connection, Dispatch
+    from minibroker.server.authenticator import Authenticated
 
 
 class ListenerSecurity(NamedTuple):
@@ -21,13 +22,13 @@ class ListenerSecurity(NamedTuple):
     tls: ssl.SSLContext | None = None
     mechanisms: Mapping[str, Callable[[], Exchange]] | None = None
 
-    def dispatch_of(self, connection: Connection, dispatch: Dispatch) -> Dispatch:
+    def dispatch_of(self, connection: Authenticated, dispatch: Dispatch) -> Dispatch:
         """What serves the connection's frames."""
         if self.mechanisms is None:
             return dispatch
-        from minibroker.server.authenticator import Gate
+        from minibroker.server.authenticator import Authenticator
 
-        return Gate(connection, dispatch, self.mechanisms).serve
+        return Authenticator(connection, dispatch, self.mechanisms).serve
 
 
 OPEN = ListenerSecurity()

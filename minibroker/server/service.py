@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
 from minibroker.kernel.asyncio_runtime import LoopTimers
-from minibroker.kernel.clock import BrokerClock
+from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.executor import DiskInline
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.threads import ThreadExecutor

@@ -73,7 +73,7 @@ class Coverage:
 
     def _transaction(self, broker: Broker, transactional_id: str, event: str) -> None:
         index = partition_for(transactional_id, broker.partition_count(TRANSACTION_STATE_TOPIC, _PARTITIONS))
-        shard = dict(broker.transactions.host.shards()).get(index)
+        shard = dict(broker.coordinators.transactions.host.shards()).get(index)
         entry = None if shard is None else shard.entries.get(transactional_id)
         state = "elsewhere" if shard is None else "unknown" if entry is None else entry.metadata.state.label
         if entry is not None and entry.volatile.pending_state is not None:
@@ -81,7 +81,7 @@ class Coverage:
         self._counts[f"transaction: {state}, {event}"] += 1
 
     def _group(self, broker: Broker, group_id: str, event: str) -> None:
-        shard = dict(broker.groups.host.shards()).get(0)
+        shard = dict(broker.coordinators.groups.host.shards()).get(0)
         group = None if shard is None else shard.groups.get(group_id)
         state = "elsewhere" if shard is None else "unknown" if group is None else group.state_name
         self._counts[f"group: {state}, {event}"] += 1

@@ -6,13 +6,15 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
-from minibroker.handlers.context import ConnectionInfo
+from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection, Dispatcher
 from minibroker.kernel.deferred import Deferred
 from minibroker.simulation.network_conditions import Fate, Weather
 from minibroker.simulation.schedule import Schedule
-from minibroker_protocol.dsl import Request, Response, registry
-from minibroker_protocol.headers import API_VERSIONS, RequestHeader, first_flexible_version
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.headers import API_VERSIONS, first_flexible_version
+from minibroker_protocol.messages.headers import RequestHeader
+from minibroker_protocol.registry import registry
 
 
 class Disconnected(Exception):

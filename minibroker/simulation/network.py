@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from minibroker.cluster.in_process_network import Endpoint, PendingCall
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.transport import CONTROLLER, Endpoint, Node, PendingCall, Transport
+from minibroker.kernel.transport import CONTROLLER, Node, Transport
 from minibroker.simulation.network_conditions import Fate, Weather
 from minibroker.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response

@@ -35,12 +35,12 @@ def in_memory(brokers: dict[int, Broker], transaction_version: int) -> States:
                 found: dict[Hashable, object] = {"log end offset": log.log_end_offset}
                 found.update({f"producer {p.producer_id}": p for p in log.producers.active()})
                 states[Log(str(node), partition.topic, partition.index)] = found
-        for index, transactions in broker.transactions.host.shards():
+        for index, transactions in broker.coordinators.transactions.host.shards():
             ids = durable_state(transactions.entries.values())
             states[Log(COORDINATOR, TRANSACTION_STATE, index)] = {
                 name: _kept(metadata, transaction_version) for name, metadata in ids.items()
             }
-        for index, groups in broker.groups.host.shards():
+        for index, groups in broker.coordinators.groups.host.shards():
             committed, pending = groups.offsets.snapshot()
             states[Log(COORDINATOR, CONSUMER_OFFSETS, index)] = {"offsets": committed, "pending": pending}
     return states

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Protocol
 
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.transport import CONTROLLER
@@ -13,18 +14,43 @@ from minibroker_protocol.errors import ApiError
 from minibroker_storage.disk import StorageError
 
 if TYPE_CHECKING:
+    from minibroker.cluster.cluster import Cluster
     from minibroker.metadata.image import PartitionImage
-    from minibroker.simulation.world import World
+    from minibroker.simulation.client import Client
+    from minibroker.simulation.history import History
+    from minibroker.simulation.machine import MachineDisk
+    from minibroker.simulation.network_conditions import Weather
+    from minibroker.simulation.plan import Plan
+    from minibroker.simulation.producers import Producer
+    from minibroker.simulation.schedule import Schedule
 
 _CATCH_UP_MS = 500.0
 _SESSION_MS = 800.0
 """After which the controller fences a broker it does not hear of."""
 
 
+class Scene(Protocol):
+    """The world, as far as troubles reach into it. lives: how often each broker was started."""
+
+    plan: Plan
+    random: Random
+    schedule: Schedule
+    history: History
+    weather: Weather
+    cluster: Cluster
+    disks: dict[int, MachineDisk]
+    clients: list[Client]
+    lives: dict[int, int]
+
+    def tell(self, event: str, text: str) -> None: ...
+    def attended(self) -> None: ...
+    def launch_transactional(self, transactional_id: str) -> Producer: ...
+
+
 class Troubles:
     """Draws one event after the other while the world's clients work."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Scene) -> None:
         self._world = world
         self._random = world.random
         self._isolated: dict[int, int] = {}

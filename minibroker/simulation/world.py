@@ -11,7 +11,7 @@ from minibroker.cluster.cluster import Cluster
 from minibroker.config.settings import Settings
 from minibroker.coordinators.hashing import partition_for
 from minibroker.handlers.dispatch import Dispatcher
-from minibroker.kernel.clock import BrokerClock
+from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.broker_spec import Node
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
@@ -224,8 +224,8 @@ class World:
     def attended(self) -> None:
         """Be told of the markers that a broker which just started sends and drops."""
         for broker in self.cluster.brokers.values():
-            broker.transactions.markers.on_dropped = self._dropped
-            broker.transactions.markers.on_started = partial(self._ending, broker)
+            broker.coordinators.transactions.markers.on_dropped = self._dropped
+            broker.coordinators.transactions.markers.on_started = partial(self._ending, broker)
 
     def _dropped(self, job: EndedTransaction, place: tuple[str, int]) -> None:
         self.tell("marker dropped", f"{job.transactional_id}: no marker for {place[0]}-{place[1]}, nobody leads it")

@@ -63,7 +63,6 @@ class Minibroker(Controlled):
         as_version: str | None = None,
         config: Mapping[str, Any] | None = None,
         process: bool = False,
-        _defects: Sequence[str] = (),
     ) -> None:
         self._options = make_options(
             host=host,
@@ -79,7 +78,6 @@ class Minibroker(Controlled):
             config=config,
         )
         self._process = process
-        self._defects = _known(_defects, process)
         self._runner: Runner | None = None
         self._bootstrap_servers = ""
         self._control: Control | None = None
@@ -180,7 +178,7 @@ class Minibroker(Controlled):
             return ChildRunner(self._options)
         from minibroker.testing.in_thread import ThreadRunner
 
-        return ThreadRunner(self._options, self._defects)
+        return ThreadRunner(self._options)
 
     def _launched(self, launched: Future[str]) -> None:
         # On the runner's thread. A start that failed has nothing to stop; the next one begins anew.
@@ -196,17 +194,6 @@ class Minibroker(Controlled):
         self._control = None
         atexit.unregister(self.stop)
         return runner
-
-
-def _known(defects: Sequence[str], process: bool) -> Sequence[str]:
-    """Names of `defects`, which tests of tests switch on; they are of this process only."""
-    if defects:
-        from defects import named
-
-        named(defects)
-        if process:
-            raise ValueError("a child process takes no defects")
-    return defects
 
 
 def _check(options: Options) -> None:

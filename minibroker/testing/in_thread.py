@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from minibroker.kernel.asyncio_runtime import new_event_loop
@@ -21,13 +19,9 @@ log = get_logger(__name__)
 
 
 class ThreadRunner:
-    """Runs one `Service` on a loop of its own; made for one start and one stop.
+    """Runs one `Service` on a loop of its own; made for one start and one stop."""
 
-    defects: names of `defects` to have while it runs, for tests of tests.
-    """
-
-    def __init__(self, options: Options, defects: Sequence[str] = ()) -> None:
-        self._defects = defects
+    def __init__(self, options: Options) -> None:
         self.service = Service(options)
         self.loop = new_event_loop(uvloop=self.service.settings.bool("minibroker.uvloop"))
         self._thread = threading.Thread(target=self._run, name="minibroker", daemon=True)
@@ -55,9 +49,8 @@ class ThreadRunner:
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            with planted(self._defects):
-                self.loop.run_until_complete(self._serve())
-                self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self._serve())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         except BaseException as failure:  # handed to whoever waits
             error = failure
         finally:
@@ -79,11 +72,3 @@ class ThreadRunner:
             await self._stopping.wait()
         finally:
             await self.service.stop()
-
-
-def planted(names: Sequence[str]) -> AbstractContextManager[None]:
-    if not names:
-        return nullcontext()
-    from defects import named, plant
-
-    return plant(*named(names))

@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def minibroker_pool(request: pytest.FixtureRequest) -> Iterator[Callable[..., Minibroker]]:
     """``pool(brokers=…, semantics=…, …)``: a running broker with these options of `Minibroker`, started once."""
-    from minibroker import Minibroker
+    from minibroker.testing.embedded import Minibroker
 
     running: dict[str, Minibroker] = {}
 

@@ -8,9 +8,11 @@ from typing import Any
 from minibroker.config.keys import BROKER_KEYS
 from minibroker.config.types import ConfigType
 from minibroker.handlers.answered_errors import errors_in
-from minibroker_protocol.dsl import NO_ID, Message, Struct
+from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
+from minibroker_protocol.structs import Struct
 
 HIDDEN = "[hidden]"
 _SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "token_id", "salted_passwords"})

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minibroker.trace.plain import has_secret, plain, refusals
-from minibroker_protocol.dsl import Request, Response, Struct
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.structs import Struct
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Answered, Exchange

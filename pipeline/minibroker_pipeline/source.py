@@ -1,7 +1,7 @@
 """The Spark data source `kafka-segments`: `spark.read.format("kafka-segments").option("table", T).load(PATH)`.
 
-Tables and their columns: `minibroker_pipeline.tables`. Conditions on topic, partition, time and producer id decide which
-files and batches are read at all; those that are not wholly settled here are left to Spark as well.
+Tables and their columns: `minibroker_pipeline.tables`. Conditions on topic, partition, time and producer id decide
+which files and batches are read at all; those that are not wholly settled here are left to Spark as well.
 """
 
 from __future__ import annotations

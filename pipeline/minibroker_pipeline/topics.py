@@ -18,9 +18,9 @@ from minibroker.rules.rows import COORDINATOR_TOPICS, Log, LogFacts
 from minibroker_pipeline.files import EVERYTHING, Directory, NotReadable, Part
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.headers import RequestHeader
 from minibroker_protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResponse
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from minibroker_protocol.records import iter_batches

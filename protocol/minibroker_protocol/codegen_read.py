@@ -10,9 +10,10 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from minibroker_protocol.codegen import Broken, Source
-from minibroker_protocol.dsl import Buffer, Field, Message, Struct
+from minibroker_protocol.fields import Buffer, Field
 from minibroker_protocol.shapes import Kind, Shapes
+from minibroker_protocol.source import Broken, Source
+from minibroker_protocol.structs import Struct, Versioned, struct_types
 
 BUDGET = 128 * 1024 * 1024
 """Bytes of objects one message may build, by the estimate of ``Shapes.weight``: some 300,000 partitions of a fetch."""
@@ -51,7 +52,7 @@ def bad_length(n: int, left: int, smallest: int = 1) -> Broken:
     return Broken(f"length {n} is above {MAX_STRING}")
 
 
-def write_decoder(message: type[Message], version: int) -> Source:
+def write_decoder(message: type[Versioned], version: int) -> Source:
     """The decoder of one version, not compiled yet."""
     return _Reader(Shapes(message, version)).write()
 
@@ -87,8 +88,6 @@ class _Reader:
         return self.source
 
     def _all_structs(self) -> list[type[Struct]]:
-        from minibroker_protocol.dsl import struct_types
-
         return [self.shapes.message, *struct_types(self.shapes.message).values()]
 
     def flush(self, *prefix: tuple[str, str, str]) -> None:

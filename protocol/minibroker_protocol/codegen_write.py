@@ -9,10 +9,11 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from minibroker_protocol.codegen import Broken, Source
 from minibroker_protocol.codegen_read import MAX_STRING, join_path
-from minibroker_protocol.dsl import Field, Message, Struct
+from minibroker_protocol.fields import Field
 from minibroker_protocol.shapes import Kind, Shapes
+from minibroker_protocol.source import Broken, Source
+from minibroker_protocol.structs import Struct, Versioned
 
 BY_REFERENCE = 1024
 """Bytes from which a value is passed on as a buffer of its own instead of being copied."""
@@ -35,7 +36,7 @@ def string_length(n: int) -> bytes:
     return varint(n)
 
 
-def write_encoder(message: type[Message], version: int) -> Source:
+def write_encoder(message: type[Versioned], version: int) -> Source:
     """The encoder of one version, not compiled yet."""
     return _Writer(Shapes(message, version)).write()
 

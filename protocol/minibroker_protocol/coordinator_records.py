@@ -8,7 +8,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import NO_ID, Data, Struct, bytes_, f, int8, int16, int32, int64, string, uuid
+from minibroker_protocol.dsl import Data
+from minibroker_protocol.fields import NO_ID, bytes_, f, int8, int16, int32, int64, string, uuid
+from minibroker_protocol.structs import Struct
 
 
 class EndTxnMarker(Data, versions="0"):

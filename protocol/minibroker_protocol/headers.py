@@ -9,25 +9,11 @@ from __future__ import annotations
 import struct
 
 from minibroker_protocol.codegen_read import varint
-from minibroker_protocol.dsl import NEVER, Buffer, Header, f, int16, int32, registry, string
 from minibroker_protocol.errors import Malformed
+from minibroker_protocol.fields import NEVER, Buffer
+from minibroker_protocol.registry import registry
 
 API_VERSIONS = 18
-
-
-class RequestHeader(Header, versions="1-2", flexible="2+"):
-    """What precedes every request body."""
-
-    request_api_key: int16
-    request_api_version: int16
-    correlation_id: int32
-    client_id: string | None = f(nullable="1+", flexible=False)
-
-
-class ResponseHeader(Header, versions="0-1", flexible="1+"):
-    """What precedes every response body."""
-
-    correlation_id: int32
 
 
 _START = struct.Struct(">hhih").unpack_from

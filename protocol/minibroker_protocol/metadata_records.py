@@ -8,8 +8,9 @@ A record's value is framed: unsigned varints for the frame version, the record's
 from __future__ import annotations
 
 from minibroker_protocol.codegen_read import varint
-from minibroker_protocol.dsl import Data, Message, f, int8, int16, int32, int64, string, uuid
+from minibroker_protocol.dsl import Data, Message
 from minibroker_protocol.errors import Malformed
+from minibroker_protocol.fields import f, int8, int16, int32, int64, string, uuid
 
 _FRAME_VERSIONS = (0, 1)
 

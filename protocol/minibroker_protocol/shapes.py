@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from minibroker_protocol.dsl import NO_ID, Field, Message, Struct, struct_types
+from minibroker_protocol.fields import NO_ID, Field
+from minibroker_protocol.structs import Struct, Versioned, struct_types
 
 FIXED = {
     "int8": "b",
@@ -44,7 +45,7 @@ class Kind(NamedTuple):
 class Shapes:
     """One message in one version."""
 
-    def __init__(self, message: type[Message], version: int) -> None:
+    def __init__(self, message: type[Versioned], version: int) -> None:
         self.message = message
         self.version = version
         self.flexible = version >= message.__flexible__

@@ -7,8 +7,9 @@ from functools import cache
 from typing import Any
 
 from minibroker_protocol import coordinator_records
-from minibroker_protocol.dsl import Data, Struct
+from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import Malformed
+from minibroker_protocol.structs import Struct
 
 TRANSACTIONS = "__transaction_state"
 OFFSETS = "__consumer_offsets"

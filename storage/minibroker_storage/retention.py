@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from minibroker_storage import indexes
+from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk
 from minibroker_storage.recovery import DELETED_SUFFIX
 from minibroker_storage.segment import Segment
 
-if TYPE_CHECKING:
-    from minibroker_storage.log_state import LogState
+
+class Expiring(Protocol):
+    """A log, as far as retention looks at it."""
+
+    config: LogConfig
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments, oldest first."""
+        ...
 
 
 class Removals:
@@ -43,7 +55,7 @@ class Removals:
         self._waiting = []
 
 
-def expired_segments(log: LogState, now_ms: int) -> list[Segment]:
+def expired_segments(log: Expiring, now_ms: int) -> list[Segment]:
     """The oldest segments that retention lets go of: by log start, then by size, then by time.
 
     Never one that reaches past the high watermark, nor an empty last one.
@@ -70,7 +82,7 @@ def expired_segments(log: LogState, now_ms: int) -> list[Segment]:
     return gone
 
 
-def _oldest(log: LogState, segments: list[Segment], lets_go: Callable[[Segment, int | None], bool]) -> list[Segment]:
+def _oldest(log: Expiring, segments: list[Segment], lets_go: Callable[[Segment, int | None], bool]) -> list[Segment]:
     """The segments from the start on for which ``lets_go(segment, base offset of the next)`` holds without a break."""
     found: list[Segment] = []
     for i, segment in enumerate(segments):

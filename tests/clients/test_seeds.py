@@ -19,7 +19,7 @@ from minibroker.faults import DropReply, Error, Hold, Reorder
 from minibroker.handlers.context import ConnectionInfo
 from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.headers import RequestHeader
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 pytestmark = pytest.mark.clients
@@ -102,7 +102,7 @@ class Known(NamedTuple):
 def known(broker: Minibroker, name: str) -> Known:
     def look(cluster: Any) -> Known:
         node_id = cluster.coordinator("transaction", name)
-        entry = cluster.brokers[node_id].transactions.describe(name)
+        entry = cluster.brokers[node_id].coordinators.transactions.describe(name)
         return Known(entry.metadata.producer_id, entry.epoch, entry.last_epoch)
 
     found: Known = broker.cluster.run(look)
@@ -534,7 +534,7 @@ def test_a_lost_rotation_is_answered_alike_by_the_next_coordinator(semantics: st
 
 def _last_but_one_epoch(cluster: Any) -> Deferred[Any]:
     """As after 32,765 instances: the next one gets the last epoch a client may have."""
-    service = cluster.brokers[cluster.coordinator("transaction", "tx")].transactions
+    service = cluster.brokers[cluster.coordinator("transaction", "tx")].coordinators.transactions
     index, shard = service.host.shard_for("tx")
     entry = shard.entries["tx"]
     moved: Deferred[Any] = service.host.execute(

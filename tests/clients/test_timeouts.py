@@ -44,7 +44,7 @@ def epochs(broker: Minibroker) -> tuple[int, int]:
     """(current, last) epoch that the coordinator has of the loop's transactional id."""
 
     def look(cluster: Any) -> tuple[int, int]:
-        entry = cluster.brokers[1].transactions.describe("x")
+        entry = cluster.brokers[1].coordinators.transactions.describe("x")
         return entry.epoch, entry.last_epoch
 
     found: tuple[int, int] = broker.cluster.run(look)

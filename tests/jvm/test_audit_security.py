@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow")
 
 from minibroker.cli import main  # noqa: E402
 
-CERTIFICATES = Path(__file__).parents[1] / "minibroker" / "audit" / "certificates"
+CERTIFICATES = Path(__file__).parents[1] / "pipeline" / "certificates"
 USER, PASSWORD = "ann", "se=cr,et"
 MODULES = "org.apache.kafka.common.security"
 SECURED = f"""

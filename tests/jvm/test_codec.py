@@ -13,7 +13,8 @@ import pytest
 from jvm import run_java
 from samples import message_versions, sample
 
-from minibroker_protocol.dsl import Message, Struct
+from minibroker_protocol.dsl import Message
+from minibroker_protocol.structs import Struct
 
 pytestmark = pytest.mark.jvm
 

@@ -22,7 +22,7 @@ from minibroker_pipeline import command  # noqa: E402
 from minibroker_pipeline.command import plan_of  # noqa: E402
 from minibroker_pipeline.engine import SparkAudit, audit_here  # noqa: E402
 
-MANIFEST = Path(__file__).parents[2] / "golden" / "kafka-4.3.1" / "directory" / "manifest.json"
+MANIFEST = Path(__file__).parents[1] / "golden" / "kafka-4.3.1" / "directory" / "manifest.json"
 
 
 def plan(path: Path, *more: str) -> Any:
@@ -325,7 +325,7 @@ def test_spark_submit_on_a_cluster_of_worker_processes(standalone: tuple[str, Pa
     planted.append("append-time-0", planted.batches("append-time-0")[-1], base_sequence=11)
     write_files(planted.files, tmp_path / "data")
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    program = Path(minibroker.audit.__file__).parent / "__main__.py"
+    program = Path(minibroker_pipeline.__file__).parent / "__main__.py"
     settings = ["spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
     conf = [word for setting in settings for word in ("--conf", setting)]
     done = subprocess.run(

@@ -15,8 +15,9 @@ from minibroker_protocol.coordinator_records import (
     TransactionLogKey,
     TransactionLogValue,
 )
-from minibroker_protocol.dsl import Data, all_messages
+from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import EncodeError
+from minibroker_protocol.registry import all_messages
 
 Partitions = TransactionLogValue.PartitionsSchema
 UPDATED, STARTED = 0x1A1FE4E68D0, 0x1A1FE4E68CF

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from minibroker_protocol import dsl
-from minibroker_protocol.dsl import (
+from minibroker_protocol.dsl import Data
+from minibroker_protocol.errors import EncodeError, Malformed
+from minibroker_protocol.fields import (
     NEVER,
     NO_ID,
-    Data,
     RecordBuffers,
-    Struct,
     bool_,
     bytes_,
     f,
@@ -29,8 +29,8 @@ from minibroker_protocol.dsl import (
     uint32,
     uuid,
 )
-from minibroker_protocol.errors import EncodeError, Malformed
 from minibroker_protocol.messages import FetchResponse, ProduceRequest
+from minibroker_protocol.structs import Struct
 
 
 class Numbers(Data, versions="0"):

@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 from samples import message_versions, sample
 
 from minibroker_protocol import codegen_read
-from minibroker_protocol.dsl import Message, Struct, registry
+from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
-from minibroker_protocol.headers import RequestHeader, parse_request_header
+from minibroker_protocol.headers import parse_request_header
 from minibroker_protocol.messages import FetchRequest, MetadataRequest, ProduceRequest
+from minibroker_protocol.messages.headers import RequestHeader
+from minibroker_protocol.registry import registry
 from minibroker_protocol.shapes import Shapes
+from minibroker_protocol.structs import Struct
 
 VERSIONS = list(message_versions())
 MESSAGES = sorted(dict(VERSIONS), key=lambda message: message.__name__)

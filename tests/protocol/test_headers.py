@@ -2,15 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker_protocol.dsl import registry
 from minibroker_protocol.errors import Malformed
-from minibroker_protocol.headers import (
-    RequestHeader,
-    ResponseHeader,
-    encode_response_header,
-    first_flexible_version,
-    parse_request_header,
-)
+from minibroker_protocol.headers import encode_response_header, first_flexible_version, parse_request_header
+from minibroker_protocol.messages.headers import RequestHeader, ResponseHeader
+from minibroker_protocol.registry import registry
 
 
 @pytest.mark.parametrize("client_id", [None, "", "client-1", "kä→"])

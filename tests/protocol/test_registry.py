@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import Request, all_messages, registry
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.registry import all_messages, registry
 
 # min-max per key, as two live 4.3.1 brokers advertise them.
 ADVERTISED = """

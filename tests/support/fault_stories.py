@@ -300,7 +300,7 @@ class Cell(Story):
 
     def _transaction(self) -> Any:
         def find(broker: Any) -> Any:
-            _, shard = broker.transactions.host.shard_for(self.name)
+            _, shard = broker.coordinators.transactions.host.shard_for(self.name)
             return shard.entry(self.name).metadata
 
         return self._look(find)
@@ -317,7 +317,9 @@ class Cell(Story):
         if api in ("OffsetCommit", "TxnOffsetCommit"):
 
             def known(broker: Any) -> bool:
-                offsets = broker.groups.host.shard(broker.groups.host.partition_for(self.group)).offsets
+                offsets = broker.coordinators.groups.host.shard(
+                    broker.coordinators.groups.host.partition_for(self.group)
+                ).offsets
                 held = offsets.get(self.group, self.topic, 0) is not None
                 return held or bool(offsets.is_pending(self.group, self.topic, 0))
 

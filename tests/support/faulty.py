@@ -9,7 +9,7 @@ from memory_cluster import MemoryCluster
 from minibroker.control.commands import Commands
 from minibroker.faults.engine import SetRule
 from minibroker.faults.rules import rule_from
-from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.produce import ProduceRequest
 from minibroker_protocol.records import Record, build_batch
 

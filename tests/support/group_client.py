@@ -43,7 +43,7 @@ class GroupClient(MemoryCluster):
         return told
 
     def shard(self, group_id: str = FIRST_GROUP) -> GroupShard:
-        return self.broker.groups.shard_for(group_id)[1]
+        return self.broker.coordinators.groups.shard_for(group_id)[1]
 
     def classic(self, group_id: str = FIRST_GROUP) -> ClassicGroup:
         group = self.shard(group_id).groups[group_id]

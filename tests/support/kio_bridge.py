@@ -14,9 +14,11 @@ from kio.index import load_payload_module
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.static.constants import EntityType
 
-from minibroker_protocol.dsl import NO_ID, Api, Field, Header, Message, Request, Struct
+from minibroker_protocol.dsl import Api, Header, Message, Request
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.fields import NO_ID, Field
 from minibroker_protocol.shapes import Shapes
+from minibroker_protocol.structs import Struct
 
 
 def kio_class(message: type[Message], version: int) -> Any:

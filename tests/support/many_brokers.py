@@ -9,18 +9,19 @@ from typing import Any, TypeVar
 from manual_time import ManualTimers
 from memory_cluster import MemoryCluster
 
+from minibroker.broker.connection import ConnectionInfo
 from minibroker.cluster.cluster import Cluster, Node
 from minibroker.config.settings import Settings
-from minibroker.handlers.context import ConnectionInfo
-from minibroker.kernel.clock import BrokerClock
+from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor, InlineExecutor
 from minibroker.partitions.partition import Partition
 from minibroker.releases.semantics import KAFKA, Semantics
 from minibroker_protocol.dsl import Request, Response
-from minibroker_protocol.headers import RequestHeader, first_flexible_version
+from minibroker_protocol.headers import first_flexible_version
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_protocol.records import Record, build_batch

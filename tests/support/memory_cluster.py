@@ -10,16 +10,18 @@ from manual_time import ManualTimers
 from reasons import check_reasons
 
 from minibroker.broker.broker import Broker
+from minibroker.broker.connection import ConnectionInfo
 from minibroker.cluster.cluster import Cluster, Node
 from minibroker.config.settings import Settings
-from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import Dispatcher
-from minibroker.kernel.clock import BrokerClock
+from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor, InlineExecutor
 from minibroker.releases.semantics import KAFKA, Semantics
-from minibroker_protocol.dsl import Request, Response, registry
-from minibroker_protocol.headers import RequestHeader, first_flexible_version
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.headers import first_flexible_version
+from minibroker_protocol.messages.headers import RequestHeader
+from minibroker_protocol.registry import registry
 from minibroker_storage.disk import Disk
 from minibroker_storage.memory_disk import MemoryDisk
 

@@ -278,7 +278,7 @@ def write(ids: Ids, *, decided: bool = True) -> dict[str, Any]:
     begin(ids, held, OPEN_AT_HOME, 1, "my-group")
     if decided:
         for broker in cluster.cluster.brokers.values():
-            broker.transactions.markers.hold(lambda name: name in (DECIDED, ABANDONED))
+            broker.coordinators.transactions.markers.hold(lambda name: name in (DECIDED, ABANDONED))
         begin(ids, held, DECIDED, 0, "console-consumer")
         begin(ids, held, ABANDONED, 1, "orders")
         assert ids.end(DECIDED, held[DECIDED], commit=True) == ErrorCode.NONE

@@ -27,7 +27,7 @@ from rights_world import (
 )
 
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.fields import NO_ID
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 """ConfigResource types."""

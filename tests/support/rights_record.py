@@ -23,8 +23,10 @@ from rights_world import ADMIN, CLOSED, SESSION_USERS, USERS, fitted, furnish
 
 from minibroker.client.connection import BrokerFailed, Connection
 from minibroker.client.security import Security
-from minibroker_protocol.dsl import Request, registry
-from minibroker_protocol.headers import RequestHeader, first_flexible_version
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.headers import first_flexible_version
+from minibroker_protocol.messages.headers import RequestHeader
+from minibroker_protocol.registry import registry
 
 TABLE = Path(__file__).with_name("rights_of_kafka_4_3_1.json")
 NAMES = (ADMIN, *USERS, *SESSION_USERS)

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import NO_ID, Request, Struct
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.records import Record, build_batch
+from minibroker_protocol.structs import Struct
 
 ADMIN = "admin"
 CLOSED = "closed"

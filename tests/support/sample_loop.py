@@ -152,7 +152,7 @@ def _time_out(broker: Minibroker, run: int) -> None:
     """The run's transaction, which is open, is past its timeout."""
 
     def advance(cluster: Any) -> None:
-        entry = cluster.brokers[1].transactions.describe(f"x-{run}")
+        entry = cluster.brokers[1].coordinators.transactions.describe(f"x-{run}")
         assert entry.metadata.state.label == "Ongoing"
         cluster.clock.advance(_PAST_IT_MS)
         assert entry.metadata.timed_out
@@ -164,7 +164,7 @@ def _wait_until_open(broker: Minibroker, run: int) -> None:
     """The first record of the run's transaction is written."""
 
     def is_open(cluster: Any) -> bool:
-        entry = cluster.brokers[1].transactions.describe(f"x-{run}")
+        entry = cluster.brokers[1].coordinators.transactions.describe(f"x-{run}")
         producers = cluster.brokers[1].partition("t", 0).log.producers
         return bool(producers.has_open_transaction(entry.metadata.producer_id, entry.epoch))
 
@@ -256,7 +256,7 @@ def _still_open(broker: Minibroker) -> set[int]:
 
 def _labels(broker: Minibroker) -> list[str]:
     def look(cluster: Any) -> list[str]:
-        shards = cluster.brokers[1].transactions.host.shards()
+        shards = cluster.brokers[1].coordinators.transactions.host.shards()
         return [entry.metadata.state.label for _, shard in shards for entry in shard.entries.values()]
 
     return list(broker.cluster.run(look))

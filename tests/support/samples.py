@@ -7,8 +7,10 @@ from random import Random
 from typing import Any
 
 from minibroker_protocol import dsl, metadata_records
-from minibroker_protocol.dsl import Field, Message, Struct
+from minibroker_protocol.dsl import Message
+from minibroker_protocol.fields import Field
 from minibroker_protocol.shapes import Kind, Shapes
+from minibroker_protocol.structs import Struct
 
 INTEGER_BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
 ALPHABET = "abcXYZ019-_. äß→漢字🜁"

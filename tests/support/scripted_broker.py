@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from minibroker_protocol.dsl import Request, Response, registry
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
 from minibroker_protocol.headers import encode_response_header, parse_request_header
 from minibroker_protocol.messages import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
+from minibroker_protocol.registry import registry
 
 CLOSE = object()
 """Answer of a handler that has the connection closed."""

@@ -184,7 +184,7 @@ class SeedClient:
 
     def reload_coordinator(self, name: str = ID) -> None:
         """The coordinator of `name` fails over: its state is read from the log again."""
-        service = self.cluster.broker.transactions
+        service = self.cluster.broker.coordinators.transactions
         index = partition_for(name, service.host.partition_count)
         partition = self.cluster.broker.partition(TRANSACTION_STATE_TOPIC, index)
         service.resigned(index)

@@ -23,9 +23,10 @@ from real_kafka import RealKafka, free_ports
 
 from minibroker.client.connection import Connection, parse_address
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import registry
-from minibroker_protocol.headers import RequestHeader, first_flexible_version
+from minibroker_protocol.headers import first_flexible_version
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.records import Record, build_batch
+from minibroker_protocol.registry import registry
 
 SETTINGS = """
 num.partitions=2

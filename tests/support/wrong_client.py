@@ -11,9 +11,10 @@ from typing import Any
 
 from minibroker.client.connection import BrokerFailed, Connection, parse_address
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import registry
-from minibroker_protocol.headers import RequestHeader, first_flexible_version
+from minibroker_protocol.headers import first_flexible_version
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.records import Record, build_batch
+from minibroker_protocol.registry import registry
 
 TOPIC, GROUP, ID = "orders", "workers", "tx"
 CLIENT_ID = "mini"

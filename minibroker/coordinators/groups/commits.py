@@ -10,8 +10,8 @@ from minibroker.coordinators.groups.environment import Environment
 from minibroker.coordinators.groups.offsets import OffsetStore, commit_value, is_expired
 from minibroker.coordinators.groups.records import offset_commit, offset_tombstone
 from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
-from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 
 OFFSET_COMMIT_WITH_EPOCHS = 9
 """First OffsetCommit version that knows member epochs, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-848)."""

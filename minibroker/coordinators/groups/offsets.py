@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from minibroker_protocol.coordinator_records import OffsetCommitValue
-from minibroker_protocol.dsl import NO_ID
+from minibroker_protocol.fields import NO_ID
 
 NO_PRODUCER_ID = -1
 

@@ -5,7 +5,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import Request, Response, Struct, f, int8, int16, int32, string
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import f, int8, int16, int32, string
+from minibroker_protocol.structs import Struct
 
 
 class DescribeAclsRequest(Request, key=29, versions="1-3", flexible="2+"):

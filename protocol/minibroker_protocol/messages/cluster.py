@@ -6,22 +6,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import (
-    NO_ID,
-    Request,
-    Response,
-    Struct,
-    bool_,
-    f,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    string,
-    uint16,
-    uuid,
-)
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import NO_ID, bool_, f, float64, int8, int16, int32, int64, string, uint16, uuid
+from minibroker_protocol.structs import Struct
 
 
 class AlterReplicaLogDirsRequest(Request, key=34, versions="1-2", flexible="2+"):

@@ -5,7 +5,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import Request, Response, Struct, bool_, f, int8, int16, int32, string, uuid
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import bool_, f, int8, int16, int32, string, uuid
+from minibroker_protocol.structs import Struct
 
 
 class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0-1", flexible="0+"):

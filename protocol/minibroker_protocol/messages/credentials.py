@@ -5,7 +5,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import Request, Response, Struct, bytes_, f, int8, int16, int32, string
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import bytes_, f, int8, int16, int32, string
+from minibroker_protocol.structs import Struct
 
 
 class DescribeUserScramCredentialsRequest(Request, key=50, versions="0", flexible="0+"):

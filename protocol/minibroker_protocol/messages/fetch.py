@@ -5,20 +5,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import (
-    NO_ID,
-    RecordBuffers,
-    Request,
-    Response,
-    Struct,
-    f,
-    int8,
-    int16,
-    int32,
-    int64,
-    string,
-    uuid,
-)
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import NO_ID, RecordBuffers, f, int8, int16, int32, int64, string, uuid
+from minibroker_protocol.structs import Struct
 
 
 class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):

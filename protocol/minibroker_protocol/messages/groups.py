@@ -6,7 +6,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import Request, Response, Struct, bool_, bytes_, f, int8, int16, int32, string
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import bool_, bytes_, f, int8, int16, int32, string
+from minibroker_protocol.structs import Struct
 
 
 class FindCoordinatorRequest(Request, key=10, versions="0-6", flexible="3+"):

@@ -5,7 +5,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import NO_ID, Request, Response, Struct, bool_, f, int8, int16, int32, int64, uuid
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import NO_ID, bool_, f, int8, int16, int32, int64, uuid
+from minibroker_protocol.structs import Struct
 
 
 class AlterPartitionRequest(Request, key=56, versions="2-3", flexible="0+"):

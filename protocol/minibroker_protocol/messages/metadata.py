@@ -5,7 +5,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import NO_ID, Request, Response, Struct, bool_, f, int8, int16, int32, string, uuid
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import NO_ID, bool_, f, int8, int16, int32, string, uuid
+from minibroker_protocol.structs import Struct
 
 
 class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):

@@ -5,7 +5,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import NO_ID, Records, Request, Response, Struct, f, int16, int32, int64, string, uuid
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import NO_ID, Records, f, int16, int32, int64, string, uuid
+from minibroker_protocol.structs import Struct
 
 
 class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):

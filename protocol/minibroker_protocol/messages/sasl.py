@@ -5,7 +5,8 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import Request, Response, bytes_, f, int16, int64, string
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import bytes_, f, int16, int64, string
 
 
 class SaslHandshakeRequest(Request, key=17, versions="0-1"):

@@ -6,7 +6,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import NO_ID, Request, Response, Struct, bool_, f, int8, int16, int32, string, uuid
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import NO_ID, bool_, f, int8, int16, int32, string, uuid
+from minibroker_protocol.structs import Struct
 
 
 class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):

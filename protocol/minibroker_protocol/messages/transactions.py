@@ -7,7 +7,9 @@ Field names and versions: Kafka 4.3.1's message definitions.
 
 from __future__ import annotations
 
-from minibroker_protocol.dsl import Request, Response, Struct, bool_, f, int8, int16, int32, int64, string
+from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.fields import bool_, f, int8, int16, int32, int64, string
+from minibroker_protocol.structs import Struct
 
 
 class InitProducerIdRequest(Request, key=22, versions="0-6", flexible="2+", latest_unstable=True):

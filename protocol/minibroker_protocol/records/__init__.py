@@ -21,12 +21,12 @@ from .batch import (
     patch_timestamps,
     rewrite_header,
 )
-from .build import assemble, build_batch, encode_records, encode_varint, lone_batch
+from .build import assemble, build_batch, encode_records, lone_batch
 from .compression import Compression, PayloadTooLarge, UndecodablePayload, compress, decompress
 from .control import ControlRecord, ControlType, end_txn_marker, parse_control
 from .pace import UNHURRIED, Brief, Pace, TakesLong
 from .sequences import MAX_SEQUENCE, NO_SEQUENCE, decrement_sequence, increment_sequence
-from .varints import InvalidRecords
+from .varints import InvalidRecords, encode_varint
 from .walk import (
     DEFAULT_MAX_BYTES,
     MOST_FAULTS,

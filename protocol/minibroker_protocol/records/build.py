@@ -22,6 +22,7 @@ from .batch import (
 )
 from .compression import compress
 from .sequences import NO_SEQUENCE
+from .varints import encode_varint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,27 +34,7 @@ _INT64 = 1 << 64
 _INT64_SIGN = 1 << 63
 
 
-def _encode_varint(n: int) -> bytes:
-    n = (n << 1) ^ (n >> 63)
-    if n < 0x80:
-        return bytes((n,))
-    if n < 0x4000:
-        return bytes((n & 0x7F | 0x80, n >> 7))
-    out = bytearray()
-    while n > 0x7F:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
-
-
-_SMALL = [_encode_varint(n) for n in range(1024)]
-_NULL = _encode_varint(-1)
-
-
-def encode_varint(n: int) -> bytes:
-    """`n` (up to 64 bits, signed) as a zig-zag varint, as records have their numbers."""
-    return _SMALL[n] if 0 <= n < 1024 else _encode_varint(n)
+_NULL = encode_varint(-1)
 
 
 def encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:

@@ -16,9 +16,8 @@ from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple
 
-from .build import encode_varint
 from .runs import PERIOD, Run, counts_up, largest_delta, offset_width
-from .varints import InvalidRecords, varint, varlong
+from .varints import InvalidRecords, encode_varint, varint, varlong
 
 FEWEST = 512
 """Fewer records than this are walked."""

@@ -44,3 +44,25 @@ def varlong(data: bytes, p: int) -> tuple[int, int]:
         shift += 7
     n &= INT64 - 1
     return (n >> 1) ^ -(n & 1), p
+
+
+def _encode_varint(n: int) -> bytes:
+    n = (n << 1) ^ (n >> 63)
+    if n < 0x80:
+        return bytes((n,))
+    if n < 0x4000:
+        return bytes((n & 0x7F | 0x80, n >> 7))
+    out = bytearray()
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+_SMALL = [_encode_varint(n) for n in range(1024)]
+
+
+def encode_varint(n: int) -> bytes:
+    """`n` (up to 64 bits, signed) as a zig-zag varint, as records have their numbers."""
+    return _SMALL[n] if 0 <= n < 1024 else _encode_varint(n)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, CorruptBatch
-from .build import encode_varint
 from .compression import Compression, PayloadTooLarge, decompress
 from .pace import STEP, UNHURRIED, Pace, TakesLong
 from .runs import equal_run
 from .uneven import uneven_run
-from .varints import INT64, InvalidRecords, varint, varlong
+from .varints import INT64, InvalidRecords, encode_varint, varint, varlong
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from minibroker.broker.fetch_sessions import FetchSessionCache, FetchTarget
-from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
 
 
 def target(topic: str, index: int = 0, offset: int = 0) -> FetchTarget:

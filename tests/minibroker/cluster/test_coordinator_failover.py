@@ -178,7 +178,7 @@ def test_markers_of_the_coordinator_before_are_fenced() -> None:
     coordinator = brokers.cluster.coordinator("transaction", TX)
     assert coordinator is not None
     # The markers are decided and not sent when the coordinator dies; the new one sends them with its own epoch.
-    brokers.cluster.brokers[coordinator].transactions.markers.hold()
+    brokers.cluster.brokers[coordinator].coordinators.transactions.markers.hold()
     producer.end(commit=True)
     assert brokers.committed("t") == []
     brokers.cluster.kill_broker(coordinator)
@@ -221,7 +221,7 @@ def test_a_rotation_is_retried_across_a_failover(semantics: Any) -> None:
     producer.init()
     node = brokers.cluster.coordinator("transaction", TX)
     assert node is not None
-    service = brokers.cluster.brokers[node].transactions
+    service = brokers.cluster.brokers[node].coordinators.transactions
     index, shard = service.host.shard_for(TX)
     entry = shard.entries[TX]
     service.host.execute(index, shard.write(entry, entry.metadata._replace(producer_epoch=32766), None))

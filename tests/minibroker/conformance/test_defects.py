@@ -5,14 +5,13 @@ from importlib.machinery import SourceFileLoader
 from types import CodeType, FunctionType
 
 import pytest
-from defects import DEFECTS, Defect, plant
+from defects import DEFECTS, Defect, named, plant
 from defects.coordinators import COORDINATORS
 from defects.defect import broken, code_named
 from defects.loading import LOADING
 from defects.serving import SERVING
 from defects.storage import STORAGE
 
-from minibroker.testing.embedded import Minibroker
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.producer_append import check_epoch
 from minibroker_storage.producer_entry import ProducerEntry
@@ -65,13 +64,6 @@ def test_a_constant_is_no_place_for_a_defect() -> None:
         broken(Defect("constant", "nothing", "minibroker_storage.producer_append:MAX_EPOCH", "1", "2"))
 
 
-def test_a_broker_has_the_defects_it_was_made_with_while_it_runs() -> None:
-    code = check_epoch.__code__
-    with Minibroker(ephemeral=True, _defects=["accept-stale-epoch"]):
-        assert check_epoch.__code__ is not code
-    assert check_epoch.__code__ is code
-
-
-def test_a_broker_that_does_not_know_the_defect_says_so() -> None:
+def test_a_defect_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match="no such defect: no-such"):
-        Minibroker(ephemeral=True, _defects=["no-such"])
+        named(["no-such"])

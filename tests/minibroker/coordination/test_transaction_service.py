@@ -38,7 +38,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
     running = MemoryCluster(topics={"t": 2, "u": 1})
     running.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
     if request.param == "by request":
-        running.broker.transactions.markers._node_id = -5
+        running.broker.coordinators.transactions.markers._node_id = -5
     yield running
     running.stop()
 
@@ -46,23 +46,25 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
 def _init(
     cluster: MemoryCluster, expected: ProducerIdAndEpoch | None = None, timeout_ms: int = 60_000
 ) -> ProducerIdAndEpoch:
-    return spawn(cluster.broker.transactions.init_producer_id(ID, timeout_ms, expected)).result()
+    return spawn(cluster.broker.coordinators.transactions.init_producer_id(ID, timeout_ms, expected)).result()
 
 
 def _begin(cluster: MemoryCluster, *partitions: tuple[str, int], timeout_ms: int = 60_000) -> ProducerIdAndEpoch:
     producer = _init(cluster, timeout_ms=timeout_ms)
-    cluster.broker.transactions.add_partitions(ID, producer, partitions, transaction_version=0).result()
+    cluster.broker.coordinators.transactions.add_partitions(ID, producer, partitions, transaction_version=0).result()
     return producer
 
 
 def _end(
     cluster: MemoryCluster, producer: ProducerIdAndEpoch, *, commit: bool = True, version: int = 0
 ) -> ProducerIdAndEpoch:
-    return cluster.broker.transactions.end_txn(ID, producer, commit=commit, transaction_version=version).result()
+    return cluster.broker.coordinators.transactions.end_txn(
+        ID, producer, commit=commit, transaction_version=version
+    ).result()
 
 
 def _entry(cluster: MemoryCluster) -> Entry:
-    return cluster.broker.transactions.describe(ID)
+    return cluster.broker.coordinators.transactions.describe(ID)
 
 
 def _markers(cluster: MemoryCluster, topic: str, index: int) -> list[tuple[str, int, int, int]]:
@@ -84,9 +86,9 @@ def _fail_over(cluster: MemoryCluster) -> None:
     """The same broker becomes coordinator again, in the next leader epoch."""
     index = partition_for(ID, 50)
     partition = cluster.broker.partition(TRANSACTION_STATE_TOPIC, index)
-    cluster.broker.transactions.resigned(index)
+    cluster.broker.coordinators.transactions.resigned(index)
     partition.leader_epoch += 1
-    cluster.broker.transactions.elected(partition, partition.leader_epoch)
+    cluster.broker.coordinators.transactions.elected(partition, partition.leader_epoch)
 
 
 # -- markers -----------------------------------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ def test_a_transaction_of_many_partitions_lets_other_work_in_between() -> None:
 
 
 def test_markers_can_be_held_and_let_go(cluster: MemoryCluster) -> None:
-    service = cluster.broker.transactions
+    service = cluster.broker.coordinators.transactions
     service.markers.hold(lambda name: name == ID)
     producer = _begin(cluster, T0, U0)
     _end(cluster, producer)
@@ -136,12 +138,12 @@ def test_markers_can_be_held_and_let_go(cluster: MemoryCluster) -> None:
 
 
 def test_a_deleted_topic_needs_no_marker(cluster: MemoryCluster) -> None:
-    cluster.broker.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.markers.hold()
     producer = _begin(cluster, T0, U0)
     _end(cluster, producer)
     request = DeleteTopicsRequest(topic_names=["u"], timeout_ms=1000)
     assert cluster.call(request, DeleteTopicsResponse, 3).responses[0].error_code == 0
-    cluster.broker.transactions.markers.release()
+    cluster.broker.coordinators.transactions.markers.release()
     assert _entry(cluster).metadata.state is COMPLETE_COMMIT
     assert len(_markers(cluster, *T0)) == 1
 
@@ -164,7 +166,7 @@ def test_a_partition_that_is_out_of_reach_is_tried_again(cluster: MemoryCluster)
 def test_a_marker_that_is_not_replicated_is_written_again(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    markers = cluster.broker.transactions.markers
+    markers = cluster.broker.coordinators.transactions.markers
     if markers._node_id != 1:
         return  # of a request this is the handler's part
     producer = _begin(cluster, T0)
@@ -196,7 +198,7 @@ def test_rules_can_be_about_what_a_broker_sends_to_itself(cluster: MemoryCluster
     assert isinstance(transport, TappedTransport)
     transport.tap = looking = Looking()
     producer = _begin(cluster, T0)
-    verified = cluster.broker.verifier.verify(ID, *producer, [T0], api_version=10)
+    verified = cluster.broker.coordinators.verifier.verify(ID, *producer, [T0], api_version=10)
     assert verified.result() == {T0: ErrorCode.NONE}
     _end(cluster, producer)
     assert looking.seen[-2:] == ["AddPartitionsToTxn", "WriteTxnMarkers"]
@@ -247,7 +249,7 @@ class Watched:
 @pytest.fixture
 def watched(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> Watched:
     wire = Watched(cluster)
-    monkeypatch.setattr(cluster.broker.transactions.markers, "_transport", wire)
+    monkeypatch.setattr(cluster.broker.coordinators.transactions.markers, "_transport", wire)
     return wire
 
 
@@ -267,7 +269,7 @@ def test_a_marker_says_how_its_epoch_is_to_be_checked(
     _end(cluster, _begin(cluster, T0), version=version)
     assert appended == [version]
     sent = [marker.transaction_version for marker in watched.markers]
-    assert sent == ([version] if cluster.broker.transactions.markers._node_id == -5 else [])
+    assert sent == ([version] if cluster.broker.coordinators.transactions.markers._node_id == -5 else [])
 
 
 @pytest.mark.parametrize(("epoch", "coordinator_epoch"), [(0, 1), (5, 0)], ids=["coordinator-fenced", "epoch"])
@@ -294,7 +296,7 @@ def test_a_coordinator_that_lost_its_partition_stops_sending(cluster: MemoryClus
     partition = cluster.broker.partition(*T0)
     partition.leader_id = 99
     _end(cluster, producer)
-    cluster.broker.transactions.resigned(partition_for(ID, 50))
+    cluster.broker.coordinators.transactions.resigned(partition_for(ID, 50))
     partition.leader_id = 1
     sent = len(watched.markers)
     cluster.timers.advance(60_000)
@@ -303,7 +305,7 @@ def test_a_coordinator_that_lost_its_partition_stops_sending(cluster: MemoryClus
 
 
 def test_an_election_without_a_resignation_drops_the_markers_of_before(cluster: MemoryCluster) -> None:
-    service = cluster.broker.transactions
+    service = cluster.broker.coordinators.transactions
     service.markers.hold()
     _end(cluster, _begin(cluster, T0))
     service.markers.hold(lambda _: False)
@@ -318,20 +320,20 @@ def test_an_election_without_a_resignation_drops_the_markers_of_before(cluster: 
 
 
 def test_a_prepared_transaction_is_completed_by_the_next_coordinator(cluster: MemoryCluster) -> None:
-    cluster.broker.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.markers.hold()
     producer = _begin(cluster, T0)
     _end(cluster, producer, version=2)
-    cluster.broker.transactions.markers.hold(lambda _: False)
+    cluster.broker.coordinators.transactions.markers.hold(lambda _: False)
     _fail_over(cluster)
-    assert cluster.broker.transactions.markers.held == [], "the former coordinator's markers are dropped"
+    assert cluster.broker.coordinators.transactions.markers.held == [], "the former coordinator's markers are dropped"
     assert _entry(cluster).metadata.state is COMPLETE_COMMIT
     assert _markers(cluster, *T0) == [("COMMIT", producer.producer_id, 1, 1)]
 
 
 def test_nobody_answers_for_a_partition_it_does_not_lead(cluster: MemoryCluster) -> None:
     producer = _begin(cluster, T0)
-    cluster.broker.transactions.resigned(partition_for(ID, 50))
-    service = cluster.broker.transactions
+    cluster.broker.coordinators.transactions.resigned(partition_for(ID, 50))
+    service = cluster.broker.coordinators.transactions
     for request in (
         lambda: _init(cluster),
         lambda: service.add_partitions(ID, producer, [T1], transaction_version=0),
@@ -352,9 +354,9 @@ def test_everything_is_there_after_a_restart() -> None:
     second = MemoryCluster(disk=first.disk)
     metadata = _entry(second).metadata
     assert (metadata.state, metadata.producer, metadata.partitions) == (ONGOING, producer, frozenset({T0, T1}))
-    assert spawn(second.broker.transactions.init_producer_id(None, 0, None)).result().producer_id >= 1000, (
-        "the rest of the first block is discarded"
-    )
+    assert (
+        spawn(second.broker.coordinators.transactions.init_producer_id(None, 0, None)).result().producer_id >= 1000
+    ), "the rest of the first block is discarded"
     second.stop()
 
 
@@ -385,7 +387,7 @@ def test_the_expiration_sweep_runs_on_the_broker_clock(cluster: MemoryCluster) -
 
 def test_a_closed_service_sweeps_no_more(cluster: MemoryCluster) -> None:
     _begin(cluster, T0, timeout_ms=2000)
-    cluster.broker.transactions.close()
+    cluster.broker.coordinators.transactions.close()
     cluster.clock.advance(10 * TIMEOUT_SWEEP_MS)
     assert _markers(cluster, *T0) == []
 
@@ -395,7 +397,7 @@ def test_a_closed_service_sweeps_no_more(cluster: MemoryCluster) -> None:
 
 def test_nothing_is_listed_while_a_shard_is_loaded(cluster: MemoryCluster) -> None:
     _begin(cluster, T0)
-    service = cluster.broker.transactions
+    service = cluster.broker.coordinators.transactions
     assert [name for name, _ in service.list(TransactionFilter())] == [ID]
     service.host._hosted[7].loading = True
     with pytest.raises(ApiError) as caught:
@@ -407,7 +409,7 @@ def test_nothing_is_listed_while_a_shard_is_loaded(cluster: MemoryCluster) -> No
 def test_the_first_request_waits_for_a_block_of_producer_ids(cluster: MemoryCluster, name: str | None) -> None:
     block: Deferred[tuple[int, int]] = Deferred()
     cluster.broker.producer_ids = ProducerIdBlocks(lambda: block)
-    waiting = spawn(cluster.broker.transactions.init_producer_id(name, 60_000, None))
+    waiting = spawn(cluster.broker.coordinators.transactions.init_producer_id(name, 60_000, None))
     assert not waiting.done
     block.resolve((5000, 1000))
     assert waiting.result() == (5000, 0)
@@ -422,7 +424,7 @@ def _held_replication(monkeypatch: pytest.MonkeyPatch) -> Deferred[None]:
 
 def test_state_moves_once_the_record_is_replicated(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = _init(cluster)
-    service = cluster.broker.transactions
+    service = cluster.broker.coordinators.transactions
     replicated = _held_replication(monkeypatch)
     added = service.add_partitions(ID, producer, [T0], transaction_version=0)
     assert not added.done
@@ -441,8 +443,8 @@ def test_state_moves_once_the_record_is_replicated(cluster: MemoryCluster, monke
 def test_leadership_lost_while_a_record_is_on_its_way(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = _init(cluster)
     replicated = _held_replication(monkeypatch)
-    added = cluster.broker.transactions.add_partitions(ID, producer, [T0], transaction_version=0)
-    cluster.broker.transactions.resigned(partition_for(ID, 50))
+    added = cluster.broker.coordinators.transactions.add_partitions(ID, producer, [T0], transaction_version=0)
+    cluster.broker.coordinators.transactions.resigned(partition_for(ID, 50))
     replicated.resolve(None)
     with pytest.raises(ApiError) as caught:
         added.result()
@@ -469,17 +471,17 @@ def test_a_refused_append(
 
     with monkeypatch.context() as patched:
         patched.setattr(Partition, "append", refuse)
-        added = cluster.broker.transactions.add_partitions(ID, producer, [T0], transaction_version=0)
+        added = cluster.broker.coordinators.transactions.add_partitions(ID, producer, [T0], transaction_version=0)
     with pytest.raises(ApiError) as caught:
         added.result()
     assert caught.value.code is told
-    cluster.broker.transactions.add_partitions(ID, producer, [T0], transaction_version=0).result()
+    cluster.broker.coordinators.transactions.add_partitions(ID, producer, [T0], transaction_version=0).result()
 
 
 def test_a_completion_that_cannot_be_logged_is_tried_again(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = cluster.broker.transactions
+    service = cluster.broker.coordinators.transactions
     service.markers.hold()
     _end(cluster, _begin(cluster, T0))
     append = Partition.append
@@ -508,7 +510,7 @@ def test_a_completion_that_cannot_be_logged_is_tried_again(
 def test_the_marker_of_the_offsets_topic_reaches_the_group_coordinator(cluster: MemoryCluster) -> None:
     cluster.broker.create_topics([CONSUMER_OFFSETS_TOPIC]).result()
     ended: list[tuple[int, int, int, bool]] = []
-    groups = cluster.broker.groups
+    groups = cluster.broker.coordinators.groups
     complete = groups.complete_transaction
 
     def watched(index: int, producer_id: int, epoch: int, committed: bool) -> None:

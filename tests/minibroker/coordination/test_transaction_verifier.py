@@ -35,7 +35,7 @@ def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _begin(cluster: MemoryCluster, *partitions: tuple[str, int]) -> ProducerIdAndEpoch:
-    service = cluster.broker.transactions
+    service = cluster.broker.coordinators.transactions
     producer = spawn(service.init_producer_id(ID, 60_000, None)).result()
     if partitions:
         service.add_partitions(ID, producer, partitions, transaction_version=0).result()
@@ -45,7 +45,7 @@ def _begin(cluster: MemoryCluster, *partitions: tuple[str, int]) -> ProducerIdAn
 def _verify(
     cluster: MemoryCluster, producer: tuple[int, int], version: int, *partitions: tuple[str, int], name: str = ID
 ) -> Deferred[dict[tuple[str, int], ErrorCode]]:
-    return cluster.broker.verifier.verify(name, *producer, partitions or [T0], api_version=version)
+    return cluster.broker.coordinators.verifier.verify(name, *producer, partitions or [T0], api_version=version)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def _verify(
 def test_a_partition_that_was_not_added(cluster: MemoryCluster, version: int, code: ErrorCode) -> None:
     producer = _begin(cluster, T1)
     assert _verify(cluster, producer, version, T0, T1).result() == {T0: code, T1: OK}
-    assert cluster.broker.transactions.describe(ID).metadata.partitions == {T1}
+    assert cluster.broker.coordinators.transactions.describe(ID).metadata.partitions == {T1}
 
 
 @pytest.mark.parametrize("version", [12, 13])
 def test_from_version_12_on_it_joins(cluster: MemoryCluster, version: int) -> None:
     producer = _begin(cluster)
     assert _verify(cluster, producer, version, T0, T1).result() == {T0: OK, T1: OK}
-    metadata = cluster.broker.transactions.describe(ID).metadata
+    metadata = cluster.broker.coordinators.transactions.describe(ID).metadata
     assert metadata.partitions == {T0, T1}
     assert metadata.client_transaction_version == 2
 
@@ -79,14 +79,14 @@ def test_epochs_and_ids(cluster: MemoryCluster, version: int) -> None:
 @pytest.mark.parametrize("version", [9, 11])
 def test_a_transaction_that_is_ending_below_version_12(cluster: MemoryCluster, version: int) -> None:
     producer = _begin(cluster, T0)
-    cluster.broker.transactions.markers.hold()
-    cluster.broker.transactions.end_txn(ID, producer, commit=True, transaction_version=0)
+    cluster.broker.coordinators.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.end_txn(ID, producer, commit=True, transaction_version=0)
     assert _verify(cluster, producer, version).result() == {T0: RETRY}
 
 
 def test_version_12_waits_for_the_transaction_before(cluster: MemoryCluster) -> None:
     producer = _begin(cluster, T0)
-    service = cluster.broker.transactions
+    service = cluster.broker.coordinators.transactions
     service.markers.hold()
     following = service.end_txn(ID, producer, commit=True, transaction_version=2).result()
     patient = _verify(cluster, following, 12)
@@ -100,7 +100,7 @@ def test_version_12_waits_for_the_transaction_before(cluster: MemoryCluster) -> 
 
 def test_version_12_gives_up_after_100_ms(cluster: MemoryCluster) -> None:
     producer = _begin(cluster, T0)
-    service = cluster.broker.transactions
+    service = cluster.broker.coordinators.transactions
     service.markers.hold()
     following = service.end_txn(ID, producer, commit=True, transaction_version=2).result()
     patient = _verify(cluster, following, 12)
@@ -116,16 +116,18 @@ def test_version_12_gives_up_after_100_ms(cluster: MemoryCluster) -> None:
 def test_offset_commits(cluster: MemoryCluster, version: int, code: ErrorCode) -> None:
     producer = _begin(cluster)
     group_partition = (CONSUMER_OFFSETS_TOPIC, 3)
-    answer = cluster.broker.verifier.verify_offset_commit(ID, *producer, group_partition, api_version=version)
+    answer = cluster.broker.coordinators.verifier.verify_offset_commit(
+        ID, *producer, group_partition, api_version=version
+    )
     assert answer.result() == code
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_offset_commits_are_told_at_once_that_a_transaction_is_ending(cluster: MemoryCluster, version: int) -> None:
     producer = _begin(cluster, T0)
-    cluster.broker.transactions.markers.hold()
-    cluster.broker.transactions.end_txn(ID, producer, commit=True, transaction_version=0)
-    answer = cluster.broker.verifier.verify_offset_commit(
+    cluster.broker.coordinators.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.end_txn(ID, producer, commit=True, transaction_version=0)
+    answer = cluster.broker.coordinators.verifier.verify_offset_commit(
         ID, *producer, (CONSUMER_OFFSETS_TOPIC, 3), api_version=version
     )
     assert answer.result() is BUSY
@@ -241,13 +243,13 @@ def test_a_coordinator_that_refuses_the_whole_call(cluster: MemoryCluster, wire:
 def test_closing_answers_who_waits(cluster: MemoryCluster, wire: SlowWire) -> None:
     _verify(cluster, (1, 0), 11)
     waiting = _verify(cluster, (1, 0), 11)
-    cluster.broker.verifier.close()
+    cluster.broker.coordinators.verifier.close()
     assert waiting.result() == {T0: RETRY}
 
 
 def test_without_a_coordinator() -> None:
     running = MemoryCluster(topics={"t": 1})
     assert _verify(running, (1, 0), 11).result() == {T0: RETRY}
-    asked = running.broker.verifier.ask(ID, 1, 0, [T0], Operation.GENERIC_ERROR)
+    asked = running.broker.coordinators.verifier.ask(ID, 1, 0, [T0], Operation.GENERIC_ERROR)
     assert asked.result() == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
     running.stop()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from faulty import FaultyCluster, produce_request
 
+from minibroker.broker.connection import ConnectionInfo
 from minibroker.faults import FaultError
-from minibroker.handlers.context import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.kernel.deferred import Deferred
-from minibroker_protocol.dsl import Buffer
+from minibroker_protocol.fields import Buffer
 from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.groups import HeartbeatRequest
 

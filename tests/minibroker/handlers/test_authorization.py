@@ -18,10 +18,12 @@ from minibroker.handlers.authorization import FREE, RULES
 from minibroker.handlers.table import apis
 from minibroker.security.authorizers import STANDARD
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import Request, registry
+from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.headers import RequestHeader, first_flexible_version
+from minibroker_protocol.headers import first_flexible_version
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.records import Record, build_batch
+from minibroker_protocol.registry import registry
 
 CONFIG = {
     "minibroker.security.protocol": "SASL_PLAINTEXT",

@@ -10,7 +10,8 @@ import pytest
 from faulty import FaultyCluster
 from samples import sample
 
-from minibroker.handlers.context import Api, ConnectionInfo, RequestContext
+from minibroker.broker.connection import ConnectionInfo
+from minibroker.handlers.context import Api, RequestContext
 from minibroker.handlers.dispatch import Exchange
 from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.handlers.table import apis

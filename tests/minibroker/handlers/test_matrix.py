@@ -95,7 +95,7 @@ class Wire:
             transaction_version=level,
         )
         self.cluster.broker.create_topics([TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC]).result()
-        self.markers = self.cluster.broker.transactions.markers
+        self.markers = self.cluster.broker.coordinators.transactions.markers
         self.used = 0
 
     def reach(self, state: State) -> tuple[str, Producer]:
@@ -116,7 +116,7 @@ class Wire:
                 self.markers.hold()
             commit = state.state in (PREPARE_COMMIT, COMPLETE_COMMIT)
             assert self.end(name, held, 5 if state.of_version_2 else 4, commit=commit) == OK
-        entry = self.cluster.broker.transactions.describe(name)
+        entry = self.cluster.broker.coordinators.transactions.describe(name)
         assert entry.metadata.state is state.state
         return name, (held[0], entry.epoch)
 

@@ -13,7 +13,7 @@ from memory_cluster import MemoryCluster
 from reasons import check_reasons
 from samples import sample
 
-from minibroker.handlers.context import ConnectionInfo
+from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker.kernel.deferred import Deferred

@@ -113,7 +113,7 @@ def test_two_phase_commit_is_behind_its_switches() -> None:
     )
     allowed.broker.create_topics([TRANSACTION_STATE_TOPIC]).result()
     assert _init(allowed, 6, enable2_pc=True, transaction_timeout_ms=-1).error_code == OK
-    assert allowed.broker.transactions.describe(ID).metadata.timeout_ms == 2**31 - 1
+    assert allowed.broker.coordinators.transactions.describe(ID).metadata.timeout_ms == 2**31 - 1
     allowed.stop()
 
 
@@ -133,7 +133,7 @@ def test_one_missing_partition_keeps_the_others_out(cluster: MemoryCluster) -> N
         ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("u", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
-    assert cluster.broker.transactions.describe(ID).metadata.partitions == frozenset()
+    assert cluster.broker.coordinators.transactions.describe(ID).metadata.partitions == frozenset()
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -177,7 +177,7 @@ def test_add_offsets_adds_the_partition_of_the_group(cluster: MemoryCluster) -> 
         )
         assert cluster.call(request, AddOffsetsToTxnResponse, 4).error_code == OK
     wanted = {(CONSUMER_OFFSETS_TOPIC, partition_for(group, 50)) for group in ("g", "")}
-    assert cluster.broker.transactions.describe(ID).metadata.partitions == wanted
+    assert cluster.broker.coordinators.transactions.describe(ID).metadata.partitions == wanted
 
 
 def test_end_txn_answers_the_next_epoch_from_version_5_on(cluster: MemoryCluster) -> None:
@@ -187,7 +187,7 @@ def test_end_txn_answers_the_next_epoch_from_version_5_on(cluster: MemoryCluster
         request = EndTxnRequest(transactional_id=ID, producer_id=producer_id, producer_epoch=epoch, committed=True)
         answer = cluster.call(request, EndTxnResponse, version)
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (OK, *following)
-        assert cluster.broker.transactions.describe(ID).epoch == max(epoch, following[1])
+        assert cluster.broker.coordinators.transactions.describe(ID).epoch == max(epoch, following[1])
 
 
 def test_the_timed_out_code_is_for_clients_only() -> None:
@@ -199,7 +199,7 @@ def test_the_timed_out_code_is_for_clients_only() -> None:
     _add(running, (producer_id, 0), topics)
     running.clock.advance(20_000)
     assert _add(running, (producer_id, 0), topics, 3) == {("t", 0): ErrorCode.UNKNOWN_PRODUCER_ID}
-    told = running.broker.verifier.verify(ID, producer_id, 0, [("t", 0)], api_version=11).result()
+    told = running.broker.coordinators.verifier.verify(ID, producer_id, 0, [("t", 0)], api_version=11).result()
     assert told == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
     running.stop()
 
@@ -257,7 +257,7 @@ def test_an_older_coordinator_is_refused(cluster: MemoryCluster) -> None:
 
 
 def test_a_group_coordinator_that_is_not_ready_takes_no_marker(cluster: MemoryCluster) -> None:
-    cluster.broker.groups.resigned(4)
+    cluster.broker.coordinators.groups.resigned(4)
     refused = {7: {(CONSUMER_OFFSETS_TOPIC, 4): ErrorCode.NOT_LEADER_OR_FOLLOWER}}
     assert _write(cluster, _marker(7, CONSUMER_OFFSETS_TOPIC, 4)) == refused
     assert cluster.broker.partition(CONSUMER_OFFSETS_TOPIC, 4).log.log_end_offset == 0
@@ -276,7 +276,7 @@ def test_describe_transactions(cluster: MemoryCluster) -> None:
     (empty,) = _describe(cluster, ID)
     assert (empty.transaction_state, empty.transaction_start_time_ms, empty.topics) == ("Empty", -1, [])
     _add(cluster, (producer_id, epoch), [Topic(name="u", partitions=[0]), Topic(name="t", partitions=[1, 0])])
-    cluster.broker.transactions.markers.hold()
+    cluster.broker.coordinators.transactions.markers.hold()
     running, unknown, nameless = _describe(cluster, ID, "nobody", "")
     topic_data = DescribeTransactionsResponse.TopicData
     assert running == DescribeTransactionsResponse.TransactionState(
@@ -387,7 +387,7 @@ def test_describe_transaction_state(cluster: MemoryCluster) -> None:
             -1,
             -1,
         )
-    cluster.broker.transactions.resigned(partition_for(ID, 50))
+    cluster.broker.coordinators.transactions.resigned(partition_for(ID, 50))
     request = DescribeTransactionStateRequest(transactional_ids=[ID])
     (moved,) = cluster.call(request, DescribeTransactionStateResponse, 0).transaction_states
     assert moved.error == ErrorCode.NOT_COORDINATOR

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from manual_time import ManualTimers
 
-from minibroker.kernel.clock import BrokerClock
+from minibroker.kernel.broker_clock import BrokerClock
 
 
 def make() -> tuple[ManualTimers, BrokerClock]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from manual_time import ManualTimers
 
+from minibroker.cluster.in_process_network import InProcessNetwork
 from minibroker.kernel.deferred import Deferred, resolved
-from minibroker.kernel.transport import CONTROLLER, InProcessNetwork
+from minibroker.kernel.transport import CONTROLLER
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse

@@ -237,11 +237,11 @@ def test_what_was_acknowledged_after_its_sync_survives_the_power() -> None:
     story = Story({**STRICT, **SMALL_SEGMENTS}, executor=InlineExecutor())
     broker = story.cluster.broker
     broker.create_topics(["__transaction_state"]).result()
-    producer = spawn(broker.transactions.init_producer_id("tx", 60_000, None)).result()
-    broker.transactions.add_partitions("tx", producer, [("t", 0)], transaction_version=0).result()
+    producer = spawn(broker.coordinators.transactions.init_producer_id("tx", 60_000, None)).result()
+    broker.coordinators.transactions.add_partitions("tx", producer, [("t", 0)], transaction_version=0).result()
     for _ in range(5):
         assert story.produce(size=300_000).result() == 0
-    broker.transactions.end_txn("tx", producer, commit=True, transaction_version=0).result()
+    broker.coordinators.transactions.end_txn("tx", producer, commit=True, transaction_version=0).result()
     end = story.log.log_end_offset
     state = [p.log.log_end_offset for p in broker.partitions() if p.topic == "__transaction_state" and p.is_open]
     assert end == 6

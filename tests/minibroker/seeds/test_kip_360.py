@@ -391,7 +391,7 @@ def test_the_hole_of_the_draft_and_its_check(start: Start) -> None:
 )
 def test_the_check_needs_an_answer(start: Start, error: ErrorCode, code: ErrorCode) -> None:
     client, zombie = _lost_zombie(start, replace(KIP, check_unknown_producer=True))
-    service = client.cluster.broker.transactions
+    service = client.cluster.broker.coordinators.transactions
     index = service.host.partition_for(ID)
     if error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         service.host.shard(index).entries.clear()
@@ -468,7 +468,7 @@ def test_kafka_never_makes_the_call(start: Start, monkeypatch: pytest.MonkeyPatc
 def test_epochs_that_are_used_up_rotate_the_producer_id(start: Start, semantics: str) -> None:
     client = start(semantics)
     held = client.new()
-    entry = client.cluster.broker.transactions.describe(ID)
+    entry = client.cluster.broker.coordinators.transactions.describe(ID)
     entry.metadata = entry.metadata._replace(producer_epoch=32766)
     last = (held[0], 32766)
     rotated = client.claim(last)

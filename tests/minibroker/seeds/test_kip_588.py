@@ -74,7 +74,7 @@ def test_offsets_of_a_timed_out_epoch_and_of_a_fenced_one(
     """TxnOffsetCommit tells them apart: before the markers are written, after, and by a coordinator that has the log
     only. Whoever is fenced by another instance gets INVALID_PRODUCER_EPOCH."""
     client = start(semantics, transaction_version=level)
-    markers = client.cluster.broker.transactions.markers
+    markers = client.cluster.broker.coordinators.transactions.markers
     markers.hold()
     held = _timed_out(client)
     assert client.described().state == "PrepareAbort"
@@ -97,7 +97,7 @@ def test_end_txn_v5_of_a_timed_out_epoch(start: Start) -> None:
     """A commit is told to abort, an abort is answered with the new epoch, which goes on: with the markers still on
     their way, after them, and by a coordinator that has the log only."""
     client = start("kip")
-    markers = client.cluster.broker.transactions.markers
+    markers = client.cluster.broker.coordinators.transactions.markers
     markers.hold()
     held = _timed_out(client)
     bumped = (held[0], held[1] + 1)
@@ -116,9 +116,9 @@ def test_the_last_epoch_of_all_times_out(start: Start) -> None:
     """The timeout gives a new producer id; the old one is still told why, and finds its way to it."""
     client = start("kip")
     producer_id, _ = client.new()
-    client.cluster.broker.transactions.describe("tx").metadata = client.cluster.broker.transactions.describe(
+    client.cluster.broker.coordinators.transactions.describe(
         "tx"
-    ).metadata._replace(producer_epoch=32766)
+    ).metadata = client.cluster.broker.coordinators.transactions.describe("tx").metadata._replace(producer_epoch=32766)
     held = (producer_id, 32766)
     assert client.produce(held, 0, version=12).code == OK
     client.time_out()
@@ -213,7 +213,7 @@ def test_only_the_coordinator_knows_of_a_timeout(start: Start) -> None:
     """While it cannot be asked, and after another instance took over, the old epoch is just old."""
     client = start("kip")
     held = _timed_out(client)
-    service = client.cluster.broker.transactions
+    service = client.cluster.broker.coordinators.transactions
     service.resigned(service.host.partition_for("tx"))
     assert client.produce(held, 1, version=9).code == EPOCH
     client = start("kip")

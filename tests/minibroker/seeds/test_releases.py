@@ -69,7 +69,7 @@ def test_a_newer_client_is_told_what_to_ask_with(start: Start, name: str, highes
     client = _as(start, name)
     frame = client.cluster.frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4)
     frame[2:4] = (5).to_bytes(2, "big")
-    from minibroker.handlers.context import ConnectionInfo
+    from minibroker.broker.connection import ConnectionInfo
 
     answered = client.cluster.dispatcher.dispatch(frame, ConnectionInfo())
     assert isinstance(answered, list)

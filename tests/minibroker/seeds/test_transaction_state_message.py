@@ -26,7 +26,7 @@ FENCED = ErrorCode.PRODUCER_FENCED
 
 def _values(client: SeedClient) -> list[bytes]:
     """Every value in the log of the id's partition of ``__transaction_state``."""
-    index = client.cluster.broker.transactions.host.partition_for(ID)
+    index = client.cluster.broker.coordinators.transactions.host.partition_for(ID)
     log = client.cluster.broker.partition(TRANSACTION_STATE_TOPIC, index).log
     data = log.read(log.log_start_offset, 1 << 20, bound=log.log_end_offset).records
     return [
@@ -219,7 +219,7 @@ def test_a_later_version_is_skipped_with_a_warning(
     for semantics, level in ((KAFKA, 2), (LITERAL, 1)):
         client = start(semantics, transaction_version=level)
         held = client.new()
-        index = client.cluster.broker.transactions.host.partition_for(ID)
+        index = client.cluster.broker.coordinators.transactions.host.partition_for(ID)
         partition = client.cluster.broker.partition(TRANSACTION_STATE_TOPIC, index)
         key, value = b"\x00\x00\x00\x02tx", version.to_bytes(2, "big") + b"whatever comes"
         batch = build_batch([Record(0, 0, key, value, [])], base_sequence=0)

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from minibroker.handlers.context import ConnectionInfo
+from minibroker.broker.connection import ConnectionInfo
+from minibroker.handlers.dispatch import Answered
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.deferred import Deferred
-from minibroker.server.connection import Answered
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
 from minibroker.server.memory import LARGEST_SPARE_BYTES, SpareBuffers
-from minibroker_protocol.dsl import Buffer
+from minibroker_protocol.fields import Buffer
 
 FETCH, PRODUCE, ECHO, SILENT, REFUSE, CRASH = 1, 0, 100, 101, 102, 103
 

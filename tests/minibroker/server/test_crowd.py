@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from minibroker import Minibroker
-from minibroker.handlers.context import ConnectionInfo
+from minibroker.broker.connection import ConnectionInfo
+from minibroker.handlers.dispatch import Answered
 from minibroker.kernel.asyncio_runtime import new_event_loop
-from minibroker.server.connection import Answered
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
 

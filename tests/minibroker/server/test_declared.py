@@ -15,7 +15,7 @@ from minibroker.client.connection import Connection
 from minibroker.config.settings import Settings
 from minibroker.server import declared
 from minibroker.server.declared import declared_listeners
-from minibroker_protocol.headers import RequestHeader
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 

@@ -15,7 +15,7 @@ import trustme
 from minibroker import ConfigError, Minibroker
 from minibroker.client.connection import BrokerFailed, Connection, parse_address
 from minibroker.client.security import PLAINTEXT, Security
-from minibroker_protocol.headers import RequestHeader
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from minibroker_protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 

@@ -12,7 +12,7 @@ from tls_files import ENCRYPTED, LOCALHOST, free_port, trusting
 
 from minibroker import ConfigError, Minibroker
 from minibroker.config.settings import Settings
-from minibroker_protocol.headers import RequestHeader
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 NAMES = {"listener.security.protocol.map": "HOST:SSL,PLAIN:PLAINTEXT"}

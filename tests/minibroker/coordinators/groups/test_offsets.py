@@ -10,8 +10,8 @@ from group_client import GroupClient
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerProtocolSubscription
-from minibroker_protocol.dsl import NO_ID
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.fields import NO_ID
 
 NONE = ErrorCode.NONE
 DAY_MS = 86_400_000
@@ -107,7 +107,7 @@ def test_partitions_that_do_not_exist(client: GroupClient) -> None:
 def test_the_empty_group_id_is_a_group_for_offsets(client: GroupClient) -> None:
     assert client.commit({T0: 3}, group_id="") == [NONE]
     assert client.fetch(T0, group_id="") == {T0: 3}
-    assert client.broker.groups.shard_for("")[1].describe("").group_state == "Empty"
+    assert client.broker.coordinators.groups.shard_for("")[1].describe("").group_state == "Empty"
 
 
 @pytest.mark.parametrize("version", range(1, 8))
@@ -124,7 +124,7 @@ def test_fetch_of_one_group(client: GroupClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2, 7, 8])
 def test_fetch_from_a_broker_that_does_not_coordinate(client: GroupClient, version: int) -> None:
-    client.broker.groups.resigned(client.broker.groups.partition_for("g"))
+    client.broker.coordinators.groups.resigned(client.broker.coordinators.groups.partition_for("g"))
     topics = [m.OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     request = m.OffsetFetchRequest(group_id="g", topics=topics)
     if version >= 8:

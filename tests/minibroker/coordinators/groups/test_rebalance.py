@@ -314,7 +314,7 @@ def test_a_stop_answers_who_waits(client: GroupClient) -> None:
 
 @contextmanager
 def refused_appends(client: GroupClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    partition = client.broker.partition("__consumer_offsets", client.broker.groups.partition_for("g"))
+    partition = client.broker.partition("__consumer_offsets", client.broker.coordinators.groups.partition_for("g"))
 
     def refuse(*_: object, **__: object) -> None:
         raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "refused by the test")

@@ -110,7 +110,7 @@ def test_broken_bytes(key: str, value: str | None) -> None:
 
 
 def written(client: GroupClient) -> list[tuple[bytes, bytes | None]]:
-    log = client.broker.partition("__consumer_offsets", client.broker.groups.partition_for("g")).log
+    log = client.broker.partition("__consumer_offsets", client.broker.coordinators.groups.partition_for("g")).log
     data = log.read(0, 1 << 20, bound=log.log_end_offset, min_one_message=True).records
     found = []
     for position, _ in iter_batches(data):
@@ -138,7 +138,7 @@ def test_what_a_life_of_a_group_leaves_in_the_log() -> None:
 def test_records_that_nobody_knows_do_not_stop_a_load() -> None:
     client = GroupClient()
     client.commit({("t", 0): 7})
-    partition = client.broker.partition("__consumer_offsets", client.broker.groups.partition_for("g"))
+    partition = client.broker.partition("__consumer_offsets", client.broker.coordinators.groups.partition_for("g"))
     strange = [
         Record(i, 0, key, b"\0\0x", []) for i, key in enumerate((b"\0\x63", b"", b"\0\x02\0\xff", b"\0\x0b\0\0"))
     ]

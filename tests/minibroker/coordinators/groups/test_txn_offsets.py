@@ -262,8 +262,8 @@ def test_without_verification_old_versions_are_believed(client: GroupClient) -> 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 5])
 def test_a_loading_coordinator(client: GroupClient, version: int) -> None:
-    host = client.broker.groups.host
-    host._hosted[client.broker.groups.partition_for("g")].loading = True
+    host = client.broker.coordinators.groups.host
+    host._hosted[client.broker.coordinators.groups.partition_for("g")].loading = True
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE if version < 2 else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert client.commit_in_txn((1, 0), {T0: 1}, version=version) == [code]
 
@@ -276,7 +276,7 @@ def test_what_cannot_be_committed(client: GroupClient, producer: tuple[int, int]
 
 def test_the_batch_is_the_producers(client: GroupClient, producer: tuple[int, int]) -> None:
     client.commit_in_txn(producer, {T0: 1, T1: 2})
-    log = client.broker.partition("__consumer_offsets", client.broker.groups.partition_for("g")).log
+    log = client.broker.partition("__consumer_offsets", client.broker.coordinators.groups.partition_for("g")).log
     records = log.read(0, 1 << 20, bound=log.log_end_offset, min_one_message=True).records
     *_, (_, header) = iter_batches(records)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (*producer, 0)

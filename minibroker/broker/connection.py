@@ -1,0 +1,52 @@
+"""Who is at the other end of a connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from minibroker_protocol.fields import Buffer
+
+if TYPE_CHECKING:
+    from minibroker.security.sasl import Authentication
+
+
+class Link(Protocol):
+    """The connection itself, for what goes past the usual one answer a request."""
+
+    def push(self, buffers: list[Buffer]) -> None:
+        """Write now, whatever is being served."""
+        ...
+
+    def reset(self) -> None:
+        """Cut the connection; the client sees a reset instead of an orderly end."""
+        ...
+
+    def answer_room(self) -> int | None:
+        """Bytes that answers may still take until clients have read some, over all connections; None for no limit."""
+        ...
+
+    def mute(self, ms: int) -> None:
+        """Begin no further request for this long; the answer to the one being served still leaves."""
+        ...
+
+
+@dataclass(slots=True)
+class ConnectionInfo:
+    """Who is at the other end of a connection, and which of our addresses it reached.
+
+    link: None when there is no socket behind it. server_name: what a client of TLS called us, "" for nothing.
+    authentication: the SASL exchange of the connection, None where the listener wants none.
+    """
+
+    client_host: str = ""
+    client_port: int = 0
+    local_host: str = ""
+    local_port: int = 0
+    listener: str = "PLAINTEXT"
+    principal: str = "User:ANONYMOUS"
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+    link: Link | None = None
+    server_name: str = ""
+    authentication: Authentication | None = None

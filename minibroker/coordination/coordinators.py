@@ -1,0 +1,106 @@
+"""The coordinators of one broker: {internal topic: coordinator}. The broker tells them who leads what, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from minibroker.coordination.marker_append import append_marker
+from minibroker.coordination.ports import CoordinatingBroker, Coordinator
+from minibroker.coordination.transaction_service import TransactionService
+from minibroker.coordination.transaction_verifier import TransactionVerifier
+from minibroker.coordinators.transactions.metadata import TopicPartition
+from minibroker.kernel.deferred import Deferred
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from minibroker.partitions.partition import Partition
+
+if TYPE_CHECKING:
+    from minibroker.coordination.group_service import GroupService
+
+
+class Coordinators:
+    """transactions: the transaction coordinator. verifier: what asks it, here or elsewhere, about a write."""
+
+    def __init__(self, broker: CoordinatingBroker) -> None:
+        self._broker = broker
+        self._started = False
+        self.transactions = TransactionService(broker, self.append_marker)
+        self.verifier = TransactionVerifier(broker, self.transactions)
+        self._made: dict[str, Coordinator] = {TRANSACTION_STATE_TOPIC: self.transactions}
+
+    @property
+    def groups(self) -> GroupService:
+        """The group coordinator, made for the first group or its topic: a start need not wait for its modules."""
+        return cast("GroupService", self._of(CONSUMER_OFFSETS_TOPIC))
+
+    def _of(self, topic: str) -> Coordinator:
+        known = self._made.get(topic)
+        if known is None:
+            known = self._made[topic] = _LATER[topic](self)
+            if self._started:
+                known.start()
+        return known
+
+    def _make_groups(self) -> Coordinator:
+        from minibroker.coordination.group_service import GroupService
+
+        return GroupService(self._broker, self.verifier)
+
+    def start(self) -> None:
+        self._started = True
+        for coordinator in self._made.values():
+            coordinator.start()
+
+    def close(self) -> None:
+        self._started = False
+        self.verifier.close()
+        for coordinator in self._made.values():
+            coordinator.close()
+
+    def elected(self, partition: Partition, epoch: int) -> None:
+        """The broker leads `partition` now, whichever topic it is of."""
+        if partition.topic in self._made or partition.topic in _LATER:
+            self._of(partition.topic).elected(partition, epoch)
+
+    def resigned(self, topic: str, index: int) -> None:
+        """The broker leads this partition no more."""
+        known = self._made.get(topic)
+        if known is not None:
+            known.resigned(index)
+
+    def reconfigure(self) -> None:
+        """Settings or finalized features have changed."""
+        for coordinator in self._made.values():
+            coordinator.reconfigure()
+
+    def topic_deleted(self, name: str) -> None:
+        for coordinator in self._made.values():
+            coordinator.topic_deleted(name)
+
+    def append_marker(
+        self,
+        target: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Deferred[None]:
+        """End a producer's transaction in a partition that this broker leads; see `marker_append.append_marker`."""
+        return append_marker(
+            self._broker,
+            lambda: self.groups,
+            target,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+
+
+_LATER: Final[dict[str, Callable[[Coordinators], Coordinator]]] = {
+    CONSUMER_OFFSETS_TOPIC: Coordinators._make_groups,
+}
+"""Coordinators that are made when they are first needed."""

@@ -1,0 +1,82 @@
+"""What coordinators need of the broker that hosts them; nothing else of it is in their reach."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Protocol
+
+from minibroker.config.settings import Settings
+from minibroker.coordinators.producer_ids import ProducerIdBlocks
+from minibroker.kernel.clock import ClockTimers, Timers
+from minibroker.kernel.transport import Transport
+from minibroker.metadata.image import MetadataImage
+from minibroker.partitions.partition import Partition
+from minibroker.releases.semantics import Semantics
+
+
+class CoordinatingBroker(Protocol):
+    """A broker as its coordinators see it."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def semantics(self) -> Semantics: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def clock(self) -> ClockTimers: ...
+    @property
+    def timers(self) -> Timers: ...
+    @property
+    def random(self) -> Random: ...
+    @property
+    def transport(self) -> Transport: ...
+    @property
+    def producer_ids(self) -> ProducerIdBlocks: ...
+
+    def partition(self, topic: str, index: int) -> Partition:
+        """A partition that this broker leads.
+
+        Raises ApiError UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER when another broker leads it.
+        """
+        ...
+
+    def partition_count(self, internal_topic: str, config: str) -> int:
+        """Partitions of an internal topic, or what `config` says it will have while it does not exist."""
+        ...
+
+    def leader_of(self, topic: str, index: int) -> int | None:
+        """Node id of the leader, None while there is none."""
+        ...
+
+    def coordinator_of(self, internal_topic: str, key: str) -> int | None:
+        """Node that coordinates a group or transactional id; None while the topic or its leader is missing."""
+        ...
+
+
+class Coordinator(Protocol):
+    """What keeps its state in an internal topic and follows the leadership of its partitions."""
+
+    def start(self) -> None:
+        """Begin the sweeps."""
+        ...
+
+    def close(self) -> None: ...
+
+    def elected(self, partition: Partition, epoch: int) -> None:
+        """This broker leads `partition` of the internal topic now."""
+        ...
+
+    def resigned(self, index: int) -> None:
+        """It leads partition `index` no more."""
+        ...
+
+    def reconfigure(self) -> None:
+        """Settings or finalized features have changed."""
+        ...
+
+    def topic_deleted(self, name: str) -> None:
+        """What is kept about a topic's partitions goes with it."""
+        ...

@@ -1,0 +1,21 @@
+"""Every message that is declared, by API key or in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+import minibroker_protocol.coordinator_records
+import minibroker_protocol.messages
+import minibroker_protocol.messages.headers  # noqa: F401  (declares them)
+from minibroker_protocol.dsl import APIS, DECLARED, Message, Request, Response
+
+
+def registry() -> Mapping[int, tuple[type[Request], type[Response]]]:
+    """API key → (request class, response class), of every declared API."""
+    return MappingProxyType({key: (APIS[key]["request"], APIS[key]["response"]) for key in sorted(APIS)})
+
+
+def all_messages() -> Iterator[type[Message]]:
+    """Every declared message class: requests, responses, headers and on-disk records."""
+    return iter(DECLARED)

@@ -1,0 +1,87 @@
+"""Structs: classes whose annotations are their fields, in wire order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, ClassVar, dataclass_transform
+
+from minibroker_protocol.fields import Field, f, undescribed
+from minibroker_protocol.source import compile_init
+
+HAS_ANNOTATIONLIB = sys.version_info >= (3, 14)
+"""Whether class bodies keep their annotations as a function (PEP 749)."""
+
+
+def _annotations(namespace: dict[str, Any]) -> dict[str, str]:
+    """The annotations of a class body as text: Python 3.14 keeps them as a function (PEP 649), older ones as a dict."""
+    if "__annotations__" in namespace or not HAS_ANNOTATIONLIB:
+        found: dict[str, object] = namespace.get("__annotations__", {})
+    else:
+        annotationlib = import_module("annotationlib")
+        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
+        if annotate is None:
+            return {}
+        found = annotationlib.call_annotate_function(annotate, annotationlib.Format.STRING)
+    for name, value in found.items():
+        if not isinstance(value, str) and not name.startswith("__"):
+            raise TypeError(f"{namespace['__qualname__']}.{name}: put `from __future__ import annotations` on top")
+    return {name: text for name, text in found.items() if isinstance(text, str) and not text.startswith("ClassVar")}
+
+
+@dataclass_transform(kw_only_default=True, eq_default=True, field_specifiers=(f,))
+class _StructMeta(type):
+    """Turns annotations into slots and ``__fields__``."""
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, base: bool = False, **options: Any
+    ) -> _StructMeta:
+        if base:
+            namespace.setdefault("__slots__", ())
+            return super().__new__(mcs, name, bases, namespace)
+        fields = []
+        for field_name, annotation in _annotations(namespace).items():
+            field = namespace.pop(field_name, None) or undescribed()
+            field.name = field_name
+            field.annotation = annotation
+            fields.append(field)
+        namespace["__slots__"] = tuple([field.name for field in fields])
+        namespace["__fields__"] = tuple(fields)
+        return super().__new__(mcs, name, bases, namespace, **options)
+
+
+class Struct(metaclass=_StructMeta, base=True):
+    """A group of fields within a message. Keyword constructor; equal when all fields are."""
+
+    __fields__: ClassVar[tuple[Field, ...]] = ()
+
+    def __init__(self, **values: Any) -> None:
+        # The first construction compiles the real constructor and puts it in place of this one.
+
+        cls = type(self)
+        cls.__init__ = compile_init(cls.__qualname__, cls.__fields__)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, field.name) == getattr(other, field.name) for field in self.__fields__)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self.__fields__)
+        return f"{type(self).__qualname__}({values})"
+
+
+class Versioned(Struct, base=True):
+    """A struct with versions. ``__versions__``: first and last. ``__flexible__``: the first flexible one, or NEVER."""
+
+    __versions__: ClassVar[tuple[int, int]]
+    __flexible__: ClassVar[int]
+
+
+def struct_types(message: type[Struct]) -> Mapping[str, type[Struct]]:
+    """The struct classes nested in a message, by name."""
+    return {
+        name: value for name, value in vars(message).items() if isinstance(value, type) and issubclass(value, Struct)
+    }
