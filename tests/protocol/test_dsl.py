@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minibroker_protocol import dsl
+from minibroker_protocol import dsl, fields, structs
 from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import EncodeError, Malformed
 from minibroker_protocol.fields import (
@@ -219,7 +219,7 @@ def test_records_are_not_copied_either_way() -> None:
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("size", [0, 1, 500, 5000])
 def test_records_gathered_from_parts(version: int, size: int) -> None:
-    parts: list[dsl.Buffer] = [b"a" * size, bytearray(b"b" * size), memoryview(b"c" * size)]
+    parts: list[fields.Buffer] = [b"a" * size, bytearray(b"b" * size), memoryview(b"c" * size)]
     gathered = Blob(first=1, records=parts, last=2)
     assert gathered.encode(version) == Blob(first=1, records=b"".join(parts), last=2).encode(version)
     assert Blob(first=1, records=None, last=2).encode(0).hex() == "00000001ffffffff00000002"
@@ -242,8 +242,8 @@ def test_class_attributes() -> None:
     assert (ProduceRequest.__api_key__, ProduceRequest.__versions__, ProduceRequest.__flexible__) == (0, (3, 13), 9)
     assert Numbers.__flexible__ == NEVER
     assert [field.name for field in Evolved.__fields__][:3] == ["id", "old", "quiet"]
-    assert set(dsl.struct_types(Evolved)) == {"Item", "Extra"}
-    assert FetchResponse.AbortedTransaction is dsl.struct_types(FetchResponse)["AbortedTransaction"]
+    assert set(structs.struct_types(Evolved)) == {"Item", "Extra"}
+    assert FetchResponse.AbortedTransaction is structs.struct_types(FetchResponse)["AbortedTransaction"]
 
 
 def test_generated_source_is_kept_and_shown_in_tracebacks() -> None:
@@ -266,7 +266,7 @@ def test_an_annotation_without_a_wire_type_is_an_error() -> None:
 
 def test_annotations_without_the_future_import() -> None:
     namespace: dict[str, Any] = {"__name__": "late"}
-    code = "from minibroker_protocol.dsl import Data, int32\nclass Late(Data):\n    x: int32\n"
+    code = "from minibroker_protocol.dsl import Data\nfrom minibroker_protocol.fields import int32\nclass Late(Data):\n    x: int32\n"
     compiled = compile(code, "late", "exec", dont_inherit=True)
     if sys.version_info >= (3, 14):
         exec(compiled, namespace)
@@ -285,12 +285,12 @@ def test_annotations_as_python_3_14_keeps_them(monkeypatch: pytest.MonkeyPatch) 
     library.get_annotate_from_class_namespace = lambda namespace: namespace.get("__annotate_func__")  # type: ignore[attr-defined]
     library.call_annotate_function = lambda function, form: function(form)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "annotationlib", library)
-    monkeypatch.setattr(dsl, "HAS_ANNOTATIONLIB", True)
+    monkeypatch.setattr(structs, "HAS_ANNOTATIONLIB", True)
     namespace = {"__qualname__": "Late", "__module__": "m", "__annotate_func__": annotate, "b": f(nullable="0+")}
     metaclass: Any = type(Data)
     late = metaclass("Late", (Data,), namespace, versions="0")
     assert late(a=1, b=["x"]).encode(0).hex() == "0000000100000001000178"
-    assert dsl._annotations({"__qualname__": "Bare"}) == {}
+    assert structs._annotations({"__qualname__": "Bare"}) == {}
 
 
 CHECKED = """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from minibroker_protocol import dsl, metadata_records
+from minibroker_protocol import fields, metadata_records, registry
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.fields import Field
 from minibroker_protocol.shapes import Kind, Shapes
@@ -19,7 +19,7 @@ ALPHABET = "abcXYZ019-_. äß→漢字🜁"
 def message_versions() -> Iterator[tuple[type[Message], int]]:
     """Every version of every declared message."""
     assert metadata_records  # the only ones that nothing but taking over a Kafka's directory loads
-    for message in dsl.all_messages():
+    for message in registry.all_messages():
         if message.__module__.startswith("minibroker_protocol."):
             for version in range(message.__versions__[0], message.__versions__[1] + 1):
                 yield message, version
@@ -67,7 +67,7 @@ class _Sampler:
         if kind.code in ("bytes", "records"):
             return rng.randbytes(self.length() * (20 if rng.random() < 0.1 else 1))
         if kind.code == "16s":
-            return rng.choice((dsl.NO_ID, rng.randbytes(16)))
+            return rng.choice((fields.NO_ID, rng.randbytes(16)))
         if kind.code == "?":
             return rng.random() < 0.5
         if kind.code == "d":
