@@ -266,7 +266,8 @@ def test_an_annotation_without_a_wire_type_is_an_error() -> None:
 
 def test_annotations_without_the_future_import() -> None:
     namespace: dict[str, Any] = {"__name__": "late"}
-    code = "from minibroker_protocol.dsl import Data\nfrom minibroker_protocol.fields import int32\nclass Late(Data):\n    x: int32\n"
+    imports = "from minibroker_protocol.dsl import Data\nfrom minibroker_protocol.fields import int32\n"
+    code = f"{imports}class Late(Data):\n    x: int32\n"
     compiled = compile(code, "late", "exec", dont_inherit=True)
     if sys.version_info >= (3, 14):
         exec(compiled, namespace)
