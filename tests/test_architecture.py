@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 ROOMS = next(contract["layers"] for contract in CONTRACTS if contract.get("exhaustive"))
-MODULES = {"__main__", "cli", "version"}
+MODULES = {"__main__", "cli", "program", "version"}
 """Layers that are single modules."""
 
 
@@ -23,6 +23,12 @@ def test_the_page_lists_the_rooms_in_the_order_of_the_contract() -> None:
     listed = re.findall(r"^\| `minibroker/(\w+)` \|", page, re.MULTILINE)
     stacked = [room for room in reversed(ROOMS) if room not in MODULES]
     assert [room for room in listed if room != "audit"] == [room for room in stacked if room != "audit"]
+
+
+def test_every_storage_module_but_the_disk_is_in_the_contract_about_io() -> None:
+    (pure,) = [contract["source_modules"] for contract in CONTRACTS if contract["name"].startswith("the core does no")]
+    modules = {path.stem for path in (ROOT / "storage" / "minibroker_storage").glob("*.py")}
+    assert {f"minibroker_storage.{name}" for name in modules - {"__init__", "os_disk"}} <= set(pure)
 
 
 BREACHES = {

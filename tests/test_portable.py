@@ -38,16 +38,16 @@ sys.platform = "win32"
 """
 
 EVERY_MODULE = """
-import minibroker, minibroker_protocol, minibroker_storage
+import minibroker, minibroker_pipeline, minibroker_protocol, minibroker_storage
 wanted = {"pyspark", "testcontainers", "confluent_kafka", "aiokafka"}  # of extras that need not be installed
 count = 0
-for package in (minibroker, minibroker_protocol, minibroker_storage):
+for package in (minibroker, minibroker_pipeline, minibroker_protocol, minibroker_storage):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if module.name.endswith("__main__"):
             continue
         try:
             __import__(module.name)
-        except ModuleNotFoundError as missing:
+        except ImportError as missing:
             assert (missing.name or "").partition(".")[0] in wanted, (module.name, missing)
         count += 1
 assert count > 200, count

@@ -8,12 +8,12 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from minibroker.broker import lost_data
 from minibroker.broker.controller_channel import ControllerChannel, ask_controller
 from minibroker.broker.fetch_sessions import FetchSessionCache
 from minibroker.broker.heartbeat import Heartbeat
 from minibroker.broker.log_maintenance import LogMaintenance
 from minibroker.broker.replication import Replication
-from minibroker.cluster import lost_data
 from minibroker.config.settings import Settings
 from minibroker.coordination.coordinators import Coordinators
 from minibroker.coordinators.hashing import partition_for

@@ -8,9 +8,9 @@ from functools import partial
 from random import Random
 from typing import cast
 
+from minibroker.broker import lost_data
 from minibroker.broker.broker import Broker
 from minibroker.broker.suspension import Suspension
-from minibroker.cluster import lost_data
 from minibroker.cluster.bootstrap import adopt
 from minibroker.cluster.hooks import BrokerHooks
 from minibroker.cluster.in_process_network import InProcessNetwork

@@ -1,4 +1,4 @@
-"""`python -m minibroker.audit`, and what spark-submit is given."""
+"""`python -m minibroker_pipeline`, and what spark-submit is given."""
 
 from minibroker.cli import program
 
