@@ -10,6 +10,7 @@ import pytest
 from minibroker.cli import main
 from minibroker.client.security import NotLetIn, scram
 from minibroker.config.types import ConfigError
+from minibroker.conformance.scenario import bundled
 from minibroker.kernel.extras import hint
 from minibroker.kernel.words import counted, reason
 from minibroker.server.options import parse_topic
@@ -64,6 +65,7 @@ def test_the_audit_without_its_libraries(
 def test_the_conformance_suite_without_yaml(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    bundled.cache_clear()  # an earlier test may have read them
     blocked(monkeypatch, "yaml")
     assert main(["conformance", "--bootstrap", "127.0.0.1:1"]) == 2
     wanted = "minibroker conformance: the conformance suite needs PyYAML: pip install 'minibroker[conformance]'"
