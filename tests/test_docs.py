@@ -20,12 +20,13 @@ from broker import installed_command
 from reference import TABLES, rewritten
 from tls_files import free_port
 
-from minibroker.cli import COMMANDS
+from minibroker.cli import commands
 from minibroker.client.connection import Connection
 from minibroker.config.settings import Settings, environment_config
 from minibroker.server.declared import declared_listeners
 
 ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = commands()
 PAGES = sorted(
     path
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]

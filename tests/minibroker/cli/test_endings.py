@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 from outside import Silent, Started, clean_environment
 
-from minibroker.cli import COMMANDS
+from minibroker.cli import commands
 from minibroker.client.connection import parse_address
 from minibroker.conformance.cluster import TRANSACTION, Cluster
 from minibroker_protocol.records import Record, build_batch
@@ -178,7 +178,7 @@ def cases(*names: str) -> list[object]:
 
 
 def test_every_command_is_in_the_table() -> None:
-    assert CASES.keys() == COMMANDS.keys()
+    assert CASES.keys() == commands().keys()
 
 
 def assert_one_line(started: Started, wanted: str) -> None:
