@@ -113,6 +113,7 @@ class Copier(Producer):
     async def _send_offsets(self, offsets: dict[Place, int], generation: int) -> None:
         """AddOffsetsToTxn, where clients send it, and TxnOffsetCommit. Raises Abortable, Fatal."""
         assert self.transactional_id is not None
+        self.offsets_in = self._transaction
         if self.world.plan.client_version < 2:
             add = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,

@@ -27,6 +27,7 @@ class Fact:
     OVERRUN = "five later batches were sent to the partition before this one was acknowledged"
     LATE_WRITE = "a late copy of what it wrote came"
     BEHIND = "the broker is cut off from the controller, or was until a moment ago"
+    DEPOSED = "the broker that answered is not its coordinator any more, and has not heard of it"
     RETRY = "the batch was sent before"
     NEW_LEADER = "the partition had another leader, or life of it, since the batch before"
     UNCLEAN = "the partition had an unclean election"
@@ -52,7 +53,8 @@ class Evidence:
     where a replica became leader that was not eligible. powerless: machines that lost power. early: transactional id ->
     when a coordinator took up a request of it while what it had loaded was not committed; early_producers,
     early_transactions: what such requests were about. hung: at the end, partition -> producers whose transaction is
-    open there. facts: message of a refusal -> what was true then.
+    open there. emptied: node and partition -> replicas that had no record left when all brokers stopped in the end.
+    facts: message of a refusal -> what was true then.
     """
 
     late: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -67,6 +69,7 @@ class Evidence:
     early_producers: set[int] = field(default_factory=set)
     early_transactions: set[Hashable] = field(default_factory=set)
     hung: dict[Place, set[int]] = field(default_factory=dict)
+    emptied: set[tuple[int, Place]] = field(default_factory=set)
     facts: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def late_since(self, client: str, api: str, since_ms: float) -> bool:

@@ -32,6 +32,7 @@ class Hole:
 _WAITS = re.compile(r"got sequence \d+ while sequence \d+ still waits for the verification")
 _OLDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch -?\d+; known: .*remembered batches (\S+)$")
 _OUT_OF_ORDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch")
+_FORGOTTEN = re.compile(r"producer \d+: ActiveProducer\(.*\) before, None after the reload$")
 _QUOTED = re.compile(r"'([^']+)'")
 _READ = frozenset({"lost-record", "aborted-read", "torn-transaction", "duplicate-record", "order"})
 """Rules over what clients sent and readers were given; their messages quote a record or a transaction."""
@@ -131,7 +132,7 @@ def _began_anywhere(found: Finding, world: World) -> bool:
 
 
 def _left_behind(found: Finding, world: World) -> bool:
-    return Fact.BEHIND in _facts(found, world)
+    return bool({Fact.BEHIND, Fact.DEPOSED} & _facts(found, world))
 
 
 # -- what a machine forgets --------------------------------------------------------------------------------------------
@@ -141,6 +142,13 @@ def _torn_snapshot(found: Finding, world: World) -> bool:
     torn = "expected a snapshot" in found.message or "expected CRC-32C" in found.message
     lost = {str(node) for node in world.history.evidence.powerless}
     return found.rule == "producer-snapshot" and torn and found.log.root in lost
+
+
+def _forgotten_with_records(found: Finding, world: World) -> bool:
+    if found.rule != "reload" or world.plan.rules.producer.snapshot_all_batches or not _FORGOTTEN.match(found.message):
+        return False
+    place = found.log.topic, found.log.partition
+    return any((node, place) in world.history.evidence.emptied for node in world.disks if str(node) == found.log.root)
 
 
 # -- what is lost on purpose -------------------------------------------------------------------------------------------
@@ -207,7 +215,8 @@ HOLES = (
         "late WriteTxnMarkers",
         "KIP-890",
         "Below transaction.version 2 a marker has its transaction's epoch, so a copy that arrives after its retry was"
-        " written ends the next transaction on that partition, unless it is of an earlier coordinator.",
+        " written, or one of a coordinator that was deposed meanwhile, ends the next transaction on that partition,"
+        " unless a later coordinator has written one for that producer there.",
         _late_marker,
     ),
     Hole(
@@ -260,9 +269,10 @@ HOLES = (
     ),
     Hole(
         "fenced by a coordinator left behind",
-        "KafkaApis, AddPartitionsToTxnManager",
-        "A leader that is cut off from the controller verifies with a coordinator that is cut off too, or is one, and"
-        " knows the producer's epoch no more; the producer aborts and goes on elsewhere.",
+        "KafkaApis, AddPartitionsToTxnManager, TransactionStateManager.getTransactionState",
+        "A coordinator that is cut off from the controller does not know that another was elected, and answers from"
+        " what it remembers: a leader that is cut off too is told that the producer's epoch is not the current one, a"
+        " client that has not noticed either that its transaction has ended. The producer aborts, or is at its end.",
         _left_behind,
     ),
     Hole(
@@ -293,6 +303,13 @@ HOLES = (
         "A producer snapshot has the last batch only, so after a restart, or a truncation, the retry of an older one of"
         " the five in flight is out of order, not a duplicate.",
         _forgotten_window,
+    ),
+    Hole(
+        "producers forgotten with their records",
+        "ProducerStateManager.truncateAndReload",
+        "Producers outlive the records that DeleteRecords removes, but not the next start when nothing is left in the"
+        " log: it takes no snapshot at or below the log start, and there is no batch to rebuild them from.",
+        _forgotten_with_records,
     ),
     Hole(
         "torn snapshot of a lost machine",

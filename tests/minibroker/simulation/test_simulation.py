@@ -98,6 +98,8 @@ FACTS: dict[str, tuple[type, str]] = {
     "late copy awaits verification": (Producer, "served_late"),
     "late WriteTxnMarkers": (World, "_strayed"),
     "coordinator loads what is not committed": (World, "_early"),
+    "producers forgotten with their records": (World, "_note_emptied"),
+    "fenced by a coordinator left behind": (World, "deposed"),
 }
 """Who notes what a hole rests on."""
 
