@@ -11,6 +11,7 @@ import pytest
 
 from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
 from minibroker.runtime.deferred import Deferred, spawn
+from minibroker.runtime.transaction_markers import EndedTransaction
 from minibroker.simulation.plan import draw
 from minibroker.simulation.producers import Batch, Producer
 from minibroker.simulation.weather import Chances
@@ -135,6 +136,27 @@ def test_a_marker_of_a_deposed_coordinator_is_late_though_nobody_gave_it_up() ->
     world.late_markers.arrives(leader, marker(client, commit=True, coordinator_epoch=1))
     assert not world.history.evidence.marked
     world.late_markers.arrives(leader, marker(client, commit=True, coordinator_epoch=0))
+    assert set(world.history.evidence.marked) == {client.newest_transaction}
+
+
+def test_a_deposed_coordinator_is_late_with_its_own_partitions_too() -> None:
+    """To those it sends no request, and asks nobody."""
+    world, client, _ = deposed_world()
+    leader = world.cluster.image.leader_of(*PLACE)
+    assert leader is not None
+    job = EndedTransaction(
+        transactional_id="x0",
+        shard_index=0,
+        coordinator_epoch=0,
+        producer_id=client.producer_id,
+        producer_epoch=client.epoch,
+        commit=True,
+        transaction_version=1,
+        partitions={PLACE},
+        on_written=lambda partition: True,
+        on_finished=lambda: None,
+    )
+    world.brokers()[leader].transactions.markers.start(job)
     assert set(world.history.evidence.marked) == {client.newest_transaction}
 
 
