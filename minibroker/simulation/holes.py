@@ -213,7 +213,7 @@ HOLES = (
     ),
     Hole(
         "late WriteTxnMarkers",
-        "KIP-890",
+        "KIP-890, ProducerAppendInfo.checkCoordinatorEpoch",
         "Below transaction.version 2 a marker has its transaction's epoch, so a copy that arrives after its retry was"
         " written, or one of a coordinator that was deposed meanwhile, ends the next transaction on that partition,"
         " unless a later coordinator has written one for that producer there.",
