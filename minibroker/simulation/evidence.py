@@ -53,7 +53,8 @@ class Evidence:
     where a replica became leader that was not eligible. powerless: machines that lost power. early: transactional id ->
     when a coordinator took up a request of it while what it had loaded was not committed; early_producers,
     early_transactions: what such requests were about. hung: at the end, partition -> producers whose transaction is
-    open there. emptied: node and partition -> replicas that had no record left when all brokers stopped in the end.
+    open there. deleted: node and partition -> producers whose records had been deleted when all brokers stopped
+    in the end, so that nothing was left to rebuild them from.
     facts: message of a refusal -> what was true then.
     """
 
@@ -69,7 +70,7 @@ class Evidence:
     early_producers: set[int] = field(default_factory=set)
     early_transactions: set[Hashable] = field(default_factory=set)
     hung: dict[Place, set[int]] = field(default_factory=dict)
-    emptied: set[tuple[int, Place]] = field(default_factory=set)
+    deleted: dict[tuple[int, Place], set[int]] = field(default_factory=dict)
     facts: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def late_since(self, client: str, api: str, since_ms: float) -> bool:

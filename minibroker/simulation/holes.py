@@ -32,7 +32,9 @@ class Hole:
 _WAITS = re.compile(r"got sequence \d+ while sequence \d+ still waits for the verification")
 _OLDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch -?\d+; known: .*remembered batches (\S+)$")
 _OUT_OF_ORDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch")
-_FORGOTTEN = re.compile(r"producer \d+: ActiveProducer\(.*\) before, None after the reload$")
+_FORGOTTEN = re.compile(
+    r"producer (\d+): ActiveProducer\(.*\) before, (None|ActiveProducer\(.* last_sequence=-1, .*\)) after the reload$"
+)
 _QUOTED = re.compile(r"'([^']+)'")
 _READ = frozenset({"lost-record", "aborted-read", "torn-transaction", "duplicate-record", "order"})
 """Rules over what clients sent and readers were given; their messages quote a record or a transaction."""
@@ -145,10 +147,11 @@ def _torn_snapshot(found: Finding, world: World) -> bool:
 
 
 def _forgotten_with_records(found: Finding, world: World) -> bool:
-    if found.rule != "reload" or world.plan.rules.producer.snapshot_all_batches or not _FORGOTTEN.match(found.message):
+    match = _FORGOTTEN.match(found.message) if found.rule == "reload" else None
+    if match is None or world.plan.rules.producer.snapshot_all_batches:
         return False
-    place = found.log.topic, found.log.partition
-    return any((node, place) in world.history.evidence.emptied for node in world.disks if str(node) == found.log.root)
+    replica = int(found.log.root), (found.log.topic, found.log.partition)
+    return int(match[1]) in world.history.evidence.deleted.get(replica, ())
 
 
 # -- what is lost on purpose -------------------------------------------------------------------------------------------
@@ -308,7 +311,8 @@ HOLES = (
         "producers forgotten with their records",
         "ProducerStateManager.truncateAndReload",
         "Producers outlive the records that DeleteRecords removes, but not the next start when nothing is left in the"
-        " log: it takes no snapshot at or below the log start, and there is no batch to rebuild them from.",
+        " log, or when there was no orderly stop: it takes no snapshot at or below the log start, and there is no batch"
+        " to rebuild them from.",
         _forgotten_with_records,
     ),
     Hole(

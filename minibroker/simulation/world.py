@@ -336,7 +336,7 @@ class World:
     def restart(self) -> tuple[States, States]:
         """Stop all brokers, cleanly or not, and start them again: what they had in memory before and after."""
         before = self._in_memory()
-        self._note_emptied()
+        self._note_deleted(clean=not self.plan.seed % 2)
         if self.plan.seed % 2:
             for node in list(self.cluster.brokers):
                 self.cluster.kill_broker(node)
@@ -348,11 +348,19 @@ class World:
         coordinators = {log: state for log, state in self._in_memory().items() if log.root == COORDINATOR}
         return before, {**after, **coordinators}
 
-    def _note_emptied(self) -> None:
+    def _note_deleted(self, *, clean: bool) -> None:
+        """A start takes no snapshot at or below the log start. It does take the one that an orderly stop wrote at
+        the log's end; else it reads the last segment, after the snapshot of where that begins."""
         for node, broker in self.cluster.brokers.items():
             for partition in broker.partitions():
-                if partition.has_log and 0 < partition.log_end_offset == partition.log_start_offset:
-                    self.history.evidence.emptied.add((node, (partition.topic, partition.index)))
+                if not partition.has_log:
+                    continue
+                log = partition.log
+                start, last = log.log_start_offset, log.segments[-1].base_offset
+                entries = [log.producers.entry(known.producer_id) for known in log.producers.active()]
+                gone = log.log_end_offset if start == log.log_end_offset else last if last <= start and not clean else 0
+                found = {entry.producer_id for entry in entries if entry is not None and entry.last_data_offset < gone}
+                self.history.evidence.deleted[node, (partition.topic, partition.index)] = found
 
     def _in_memory(self) -> States:
         return in_memory(self.cluster.brokers, self.plan.client_version)

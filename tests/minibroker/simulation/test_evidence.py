@@ -192,18 +192,29 @@ def test_each_client_is_told_why_its_own_request_was_refused() -> None:
     ]
 
 
-def test_an_emptied_partition_is_noted() -> None:
+def test_producers_are_noted_when_nothing_is_left_to_rebuild_them_from() -> None:
     world = calm_world()
-    client = producer(world, None)
-    finish(world, client.init())
-    finish(world, client.write([client.batch(PLACE, 1), client.batch(PLACE, 1)]))
-    partition = world.brokers()[1].partition(*PLACE)
-    partition.log.delete_records(1)
-    world._note_emptied()
-    assert not world.history.evidence.emptied
-    partition.log.delete_records(2)
-    world._note_emptied()
-    assert world.history.evidence.emptied == {(1, PLACE)}
+    clients = [producer(world, None), producer(world, None)]
+    log = world.brokers()[1].partition(*PLACE).log
+    for client in clients:
+        finish(world, client.init())
+        finish(world, client.write([client.batch(PLACE, 1)]))
+        log.roll(world.schedule.now_ms())
+    first, second = (client.producer_id for client in clients)
+
+    def noted(*, clean: bool) -> set[int]:
+        world._note_deleted(clean=clean)
+        return world.history.evidence.deleted[1, PLACE]
+
+    assert noted(clean=False) == set()
+    log.delete_records(1)
+    assert noted(clean=False) == set()  # the last segment begins later, with a snapshot that has both
+    finish(world, clients[1].write([clients[1].batch(PLACE, 1)]))
+    log.delete_records(2)
+    assert noted(clean=True) == set()
+    assert noted(clean=False) == {first}
+    log.delete_records(3)
+    assert noted(clean=True) == noted(clean=False) == {first, second}
 
 
 def test_all_is_readable_once_followers_have_what_leaders_have() -> None:

@@ -98,7 +98,7 @@ FACTS: dict[str, tuple[type, str]] = {
     "late copy awaits verification": (Producer, "served_late"),
     "late WriteTxnMarkers": (World, "_strayed"),
     "coordinator loads what is not committed": (World, "_early"),
-    "producers forgotten with their records": (World, "_note_emptied"),
+    "producers forgotten with their records": (World, "_note_deleted"),
     "fenced by a coordinator left behind": (World, "deposed"),
 }
 """Who notes what a hole rests on."""
