@@ -29,7 +29,7 @@ from minibroker.simulation.odd_clients import CARELESS, Careless, Janitor
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.readers import Reader
-from minibroker.simulation.reload import COORDINATOR, States, in_memory
+from minibroker.simulation.reload import COORDINATOR, States, deleted_producers, in_memory
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
 from minibroker.simulation.troubles import Troubles
 from minibroker.simulation.weather import Chances, Weather
@@ -349,18 +349,7 @@ class World:
         return before, {**after, **coordinators}
 
     def _note_deleted(self, *, clean: bool) -> None:
-        """A start takes no snapshot at or below the log start. It does take the one that an orderly stop wrote at
-        the log's end; else it reads the last segment, after the snapshot of where that begins."""
-        for node, broker in self.cluster.brokers.items():
-            for partition in broker.partitions():
-                if not partition.has_log:
-                    continue
-                log = partition.log
-                start, last = log.log_start_offset, log.segments[-1].base_offset
-                entries = [log.producers.entry(known.producer_id) for known in log.producers.active()]
-                gone = log.log_end_offset if start == log.log_end_offset else last if last <= start and not clean else 0
-                found = {entry.producer_id for entry in entries if entry is not None and entry.last_data_offset < gone}
-                self.history.evidence.deleted[node, (partition.topic, partition.index)] = found
+        self.history.evidence.deleted.update(deleted_producers(self.cluster.brokers, clean=clean))
 
     def _in_memory(self) -> States:
         return in_memory(self.cluster.brokers, self.plan.client_version)
