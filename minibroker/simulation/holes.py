@@ -104,6 +104,11 @@ def _forgotten_epoch(found: Finding, world: World) -> bool:
     return world.plan.client_version == 0 and Fact.FORGOTTEN in _facts(found, world)
 
 
+def _late_offsets(found: Finding, world: World) -> bool:
+    rewound = world.history.evidence.rewound
+    return found.rule.startswith("lineage") and any(r.transaction in rewound for r in _copies_of(found, world))
+
+
 # -- sequences ---------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +240,14 @@ HOLES = (
         "Below transaction.version 2 an AddPartitionsToTxn or AddOffsetsToTxn that arrives after its transaction's end"
         " begins another, which nobody runs; the client's next bump fences itself with it.",
         _late_join,
+    ),
+    Hole(
+        "late TxnOffsetCommit",
+        "KIP-890, GroupCoordinatorService.commitTransactionalOffsets",
+        "Below transaction.version 2 offsets that arrive late, in the next transaction of their producer, take the"
+        " place of that one's: transactions share an epoch, and offsets have no sequence. The group goes back, or too"
+        " far.",
+        _late_offsets,
     ),
     Hole(
         "last epoch forgotten by failover",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.simulation.copier import Copier
 from minibroker.simulation.coverage import report, sizes
 from minibroker.simulation.evidence import Evidence
 from minibroker.simulation.holes import HOLES
@@ -100,6 +101,7 @@ FACTS: dict[str, tuple[type, str]] = {
     "coordinator loads what is not committed": (World, "_early"),
     "producers forgotten with their records": (World, "_note_deleted"),
     "fenced by a coordinator left behind": (World, "deposed"),
+    "late TxnOffsetCommit": (Copier, "served_late"),
 }
 """Who notes what a hole rests on."""
 
