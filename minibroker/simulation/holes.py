@@ -38,6 +38,8 @@ _FORGOTTEN = re.compile(
 _QUOTED = re.compile(r"'([^']+)'")
 _READ = frozenset({"lost-record", "aborted-read", "torn-transaction", "duplicate-record", "order"})
 """Rules over what clients sent and readers were given; their messages quote a record or a transaction."""
+_OF_FILES = frozenset({"offset-hole", "sequence-gap", "duplicate", "producer-snapshot", "abort-index"})
+"""Rules over one replica's files."""
 _OF_MARKERS = frozenset(
     {
         *("torn-transaction", "marker-without-transaction", "hanging-transaction", "outside-transaction"),
@@ -149,6 +151,12 @@ def _torn_snapshot(found: Finding, world: World) -> bool:
     torn = "expected a snapshot" in found.message or "expected CRC-32C" in found.message
     lost = {str(node) for node in world.history.evidence.powerless}
     return found.rule == "producer-snapshot" and torn and found.log.root in lost
+
+
+def _undone_truncation(found: Finding, world: World) -> bool:
+    cut = {(str(node), place) for node, place in world.history.evidence.uncut}
+    place = found.log.topic, found.log.partition
+    return found.rule in _OF_FILES and (found.log.root, place) in cut
 
 
 def _forgotten_with_records(found: Finding, world: World) -> bool:
@@ -327,6 +335,14 @@ HOLES = (
         " log, or when there was no orderly stop: it takes no snapshot at or below the log start, and there is no batch"
         " to rebuild them from.",
         _forgotten_with_records,
+    ),
+    Hole(
+        "truncation undone by a lost machine",
+        "LocalLog.truncateTo, LocalLog.flush, FileRecords.truncateTo",
+        "A truncated segment is not synced at once, and the sync after the next roll leaves it out when the new segment"
+        " begins where it ends; a machine that loses power may have the old end again, under the offsets of the new"
+        " segment.",
+        _undone_truncation,
     ),
     Hole(
         "torn snapshot of a lost machine",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from minibroker.audit.scan import partition_of
 from minibroker.cluster.metadata import TRANSACTION_STATE_TOPIC
 from minibroker.cluster.transport import CONTROLLER
 from minibroker.runtime.deferred import Deferred
@@ -106,9 +107,16 @@ class Troubles:
         node = self._random.choice(self._up())
         self._world.tell("power lost", f"the machine of broker {node} loses power")
         self._world.cluster.kill_broker(node)
+        self._note_uncut(node)
         self._world.disks[node].lose_power(self._random)
         self._world.history.evidence.powerless.add(node)
         self._gone(node)
+
+    def _note_uncut(self, node: int) -> None:
+        for path in self._world.disks[node].unsynced_cuts():
+            place = partition_of(path.rpartition("/")[0])
+            if place is not None and path.endswith(".log"):
+                self._world.history.evidence.uncut.add((node, place))
 
     def _all_in_sync(self) -> bool:
         if len(self._up()) < self._world.plan.brokers or self._isolated:

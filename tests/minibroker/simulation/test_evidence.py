@@ -236,3 +236,27 @@ def test_all_is_readable_once_followers_have_what_leaders_have() -> None:
     assert world.schedule.run(5000, world._all_readable)
     leader = world.brokers()[world.cluster.image.leader_of(*PLACE) or 0].partition(*PLACE)
     assert (leader.high_watermark, leader.log_end_offset) == (2, 2)
+
+
+def test_a_truncation_is_unsynced_until_a_sync_reaches_its_segment() -> None:
+    """As LocalLog.flush, which begins with the segment of the recovery point: after a roll where the truncated segment
+    ends, that is the new one."""
+    world = calm_world()
+    client, other = producer(world, None), producer(world, None)
+    finish(world, client.init())
+    finish(world, other.init())
+    finish(world, client.write([client.batch(PLACE, 1) for _ in range(3)]))
+    log, now = world.brokers()[1].partition(*PLACE).log, world.schedule.now_ms()
+    log.flush()
+    log.truncate_to(2, now_ms=now)
+    log.roll(now)
+    finish(world, other.write([other.batch(PLACE, 1)]))
+    log.flush()
+    world.troubles._note_uncut(1)
+    assert world.history.evidence.uncut == {(1, PLACE)}
+    world.history.evidence.uncut.clear()
+    log.truncate_to(1, now_ms=now)
+    finish(world, other.write([other.batch(PLACE, 1)]))
+    log.flush()
+    world.troubles._note_uncut(1)
+    assert world.history.evidence.uncut == set()

@@ -14,6 +14,7 @@ from minibroker.simulation.holes import HOLES
 from minibroker.simulation.plan import draw
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.run import Outcome, simulate
+from minibroker.simulation.troubles import Troubles
 from minibroker.simulation.world import World
 
 SHOWN = Path(__file__).with_name("holes.txt")
@@ -101,6 +102,7 @@ FACTS: dict[str, tuple[type, str]] = {
     "coordinator loads what is not committed": (World, "_early"),
     "producers forgotten with their records": (World, "_note_deleted"),
     "fenced by a coordinator left behind": (World, "deposed"),
+    "truncation undone by a lost machine": (Troubles, "_note_uncut"),
     "late TxnOffsetCommit": (Copier, "served_late"),
 }
 """Who notes what a hole rests on."""
