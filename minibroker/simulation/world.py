@@ -50,6 +50,8 @@ QUIET_MS = 60_000.0
 class World:
     """`run` plays the plan; afterwards `history`, `disks` and `cluster` hold what there is to judge."""
 
+    cluster: Cluster
+
     def __init__(self, plan: Plan, *, telling: bool = False) -> None:
         self.plan = plan
         self.schedule = Schedule()
@@ -75,7 +77,7 @@ class World:
         self._instances: dict[str, int] = {}
         self._last_init: dict[str, int] = {}
         self._executor = ScheduledExecutor(self.schedule, self.weather.delay_ms)
-        self.cluster: Cluster = self.make_cluster()
+        self.cluster = self.make_cluster()
         self.troubles = Troubles(self)
 
     def make_cluster(self) -> Cluster:
@@ -341,7 +343,7 @@ class World:
             for node in list(self.cluster.brokers):
                 self.cluster.kill_broker(node)
         self.cluster.stop()
-        self.cluster: Cluster = self.make_cluster()
+        self.cluster = self.make_cluster()
         self.cluster.start()
         after = self._in_memory()
         self.schedule.run(400)
