@@ -42,7 +42,7 @@ KEPT = {
     *("PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES"),
 }
 ORDINARY_USER = 65534  # nobody
-PACKAGES = ("minibroker", "minibroker_protocol", "minibroker_storage")
+PACKAGES = ("minibroker", "minibroker_pipeline", "minibroker_protocol", "minibroker_storage")
 
 
 class Skipped(Exception):
