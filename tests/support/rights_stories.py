@@ -9,10 +9,14 @@ from typing import Any
 from rights_cases import fetch
 from rights_world import (
     ADMIN,
+    ALLOW,
     CLOSED,
+    LITERAL,
+    OPERATIONS,
     Entry,
     Names,
     Side,
+    add_partitions,
     entry,
     grant,
     heartbeat,
@@ -142,6 +146,17 @@ def _member(side: Side, names: Names) -> list[Told]:
     return heard
 
 
+def _partitions_that_cannot_join(side: Side, names: Names) -> list[Told]:
+    """A client that has the right to write even to an internal topic asks to add it to its transaction."""
+    internal: Entry = (2, "__consumer_offsets", LITERAL, OPERATIONS["WRITE"], ALLOW)
+    grant(side, {"member": [entry("txn", "WRITE"), entry("topic", "WRITE"), internal]})
+    asked = (("a", "b", "__consumer_offsets"), ("a", "__consumer_offsets"), ("a", "ax"))
+    requests = [add_partitions("x", (0, 0), topics) for topics in asked]
+    heard = [told(side.ask("member", request, 3), names) for request in requests]
+    revoke(side, "member")
+    return heard
+
+
 def _expression(side: Side, names: Names) -> list[Told]:
     """A member whose expression matches a topic that it may describe and one that it may not."""
     grant(side, {"member": [entry("group", "READ"), entry("topic", "DESCRIBE")]})
@@ -197,6 +212,7 @@ STORIES: dict[str, Story] = {
     "a session of somebody else v16": _stranger(16),
     "a session and DENY beside ALLOW": _deny_beside_allow,
     "a session with a topic that comes later": _topic_made_again,
+    "a transaction that partitions cannot join": _partitions_that_cannot_join,
     "a member whose topics are taken": _member,
     "a member whose expression matches what it may not describe": _expression,
     "a login on a connection whose user is known": _login_again,
