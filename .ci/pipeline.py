@@ -399,7 +399,7 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("wheel", 180, wheel),
     *((f"python{version}", 180, other_python(version)) for version in OTHER_PYTHONS),
     ("simulation", 150, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),
-    ("elsewhere", 180, elsewhere),
+    ("elsewhere", 240, elsewhere),
     ("clients", 600, tier("clients")),
     ("jvm", 450, tier("jvm")),
     ("go", 180, tier("go")),
