@@ -99,7 +99,7 @@ def test_a_broker_without_the_libraries_of_its_settings(
 
 def test_a_client_without_scramp(monkeypatch: pytest.MonkeyPatch) -> None:
     blocked(monkeypatch, "scramp")
-    with pytest.raises(NotLetIn, match="SCRAM-SHA-512 needs scramp: .*pip install"):
+    with pytest.raises(NotLetIn, match=r"SCRAM-SHA-512 needs scramp: .*pip install"):
         scram("u", "p", "SCRAM-SHA-512", lambda message: message)
 
 
