@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigKey
 
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+_SOURCE = re.compile(r"git\+https?://[^\s\"'@#`]+")
 _BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n)(?P<body>.*?)(<!-- end (?P=name) -->)", re.DOTALL)
 
 
@@ -106,6 +109,18 @@ def audit_rules_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def urls() -> dict[str, str]:
+    """The project's addresses by name, from pyproject.toml."""
+    found: dict[str, str] = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["urls"]
+    return found
+
+
+def addresses_table() -> str:
+    """Where the project is."""
+    lines = ["| what | where |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {name.lower()} | <{url}> |" for name, url in urls().items())]) + "\n"
+
+
 def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     lines = [f"### {title} settings", "", "| name | type | default | dynamic | meaning |", "|---|---|---|---|---|"]
     for key in keys:
@@ -126,6 +141,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "releases": releases_table,
     "semantics": semantics_table,
     "settings": settings_table,
+    "addresses": addresses_table,
 }
 
 # ApiVersions of a Kafka 4.3.1 broker, keys to names.
@@ -209,8 +225,14 @@ KAFKA_4_3_APIS: dict[int, str] = {
 
 
 def rewritten(text: str) -> str:
-    """`text` with every block replaced by its table; KeyError for a block nobody knows."""
-    return _BLOCK.sub(lambda m: f"{m[1]}{TABLES[m['name']]()}{m[4]}", text)
+    """`text` with every block replaced by its table, and where pip gets minibroker by the project's repository;
+    KeyError for a block without a table."""
+    return with_repository(_BLOCK.sub(lambda m: f"{m[1]}{TABLES[m['name']]()}{m[4]}", text))
+
+
+def with_repository(text: str) -> str:
+    """`text` with the project's repository in every `git+https://…`."""
+    return _SOURCE.sub(f"git+{urls()['Repository']}", text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
