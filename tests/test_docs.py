@@ -78,7 +78,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_generated_tables_are_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if any(f"<!-- begin {name} -->" in text for name in TABLES):
-        assert rewritten(text) == text, f"run: python -m minibroker.reference {name_of(page)}"
+        assert rewritten(text) == text, f"run: PYTHONPATH=tools python -m reference {name_of(page)}"
 
 
 def test_there_are_blocks_of_each_kind() -> None:
