@@ -1,6 +1,6 @@
-"""Tables of the documentation, printed from the code they describe.
+"""Tables of the documentation, generated from the code they describe.
 
-``python -m minibroker.reference FILE…`` rewrites the parts of Markdown files that stand between
+``PYTHONPATH=tools python -m reference FILE…`` rewrites the parts of Markdown files between
 ``<!-- begin NAME -->`` and ``<!-- end NAME -->``; with ``--check`` it only says which are out of date.
 """
 
@@ -236,7 +236,7 @@ def with_repository(text: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m minibroker.reference", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m reference", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a file is out of date")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     options = parser.parse_args(argv)
