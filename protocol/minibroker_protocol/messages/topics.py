@@ -15,7 +15,7 @@ class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
     """Create topics."""
 
     class CreatableReplicaAssignment(Struct):
-        partition_index: int32 = f(entity="partition", map_key=True)
+        partition_index: int32 = f(map_key=True)
         broker_ids: list[int32] = f(entity="brokerId")
 
     class CreatableTopicConfig(Struct):
