@@ -76,9 +76,9 @@ def semantics_table() -> str:
 
 def releases_table() -> str:
     """Older releases this broker can answer as."""
-    from minibroker.releases.advertised import difference_rows
+    from minibroker.releases.chain import difference_rows
 
-    lines = ["| `--as-version` | highest versions | does otherwise | not emulated |", "|---|---|---|---|"]
+    lines = ["| `--as-version` | versions of its APIs | does otherwise | not emulated |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in difference_rows()]
     return "\n".join(lines) + "\n"
 

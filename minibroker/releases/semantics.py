@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from minibroker.releases.features import Advertised
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.producer_rules import ProducerRules
 
@@ -115,14 +116,6 @@ TransactionStateLayout = Literal["kafka", "kip-360"]
 
 def _f(default: Any, seeds: str, doc: str, *choices: str) -> Any:
     return field(default=default, metadata={"seeds": seeds, "doc": doc, "choices": choices})
-
-
-class Advertised(NamedTuple):
-    """What an older release tells clients and serves: API key → highest version, feature → (lowest, highest, finalized
-    level)."""
-
-    max_versions: Mapping[int, int]
-    features: Mapping[str, tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
