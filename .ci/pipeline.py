@@ -7,6 +7,7 @@ what is too long for every change.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -43,7 +44,22 @@ KEPT = {
     *("PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT", "PIP_DEFAULT_TIMEOUT", "PIP_RETRIES"),
 }
 ORDINARY_USER = 65534  # nobody
-PACKAGES = ("minibroker", "minibroker_protocol", "minibroker_storage")
+PACKAGES = ("minibroker", "minibroker_pipeline", "minibroker_protocol", "minibroker_storage")
+DEFAULT_INSTALL = {"cramjam", "crc32c", "structlog", "uvloop"}
+ARM = (
+    "manylinux_2_28_aarch64",
+    "manylinux_2_17_aarch64",
+    "manylinux2014_aarch64",
+)  # the image of arm64 compiles nothing
+METADATA = """
+import email, sys, zipfile
+from packaging.metadata import Metadata
+wheel = zipfile.ZipFile(sys.argv[1])
+(name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+found = Metadata.from_email(wheel.read(name), validate=True)
+assert found.description and found.description_content_type == "text/markdown", "README is not in the metadata"
+assert found.project_urls and found.author, "pyproject.toml has no addresses or authors"
+"""
 
 
 class Skipped(Exception):
@@ -89,8 +105,12 @@ class Workplace:
         return self.directory / "clone"
 
     @property
+    def dist(self) -> Path:
+        return self.directory / "dist"
+
+    @property
     def wheel(self) -> Path:
-        found = sorted((self.directory / "dist").glob("*.whl"))
+        found = sorted(self.dist.glob("*.whl"))
         if not found:
             raise Failed("there is no wheel: the part `wheel` has not built one")
         return found[0]
@@ -210,16 +230,38 @@ def check(*argv: str) -> Callable[[Workplace], None]:
 
 
 def wheel(place: Workplace) -> None:
-    """sdist, a wheel from it, and the demo from the wheel where there is no compiler."""
+    """sdist, a wheel from it, a bill of materials, and the demo from the wheel where there is no compiler."""
     tools = place.directory / "tools"
     place.run(real_python(), "-m", "venv", tools)
-    place.install(scripts(tools) / "python", "build")
-    place.run(scripts(tools) / "python", "-m", "build", "--outdir", place.directory / "dist", place.clone)
+    place.install(scripts(tools) / "python", "build", "cyclonedx-bom")
+    place.run(scripts(tools) / "python", "-m", "build", "--outdir", place.dist, place.clone)
     names = zipfile.ZipFile(place.wheel).namelist()
     missing = [name for name in PACKAGES if f"{name}/py.typed" not in names]
     if missing:
         raise Failed(f"the wheel lacks {', '.join(missing)}")
+    place.run(scripts(tools) / "python", "-c", METADATA, place.wheel, cwd=place.directory)
+    arm = [word for platform in ARM for word in ("--platform", platform)]
+    nothing = str(place.directory / "nothing")  # pip asks for it, and leaves it alone
+    only = ["--dry-run", "--target", nothing, "--only-binary=:all:", "--python-version", "3.13", *arm]
+    place.install(scripts(tools) / "python", *only, str(place.wheel))
+    bill_of_materials(place, tools)
     demo_from_wheel(place, real_python(), "bare")
+
+
+def bill_of_materials(place: Workplace, tools: Path) -> None:
+    """CycloneDX JSON of what the wheel installs without extras."""
+    bare, bill = place.directory / "default", place.dist / "minibroker.cdx.json"
+    place.run(real_python(), "-m", "venv", "--without-pip", bare)
+    place.run(scripts(tools) / "python", "-m", "pip", "--python", bare, "install", "-q", place.wheel)
+    pyproject = place.clone / "pyproject.toml"
+    options = ["--pyproject", pyproject, "--mc-type", "library", "--output-reproducible", "-o", bill]
+    place.run(scripts(tools) / "cyclonedx-py", "environment", bare, *options)
+    content = json.loads(bill.read_text(encoding="utf-8"))
+    content["metadata"]["component"]["version"] = place.wheel.name.split("-")[1]  # dynamic in pyproject.toml
+    bill.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    named = {component["name"].lower() for component in content["components"]}
+    if named != DEFAULT_INSTALL:
+        raise Failed(f"the default install brings {sorted(named)}, expected {sorted(DEFAULT_INSTALL)}")
 
 
 def demo_from_wheel(place: Workplace, python: Path, name: str) -> None:
@@ -229,8 +271,9 @@ def demo_from_wheel(place: Workplace, python: Path, name: str) -> None:
     found = [compiler for compiler in COMPILERS if shutil.which(compiler, path=path)]
     if found:
         raise Failed(f"the environment is not bare, it has {found}")
-    requirement = f"minibroker[demo] @ {place.wheel.as_uri()}"
-    place.install(scripts(venv) / "python", "--only-binary=:all:", requirement, PATH=path)
+    place.install(scripts(venv) / "python", "--only-binary=:all:", str(place.wheel), PATH=path)
+    # What `minibroker demo` asks for where it is missing: pip adds the extra to the minibroker that is installed.
+    place.install(scripts(venv) / "python", "--only-binary=:all:", "minibroker[demo]", PATH=path)
     place.run(scripts(venv) / "minibroker", "demo", PATH=path)
 
 
@@ -470,7 +513,9 @@ def main() -> int:
         metavar="PART",
         help=f"of {', '.join(names)} (default: all of these), {', '.join(nightly)}; nightly: readme-tests, and these",
     )
-    chosen = parser.parse_args().parts or names
+    parser.add_argument("--out", type=Path, help="a directory for what the part `wheel` builds")
+    options = parser.parse_args()
+    chosen = options.parts or names
     if unknown := set(chosen) - {*names, *nightly, "nightly"}:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     if "nightly" in chosen:
@@ -485,6 +530,8 @@ def main() -> int:
                 print(line, flush=True)
                 lines.append(line)
                 total.add(counts)
+        if options.out and place.dist.exists():
+            shutil.copytree(place.dist, options.out, dirs_exist_ok=True)
     print("\n" + "\n".join(lines))
     print(total)
     return 1 if total.failed else 0

@@ -32,15 +32,20 @@ COMMANDS = {
     "conformance": Command("minibroker.conformance.cli", "check any broker against recorded answers of Apache Kafka"),
     "dump": Command("minibroker.inspection.dump", "print the files of a data directory"),
     "check": Command("minibroker.inspection.check", "verify a data directory, also a real Kafka's, and change nothing"),
-    "audit": Command(
-        "minibroker_pipeline.command", "look for broken exactly-once promises in data directories and topics"
-    ),
     "judge": Command("minibroker.judge.command", "run a client under failures and judge whether exactly-once held"),
     "transactions": Command(
         "minibroker.client.transactions_command", "list, describe, abort transactions of any broker"
     ),
     "simulate": Command("minibroker.simulation.command", "run the broker's code under seeded failures and judge it"),
 }
+
+
+def commands() -> dict[str, Command]:
+    """Every subcommand: the ones of this package, and what others announce as an entry point `minibroker.commands`."""
+    from importlib.metadata import entry_points
+
+    found = {entry.name: entry.load() for entry in entry_points(group="minibroker.commands")}
+    return dict(sorted((COMMANDS | found).items()))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,11 +70,14 @@ def _prepared(arguments: list[str]) -> Callable[[], int]:
     """A subcommand, its module loaded and its arguments understood; ends with SystemExit when they are not."""
     name = arguments[0] if arguments else ""
     if name in COMMANDS:
-        return _loaded(name, arguments[1:])
+        return _loaded(name, COMMANDS[name], arguments[1:])
     if name in ("--version", "-V"):
         return lambda: _say(f"minibroker {__version__}")
     if name in ("--help", "-h"):
         return lambda: _say(_usage())
+    known = commands()  # asked of the installed packages, which takes longer than to find a command of this one
+    if name in known:
+        return _loaded(name, known[name], arguments[1:])
     print(f"minibroker: unknown command {name!r}\n{_usage()}" if name else _usage(), file=sys.stderr)
     return lambda: EXIT_USAGE
 
@@ -79,14 +87,14 @@ def _say(text: str) -> int:
     return 0
 
 
-def _loaded(name: str, arguments: Sequence[str]) -> Callable[[], int]:
+def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[], int]:
     import argparse
     import gc
     from importlib import import_module
 
     gc.disable()  # imports leave next to no garbage, and looking for it is a twentieth of what they cost
     try:
-        module = import_module(COMMANDS[name].module)
+        module = import_module(command.module)
     finally:
         gc.enable()
 
@@ -94,7 +102,7 @@ def _loaded(name: str, arguments: Sequence[str]) -> Callable[[], int]:
         def error(self, message: str) -> NoReturn:  # one line, as for every other thing said wrong
             self.exit(EXIT_USAGE, f"minibroker: {message} ({self.prog} --help says more)\n")
 
-    parser = Parser(prog=f"minibroker {name}", description=COMMANDS[name].help, allow_abbrev=False)
+    parser = Parser(prog=f"minibroker {name}", description=command.help, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"minibroker {__version__}")
     module.add_arguments(parser)
     parsed = parser.parse_args(arguments)
@@ -107,6 +115,7 @@ def _loaded(name: str, arguments: Sequence[str]) -> Callable[[], int]:
 
 
 def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
+    known = commands()
+    width = max(map(len, known))
+    lines = [f"  {name:<{width}}  {command.help}" for name, command in known.items()]
     return "\n".join(["usage: minibroker COMMAND [OPTIONS]", "", *lines, "", "minibroker COMMAND --help says more."])

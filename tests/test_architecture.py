@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -14,7 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 ROOMS = next(contract["layers"] for contract in CONTRACTS if contract.get("exhaustive"))
-MODULES = {"__main__", "cli", "program", "version"}
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+MODULES = {"__main__", "cli", "program", "transactions_client", "version"}
 """Layers that are single modules."""
 
 
@@ -29,6 +31,26 @@ def test_every_storage_module_but_the_disk_is_in_the_contract_about_io() -> None
     (pure,) = [contract["source_modules"] for contract in CONTRACTS if contract["name"].startswith("the core does no")]
     modules = {path.stem for path in (ROOT / "storage" / "minibroker_storage").glob("*.py")}
     assert {f"minibroker_storage.{name}" for name in modules - {"__init__", "os_disk"}} <= set(pure)
+
+
+def test_imports_inside_functions_are_where_the_page_says_why() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("## Imports inside functions")[2].partition("\n## ")[0]
+    named = re.findall(r"`((?:minibroker|protocol|storage|pipeline)/[\w./]+)`", table)
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for package in ("minibroker", "protocol", "storage", "pipeline")
+        for path in (ROOT / package).rglob("*.py")
+        if imports_late(path)
+    }
+    assert {file for file in found if not any(file == name or file.startswith(f"{name}/") for name in named)} == set()
+    assert {name for name in named if not any(file == name or file.startswith(f"{name}/") for file in found)} == set()
+
+
+def imports_late(path: Path) -> bool:
+    """Whether a function of the module imports."""
+    functions = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, FUNCTION))
+    return any(isinstance(node, (ast.Import, ast.ImportFrom)) for one in functions for node in ast.walk(one))
 
 
 BREACHES = {

@@ -20,12 +20,13 @@ from broker import installed_command
 from reference import TABLES, rewritten
 from tls_files import free_port
 
-from minibroker.cli import COMMANDS
+from minibroker.cli import commands
 from minibroker.client.connection import Connection
 from minibroker.config.settings import Settings, environment_config
 from minibroker.server.declared import declared_listeners
 
 ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = commands()
 PAGES = sorted(
     path
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
@@ -78,7 +79,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_generated_tables_are_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if any(f"<!-- begin {name} -->" in text for name in TABLES):
-        assert rewritten(text) == text, f"run: python -m minibroker.reference {name_of(page)}"
+        assert rewritten(text) == text, f"run: PYTHONPATH=tools python -m reference {name_of(page)}"
 
 
 def test_there_are_blocks_of_each_kind() -> None:

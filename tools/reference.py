@@ -1,6 +1,6 @@
-"""Tables of the documentation, printed from the code they describe.
+"""Tables of the documentation, generated from the code they describe.
 
-``python -m minibroker.reference FILE…`` rewrites the parts of Markdown files that stand between
+``PYTHONPATH=tools python -m reference FILE…`` rewrites the parts of Markdown files between
 ``<!-- begin NAME -->`` and ``<!-- end NAME -->``; with ``--check`` it only says which are out of date.
 """
 
@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigKey
 
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+_SOURCE = re.compile(r"git\+https?://[^\s\"'@#`]+")
 _BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n)(?P<body>.*?)(<!-- end (?P=name) -->)", re.DOTALL)
 
 
@@ -73,9 +76,9 @@ def semantics_table() -> str:
 
 def releases_table() -> str:
     """Older releases this broker can answer as."""
-    from minibroker.releases.advertised import difference_rows
+    from minibroker.releases.chain import difference_rows
 
-    lines = ["| `--as-version` | highest versions | does otherwise | not emulated |", "|---|---|---|---|"]
+    lines = ["| `--as-version` | versions of its APIs | does otherwise | not emulated |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in difference_rows()]
     return "\n".join(lines) + "\n"
 
@@ -106,6 +109,18 @@ def audit_rules_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def urls() -> dict[str, str]:
+    """The project's addresses by name, from pyproject.toml."""
+    found: dict[str, str] = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["urls"]
+    return found
+
+
+def addresses_table() -> str:
+    """Where the project is."""
+    lines = ["| what | where |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {name.lower()} | <{url}> |" for name, url in urls().items())]) + "\n"
+
+
 def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     lines = [f"### {title} settings", "", "| name | type | default | dynamic | meaning |", "|---|---|---|---|---|"]
     for key in keys:
@@ -126,6 +141,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "releases": releases_table,
     "semantics": semantics_table,
     "settings": settings_table,
+    "addresses": addresses_table,
 }
 
 # ApiVersions of a Kafka 4.3.1 broker, keys to names.
@@ -209,12 +225,18 @@ KAFKA_4_3_APIS: dict[int, str] = {
 
 
 def rewritten(text: str) -> str:
-    """`text` with every block replaced by its table; KeyError for a block nobody knows."""
-    return _BLOCK.sub(lambda m: f"{m[1]}{TABLES[m['name']]()}{m[4]}", text)
+    """`text` with every block replaced by its table, and where pip gets minibroker by the project's repository;
+    KeyError for a block without a table."""
+    return with_repository(_BLOCK.sub(lambda m: f"{m[1]}{TABLES[m['name']]()}{m[4]}", text))
+
+
+def with_repository(text: str) -> str:
+    """`text` with the project's repository in every `git+https://…`."""
+    return _SOURCE.sub(f"git+{urls()['Repository']}", text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m minibroker.reference", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m reference", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 when a file is out of date")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     options = parser.parse_args(argv)

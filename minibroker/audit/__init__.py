@@ -1,4 +1,4 @@
-"""The audit's modules under the names they had in 0.1: each gives way to the one that took its place, with a warning.
+"""Modules under the names they had in 0.1: each gives way to the one that took its place, with a warning.
 
 To be removed in the release after the next.
 """

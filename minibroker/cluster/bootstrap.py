@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from minibroker.config.keys import BROKER_KEYS
 from minibroker.config.settings import Settings, validate_topic_config
 from minibroker.config.types import ConfigError
-from minibroker.controller.features import TRANSACTION_VERSION
 from minibroker.controller.kraft import KraftMetadata, KraftTopic, read_kraft_metadata
 from minibroker.controller.state import PRODUCER_ID_BLOCK_SIZE, ControllerState
 from minibroker.kernel.logs import get_logger
+from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_storage.checkpoints import LEADER_EPOCH
 from minibroker_storage.directory import DataDirectory

@@ -18,7 +18,7 @@ from minibroker.cluster.operations import Operations
 from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.config.settings import Settings
 from minibroker.controller.controller import Controller
-from minibroker.controller.features import TRANSACTION_VERSION, default_features
+from minibroker.controller.features import default_features
 from minibroker.controller.heartbeats import SESSION_TICKS
 from minibroker.controller.journal import MetadataJournal
 from minibroker.controller.state import ControllerState
@@ -35,6 +35,7 @@ from minibroker.kernel.transport import CONTROLLER, Network
 from minibroker.metadata.broker_spec import Node
 from minibroker.metadata.image import BrokerImage, MetadataImage
 from minibroker.metadata.internal_topics import replicated_internals
+from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker.releases.semantics import Semantics
 from minibroker.version import __version__
 from minibroker_protocol.errors import ApiError, ErrorCode

@@ -58,21 +58,21 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
     )
     key("listener.security.protocol.map", STRING, None, "NAME:PROTOCOL,…: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.")
     key("node.id", INT, None, "Id of a single broker; unset: that of its data directory, 1 in a new one.", minimum=0)
-    key("broker.id", INT, None, "Older name of node.id, which outweighs it.", minimum=0)
-    key("log.dir", STRING, None, "The data directory, when none was given another way.")
-    key("log.dirs", STRING, None, "The data directory; outweighs log.dir.")
+    key("broker.id", INT, None, "Older name of node.id, which takes precedence.", minimum=0)
+    key("log.dir", STRING, None, "The data directory, unless given in another way.")
+    key("log.dirs", STRING, None, "The data directory; takes precedence over log.dir.")
     key("num.partitions", INT, 1, "Partitions of a topic that was created without a count.", minimum=1)
     key("default.replication.factor", INT, 1, "Replicas of a topic that was created without a count.", minimum=1)
-    key("delete.topic.enable", BOOLEAN, True, "Whether DeleteTopics is obeyed.")
+    key("delete.topic.enable", BOOLEAN, True, "Whether DeleteTopics may delete topics.")
     key("connections.max.idle.ms", LONG, 600_000, "Close a connection that carried nothing for this long.")
     key("socket.request.max.bytes", INT, 104_857_600, "Largest request; a longer one closes its connection.", minimum=1)
     key(
         "socket.listen.backlog.size",
         INT,
         1024,
-        "Connections the system holds until they are accepted.",
+        "Length of the system's queue of connections to accept.",
         minimum=1,
-        deviation="Kafka's 50 are soon full where one thread accepts and serves; who comes then waits a second",
+        deviation="Kafka's 50 fill up quickly where one thread accepts and serves; a further client waits a second",
     )
     key(
         "queued.max.request.bytes",
@@ -80,10 +80,10 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
         256 * 1024 * 1024,
         "Bytes of requests in memory over all connections; beyond it sockets are not read. -1: no limit.",
         minimum=-1,
-        deviation="Kafka sets no limit, but a test process should not be filled by its clients",
+        deviation="Kafka sets no limit, but clients should not use up the memory of a test process",
     )
     dynamic("max.connections", INT, INT32_MAX, "Most connections at one time.", minimum=0)
-    dynamic("message.max.bytes", INT, 1_048_588, "Largest record batch, when the topic says nothing else.", minimum=0)
+    dynamic("message.max.bytes", INT, 1_048_588, "Largest record batch, unless the topic has its own limit.", minimum=0)
     key("fetch.max.bytes", INT, 57_671_680, "Most bytes of records in one fetch response.", minimum=1024)
     key("max.incremental.fetch.session.cache.slots", INT, 1000, "Fetch sessions kept at one time.", minimum=0)
     key(
@@ -93,12 +93,12 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
         "Most partitions in one DescribeTopicPartitions answer.",
         minimum=1,
     )
-    key("broker.heartbeat.interval.ms", INT, 2000, "How often a broker tells the controller that it lives.", minimum=1)
+    key("broker.heartbeat.interval.ms", INT, 2000, "Interval of a broker's heartbeats to the controller.", minimum=1)
     key(
         "broker.session.timeout.ms",
         INT,
         9000,
-        "A broker that was not heard of for this long is fenced; real time, and up to a ninth later.",
+        "A broker without a heartbeat for this long is fenced; in real time, and up to a ninth later.",
         minimum=1,
     )
     key("request.timeout.ms", INT, 30_000, "How long a request between brokers may take.")
@@ -109,11 +109,11 @@ def _add_server_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> 
         "Also serve request versions that Kafka has not declared stable.",
         internal=True,
     )
-    key("broker.rack", STRING, None, "Rack of the brokers, told in Metadata.")
+    key("broker.rack", STRING, None, "Rack of the brokers, shown in Metadata.")
 
 
 def _add_security_keys(key: Callable[..., None]) -> None:
-    pem = "JKS and PKCS12 are formats of the JVM"
+    pem = "JKS and PKCS12 are Java's formats"
     for store in ("keystore", "truststore"):
         key(f"ssl.{store}.type", STRING, "PEM", f"Format of the {store}.", choices=("PEM",), deviation=pem)
     key("ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), "Versions of TLS.")
@@ -121,49 +121,61 @@ def _add_security_keys(key: Callable[..., None]) -> None:
     key("ssl.keystore.key", PASSWORD, None, "The private key itself, as PEM, instead of a file.")
     key("ssl.keystore.certificate.chain", PASSWORD, None, "The certificate chain that belongs to that key, as PEM.")
     key("ssl.key.password", PASSWORD, None, "Password of an encrypted private key.")
-    key("ssl.truststore.location", STRING, None, "PEM file of the authorities whose client certificates are taken.")
-    key("ssl.truststore.certificates", PASSWORD, None, "Those authorities themselves, as PEM, instead of a file.")
+    key("ssl.truststore.location", STRING, None, "PEM file of the CAs whose client certificates are accepted.")
+    key("ssl.truststore.certificates", PASSWORD, None, "The CA certificates themselves, as PEM, instead of a file.")
     key(
         "ssl.client.auth",
         STRING,
         "none",
-        "Whether clients of TLS listeners must, may or need not show a certificate.",
+        "Whether clients of TLS listeners must, may or need not send a certificate.",
         choices=("required", "requested", "none"),
     )
     key(
         "authorizer.class.name",
         STRING,
         "",
-        "org.apache.kafka.metadata.authorizer.StandardAuthorizer, or nothing: everybody may do everything.",
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer. Empty: every client may do anything.",
     )
-    key("super.users", STRING, "", "Who may do everything, whatever the entries say: User:NAME;User:NAME….")
-    key("allow.everyone.if.no.acl.found", BOOLEAN, False, "Whether a resource that no entry is about is everybody's.")
+    key("super.users", STRING, "", "Users who may do anything, regardless of ACL entries: User:NAME;User:NAME….")
+    key("allow.everyone.if.no.acl.found", BOOLEAN, False, "Whether every user may use a resource without ACL entries.")
     key(
         "sasl.enabled.mechanisms",
         LIST,
         ("PLAIN",),
-        "What SASL listeners offer: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
-        deviation="Kafka's GSSAPI needs a Kerberos",
+        "Mechanisms of SASL listeners: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        deviation="Kafka's GSSAPI needs a Kerberos server",
     )
 
 
 def _add_log_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> None:
-    dynamic("log.segment.bytes", INT, 1 << 30, "Size at which a log file is closed.", minimum=1_048_576)
-    key("log.roll.hours", INT, 168, "Age at which a log file is closed, in hours.", minimum=1)
-    dynamic("log.roll.ms", LONG, None, "The same in milliseconds; wins over hours.", synonyms=("log.roll.hours",))
-    key("log.roll.jitter.hours", INT, 0, "Most that is taken off that age at random, in hours.", minimum=0)
+    dynamic("log.segment.bytes", INT, 1 << 30, "Size at which a new segment is rolled.", minimum=1_048_576)
+    key("log.roll.hours", INT, 168, "Age at which a new segment is rolled, in hours.", minimum=1)
+    dynamic(
+        "log.roll.ms",
+        LONG,
+        None,
+        "The same in milliseconds; takes precedence over hours.",
+        synonyms=("log.roll.hours",),
+    )
+    key("log.roll.jitter.hours", INT, 0, "Largest random reduction of that age, in hours.", minimum=0)
     dynamic("log.roll.jitter.ms", LONG, None, "The same in milliseconds.", synonyms=("log.roll.jitter.hours",))
     key("log.retention.hours", INT, 168, "How long records are kept, in hours.")
-    key("log.retention.minutes", INT, None, "The same in minutes; wins over hours.", synonyms=("log.retention.hours",))
+    key(
+        "log.retention.minutes",
+        INT,
+        None,
+        "The same in minutes; takes precedence over hours.",
+        synonyms=("log.retention.hours",),
+    )
     dynamic(
         "log.retention.ms",
         LONG,
         None,
-        "The same in milliseconds; wins over both. -1: for ever.",
+        "The same in milliseconds; takes precedence over both. -1: for ever.",
         synonyms=("log.retention.minutes", "log.retention.hours"),
     )
     dynamic("log.retention.bytes", LONG, -1, "Most bytes a partition keeps. -1: no limit.")
-    key("log.retention.check.interval.ms", LONG, 300_000, "How often retention looks for old files.", minimum=1)
+    key("log.retention.check.interval.ms", LONG, 300_000, "How often retention looks for old segments.", minimum=1)
     dynamic("log.cleanup.policy", LIST, ("delete",), "What happens to old records.", choices=("compact", "delete"))
     dynamic("log.index.size.max.bytes", INT, 10_485_760, "Largest offset index.", minimum=4)
     dynamic("log.index.interval.bytes", INT, 4096, "Bytes of log between two index entries.", minimum=0)
@@ -178,19 +190,19 @@ def _add_log_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> Non
         "log.flush.interval.ms",
         LONG,
         None,
-        "Longest a record waits for its sync to disk.",
+        "Longest time until a record is synced to disk.",
         synonyms=("log.flush.scheduler.interval.ms",),
     )
-    key("log.flush.scheduler.interval.ms", LONG, INT64_MAX, "What log.flush.interval.ms is when it is not given.")
-    key("log.flush.offset.checkpoint.interval.ms", INT, 60_000, "Between two recovery point checkpoints.", minimum=0)
-    key("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, "Between two log start checkpoints.", minimum=0)
-    dynamic("log.segment.delete.delay.ms", LONG, 60_000, "From taking a file out of the log to deleting it.", minimum=0)
+    key("log.flush.scheduler.interval.ms", LONG, INT64_MAX, "Default of log.flush.interval.ms.")
+    key("log.flush.offset.checkpoint.interval.ms", INT, 60_000, "Interval of recovery point checkpoints.", minimum=0)
+    key("log.flush.start.offset.checkpoint.interval.ms", INT, 60_000, "Interval of log start checkpoints.", minimum=0)
+    dynamic("log.segment.delete.delay.ms", LONG, 60_000, "Delay before a removed file is deleted.", minimum=0)
     dynamic("log.preallocate", BOOLEAN, False, "Default of the topic key preallocate.")
     dynamic(
         "log.message.timestamp.type",
         STRING,
         "CreateTime",
-        "Whose clock stamps the records.",
+        "Whether records carry the client's timestamp or the append time.",
         choices=("CreateTime", "LogAppendTime"),
     )
     dynamic(
@@ -214,10 +226,10 @@ def _add_log_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> Non
         "compression.zstd.level", INT, 3, "Level when the broker compresses with zstd.", minimum=-131_072, maximum=22
     )
     key("log.cleaner.enable", BOOLEAN, True, "Whether compaction runs.")
-    dynamic("log.cleaner.backoff.ms", LONG, 15_000, "Pause of compaction when nothing is dirty.", minimum=0)
-    dynamic("log.cleaner.delete.retention.ms", LONG, _DAY_MS, "How long compaction keeps deletion marks.", minimum=0)
-    dynamic("log.cleaner.min.compaction.lag.ms", LONG, 0, "Youngest age compaction touches.", minimum=0)
-    dynamic("log.cleaner.max.compaction.lag.ms", LONG, INT64_MAX, "Age at which compaction must come.", minimum=1)
+    dynamic("log.cleaner.backoff.ms", LONG, 15_000, "Pause of compaction when there is nothing to compact.", minimum=0)
+    dynamic("log.cleaner.delete.retention.ms", LONG, _DAY_MS, "How long compaction keeps tombstones.", minimum=0)
+    dynamic("log.cleaner.min.compaction.lag.ms", LONG, 0, "Least age of a record that is compacted.", minimum=0)
+    dynamic("log.cleaner.max.compaction.lag.ms", LONG, INT64_MAX, "Age at which a record must be compacted.", minimum=1)
     dynamic(
         "log.cleaner.min.cleanable.ratio",
         DOUBLE,
@@ -232,16 +244,16 @@ def _add_log_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> Non
 
 def _add_replication_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> None:
     dynamic("min.insync.replicas", INT, 1, "In-sync replicas a write with acks=all needs.", minimum=1)
-    dynamic("unclean.leader.election.enable", BOOLEAN, False, "Whether a replica out of sync may lead.")
-    key("replica.lag.time.max.ms", LONG, 30_000, "A follower behind for longer leaves the in-sync replicas.")
-    key("replica.fetch.max.bytes", INT, 1_048_576, "Bytes of a partition a follower asks for at a time.", minimum=0)
-    key("replica.fetch.response.max.bytes", INT, 10_485_760, "Bytes a follower asks for at a time.", minimum=0)
+    dynamic("unclean.leader.election.enable", BOOLEAN, False, "Whether an out-of-sync replica may become leader.")
+    key("replica.lag.time.max.ms", LONG, 30_000, "A follower that lags for longer leaves the in-sync replicas.")
+    key("replica.fetch.max.bytes", INT, 1_048_576, "Most bytes of a partition in a follower's fetch.", minimum=0)
+    key("replica.fetch.response.max.bytes", INT, 10_485_760, "Most bytes in a follower's fetch.", minimum=0)
     key("replica.fetch.wait.max.ms", INT, 500, "How long a follower's fetch may wait for data.")
-    key("replica.fetch.min.bytes", INT, 1, "Bytes that end that wait.")
+    key("replica.fetch.min.bytes", INT, 1, "Least bytes of data that end that wait.")
     key("replica.fetch.backoff.ms", INT, 1000, "Pause of a follower after an error.", minimum=0)
-    key("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, "Between two high watermark checkpoints.")
-    key("auto.leader.rebalance.enable", BOOLEAN, True, "Whether leadership goes back to preferred replicas.")
-    key("leader.imbalance.check.interval.seconds", LONG, 300, "How often that is looked at.", minimum=1)
+    key("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, "Interval of high watermark checkpoints.")
+    key("auto.leader.rebalance.enable", BOOLEAN, True, "Whether preferred replicas are elected periodically.")
+    key("leader.imbalance.check.interval.seconds", LONG, 300, "Interval of these elections.", minimum=1)
 
 
 def _add_group_keys(key: Callable[..., None]) -> None:
@@ -264,7 +276,7 @@ def _add_group_keys(key: Callable[..., None]) -> None:
         INT,
         0,
         "How long the first rebalance of an empty group waits for more members.",
-        deviation="Kafka waits 3000 ms, which every test with a consumer group would wait as well",
+        deviation="with Kafka's 3000 ms every test with a consumer group waits three seconds",
     )
     key("group.min.session.timeout.ms", INT, 6000, "Shortest session timeout a classic member may ask for.")
     key("group.max.session.timeout.ms", INT, 1_800_000, "Longest session timeout a classic member may ask for.")
@@ -302,7 +314,7 @@ def _add_group_keys(key: Callable[..., None]) -> None:
         "group.consumer.regex.refresh.interval.ms",
         INT,
         600_000,
-        "How often subscribed patterns are matched anew.",
+        "How often subscribed patterns are matched again.",
         minimum=10_000,
         internal=True,
     )
@@ -374,24 +386,24 @@ def _add_own_keys(key: Callable[..., None]) -> None:
         "minibroker.acknowledge.after.sync",
         BOOLEAN,
         False,
-        "Sync every batch to disk before it is acknowledged or shown to consumers, internal topics included, as "
+        "Sync every batch to disk before it is acknowledged and visible to consumers, internal topics included, as "
         "flush.messages=1 does for one topic. Batches that arrive during a sync share the next one.",
     )
     key(
         "minibroker.inter.broker.sockets",
         BOOLEAN,
         False,
-        "Have brokers reach each other and the controller over TCP connections of the loopback interface instead of "
-        "inside the process, so that a capture shows what they say.",
+        "Connect brokers and controller over TCP on the loopback interface instead of inside the process, so that a "
+        "capture shows their requests.",
     )
     key(
         "minibroker.refuse.lost.data",
         BOOLEAN,
         False,
-        "Do not start on a data directory that lacks what its checkpoints, producer snapshots, indexes or metadata "
-        "journal say was there. What is missing is logged in any case.",
+        "Do not start on a data directory that lacks data to which its checkpoints, producer snapshots, indexes or "
+        "metadata journal refer. Missing data is logged in any case.",
     )
-    key("minibroker.cluster.id", STRING, None, "Cluster id of a new data directory; an old one must have it already.")
+    key("minibroker.cluster.id", STRING, None, "Cluster id of a new data directory; an existing one must have it.")
     key(
         "minibroker.ephemeral.max.bytes",
         LONG,
@@ -403,42 +415,42 @@ def _add_own_keys(key: Callable[..., None]) -> None:
         "minibroker.queued.max.response.bytes",
         LONG,
         256 * 1024 * 1024,
-        "Bytes of answers that clients have not read yet, over all connections. Beyond it a fetch is answered with one "
-        "batch, and a client that reads nothing for five seconds is closed. -1: no limit.",
+        "Bytes of responses that clients have not read yet, over all connections. Beyond it a fetch is answered with "
+        "one batch, and a client that reads nothing for five seconds is closed. -1: no limit.",
         minimum=-1,
     )
     key(
         "minibroker.loop.lag.max.ms",
         INT,
         0,
-        "Log a warning when the event loop was held up for longer. 0: nobody watches.",
+        "Log a warning when the event loop was blocked for longer. 0: off.",
         minimum=0,
     )
     key(
         "minibroker.security.protocol",
         STRING,
         "PLAINTEXT",
-        "What every broker's port speaks, where `listeners` does not say.",
+        "Security protocol of every broker's port, unless `listeners` is set.",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     )
     key(
         "minibroker.sasl.users",
         PASSWORD,
         None,
-        "NAME:PASSWORD,… of all SASL mechanisms, beside the users of listener.name.*.plain.sasl.jaas.config.",
+        "NAME:PASSWORD,… for all SASL mechanisms, in addition to listener.name.*.plain.sasl.jaas.config.",
     )
     key(
         "minibroker.ssl.ca.location",
         STRING,
         None,
-        "Make a certificate at start, where none is given, and write here that of the authority clients are to trust.",
+        "File for the CA certificate that clients must trust when the broker's certificate is generated at start.",
     )
     key("minibroker.uvloop", BOOLEAN, True, "Run on uvloop where it is installed.")
     key(
         "minibroker.shutdown.timeout.ms",
         INT,
         3000,
-        "How long a stop waits for applied requests to be answered.",
+        "How long a shutdown waits until applied requests are answered.",
         minimum=0,
     )
 
@@ -491,7 +503,7 @@ def _topic_keys() -> _Keys:
         "delete.retention.ms",
         LONG,
         _DAY_MS,
-        "How long compaction keeps deletion marks and transaction markers.",
+        "How long compaction keeps tombstones and transaction markers.",
         "log.cleaner.delete.retention.ms",
         minimum=0,
     )
@@ -499,7 +511,7 @@ def _topic_keys() -> _Keys:
         "file.delete.delay.ms",
         LONG,
         60_000,
-        "From taking a file out of the log to deleting it.",
+        "Delay before a removed file is deleted.",
         "log.segment.delete.delay.ms",
         minimum=0,
     )
@@ -511,7 +523,14 @@ def _topic_keys() -> _Keys:
         "log.flush.interval.messages",
         minimum=1,
     )
-    key("flush.ms", LONG, INT64_MAX, "Longest a record waits for its sync to disk.", "log.flush.interval.ms", minimum=0)
+    key(
+        "flush.ms",
+        LONG,
+        INT64_MAX,
+        "Longest time until a record is synced to disk.",
+        "log.flush.interval.ms",
+        minimum=0,
+    )
     key(
         "index.interval.bytes",
         INT,
@@ -524,7 +543,7 @@ def _topic_keys() -> _Keys:
         "max.compaction.lag.ms",
         LONG,
         INT64_MAX,
-        "Age at which compaction must come.",
+        "Age at which a record must be compacted.",
         "log.cleaner.max.compaction.lag.ms",
         minimum=1,
     )
@@ -549,7 +568,7 @@ def _topic_keys() -> _Keys:
         "message.timestamp.type",
         STRING,
         "CreateTime",
-        "Whose clock stamps the records.",
+        "Whether records carry the client's timestamp or the append time.",
         "log.message.timestamp.type",
         choices=("CreateTime", "LogAppendTime"),
     )
@@ -566,7 +585,7 @@ def _topic_keys() -> _Keys:
         "min.compaction.lag.ms",
         LONG,
         0,
-        "Youngest age compaction touches.",
+        "Least age of a record that is compacted.",
         "log.cleaner.min.compaction.lag.ms",
         minimum=0,
     )
@@ -575,16 +594,16 @@ def _topic_keys() -> _Keys:
     )
     key("retention.bytes", LONG, -1, "Most bytes a partition keeps. -1: no limit.", "log.retention.bytes")
     key("retention.ms", LONG, _WEEK_MS, "How long records are kept. -1: for ever.", "log.retention.ms", minimum=-1)
-    key("segment.bytes", INT, 1 << 30, "Size at which a log file is closed.", "log.segment.bytes", minimum=1_048_576)
+    key("segment.bytes", INT, 1 << 30, "Size at which a new segment is rolled.", "log.segment.bytes", minimum=1_048_576)
     key("segment.index.bytes", INT, 10_485_760, "Largest offset index.", "log.index.size.max.bytes", minimum=4)
-    key("segment.jitter.ms", LONG, 0, "Most that is taken off segment.ms at random.", "log.roll.jitter.ms", minimum=0)
-    key("segment.ms", LONG, _WEEK_MS, "Age at which a log file is closed.", "log.roll.ms", minimum=1)
+    key("segment.jitter.ms", LONG, 0, "Largest random reduction of segment.ms.", "log.roll.jitter.ms", minimum=0)
+    key("segment.ms", LONG, _WEEK_MS, "Age at which a new segment is rolled.", "log.roll.ms", minimum=1)
     key("internal.segment.bytes", INT, None, "segment.bytes without its lower bound, for tests.", internal=True)
     key(
         "unclean.leader.election.enable",
         BOOLEAN,
         False,
-        "Whether a replica out of sync may lead.",
+        "Whether an out-of-sync replica may become leader.",
         "unclean.leader.election.enable",
     )
     # Kafka lists these for every topic, and tools that show a topic expect them.
@@ -592,18 +611,18 @@ def _topic_keys() -> _Keys:
         "preallocate",
         BOOLEAN,
         False,
-        "Kept and shown; files are laid out as the disk likes it.",
+        "Accepted without effect.",
         "log.preallocate",
         effect=False,
     )
     key("remote.storage.enable", BOOLEAN, False, "Tiered storage; true is refused.", effect=False)
-    key("remote.log.copy.disable", BOOLEAN, False, "Tiered storage: kept and shown.", effect=False)
-    key("remote.log.delete.on.disable", BOOLEAN, False, "Tiered storage: kept and shown.", effect=False)
+    key("remote.log.copy.disable", BOOLEAN, False, "Tiered storage: accepted without effect.", effect=False)
+    key("remote.log.delete.on.disable", BOOLEAN, False, "Tiered storage: accepted without effect.", effect=False)
     key(
         "local.retention.ms",
         LONG,
         -2,
-        "Tiered storage: kept and shown.",
+        "Tiered storage: accepted without effect.",
         "log.local.retention.ms",
         minimum=-2,
         effect=False,
@@ -612,19 +631,23 @@ def _topic_keys() -> _Keys:
         "local.retention.bytes",
         LONG,
         -2,
-        "Tiered storage: kept and shown.",
+        "Tiered storage: accepted without effect.",
         "log.local.retention.bytes",
         minimum=-2,
         effect=False,
     )
     key(
-        "leader.replication.throttled.replicas", LIST, (), "Kept and shown; replication is not throttled.", effect=False
+        "leader.replication.throttled.replicas",
+        LIST,
+        (),
+        "Accepted without effect; replication is not throttled.",
+        effect=False,
     )
     key(
         "follower.replication.throttled.replicas",
         LIST,
         (),
-        "Kept and shown; replication is not throttled.",
+        "Accepted without effect; replication is not throttled.",
         effect=False,
     )
     return keys

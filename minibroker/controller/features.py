@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from minibroker.controller.state import ControllerState
+from minibroker.releases.chain import NEWEST
+from minibroker.releases.features import METADATA_VERSION, TRANSACTION_VERSION, Feature
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
 
-TRANSACTION_VERSION = "transaction.version"
-GROUP_VERSION = "group.version"
-METADATA_VERSION = "metadata.version"
-
-SUPPORTED_FEATURES: dict[str, tuple[int, int]] = {
-    GROUP_VERSION: (0, 1),
-    METADATA_VERSION: (7, 30),
-    TRANSACTION_VERSION: (0, 2),
-}
-"""Name → (lowest, highest) level. Kafka has more (share, streams, kraft …); they are not served here."""
+SUPPORTED_FEATURES: Mapping[str, Feature] = NEWEST.features
+"""What this broker supports, by name. Kafka has more (share, streams, kraft …); they are not served here."""
 
 
 def default_features(transaction_version: int) -> dict[str, int]:
     """What a new cluster finalizes."""
-    return {GROUP_VERSION: 1, METADATA_VERSION: 30, TRANSACTION_VERSION: transaction_version}
+    levels = {name: feature.finalized for name, feature in SUPPORTED_FEATURES.items()}
+    return levels | {TRANSACTION_VERSION: transaction_version}
 
 
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
@@ -69,10 +64,10 @@ class FeatureControl:
             raise ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION, f"The controller does not support the given feature {update.feature}."
             )
-        if level != 0 and not supported[0] <= level <= supported[1]:
+        if level != 0 and not supported.lowest <= level <= supported.highest:
             raise ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"{update.feature}: expected a level from {supported[0]} to {supported[1]}, got {level}",
+                f"{update.feature}: expected a level from {supported.lowest} to {supported.highest}, got {level}",
             )
         now = self._state.image.feature(update.feature)
         downgrade = update.allow_downgrade or update.upgrade_type in (_SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)

@@ -6,7 +6,7 @@ the states in between can be looked at, and let go one transaction at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -82,8 +82,8 @@ class MarkerSender:
     append(transaction, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError.
 
     drop_without_leader: Kafka 4.3.1 takes a partition that has no leader for one that was deleted
-    (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: told of such a transaction and partition; on_started:
-    of every transaction whose markers are to be sent.
+    (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: told of such a transaction and partition; on_sending:
+    of every transaction and those of its partitions that markers are about to be sent to, once more for each retry.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class MarkerSender:
         self._node_id = node_id
         self._append = append
         self._drop_without_leader = drop_without_leader
-        self.on_started: Callable[[EndedTransaction], None] = lambda job: None
+        self.on_sending: Callable[[EndedTransaction, Iterable[TopicPartition]], None] = lambda job, partitions: None
         self.on_dropped: Callable[[EndedTransaction, TopicPartition], None] = lambda job, partition: None
         self._active: dict[str, EndedTransaction] = {}
         self._held: dict[str, EndedTransaction] = {}
@@ -134,7 +134,6 @@ class MarkerSender:
                 self._send(job, job.partitions)
 
     def start(self, job: EndedTransaction) -> None:
-        self.on_started(job)
         self.cancel(job.transactional_id)
         self._active[job.transactional_id] = job
         if self._holding is not None and self._holding(job.transactional_id):
@@ -170,6 +169,7 @@ class MarkerSender:
         now, later = ordered[:_AT_ONCE], ordered[_AT_ONCE:]
         if later:
             self._timers.call_later(0, lambda: self._send(job, set(later)))
+        self.on_sending(job, now)
         by_leader: dict[int, list[TopicPartition]] = {}
         retry: set[TopicPartition] = set()
         for partition in now:

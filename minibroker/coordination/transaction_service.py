@@ -22,6 +22,7 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
+from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 R = TypeVar("R")
@@ -30,7 +31,6 @@ log = get_logger(__name__)
 
 TIMEOUT_INTERVAL: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 EXPIRATION_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
-TRANSACTION_VERSION_FEATURE: Final = "transaction.version"
 _COMPLETION_RETRY_MS: Final = 20
 _TOMBSTONES_PER_BATCH: Final = 100
 
@@ -114,7 +114,7 @@ class TransactionService:
         settings, broker = self._broker.settings, self._broker
         return TransactionConfig(
             semantics=broker.semantics,
-            transaction_version=broker.image.features.get(TRANSACTION_VERSION_FEATURE, 0),
+            transaction_version=broker.image.features.get(TRANSACTION_VERSION, 0),
             max_timeout_ms=settings.int("transaction.max.timeout.ms"),
             id_expiration_ms=settings.int("transactional.id.expiration.ms"),
             two_phase_commit_enabled=settings.bool("transaction.two.phase.commit.enable"),

@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from minibroker_protocol.structs import Struct
-
-_CODES: Final = ("error_code", "partition_error_code", "error")
-_NAMES: Final = (
-    "name",
-    "topic",
-    "topic_name",
-    "group_id",
-    "transactional_id",
-    "resource_name",
-    "key",
-    "user",
-    "feature",
-    "member_id",
-)
-_INDEXES: Final = ("partition_index", "index", "partition", "partition_id")
 
 
 class AnsweredError(NamedTuple):
@@ -31,17 +16,27 @@ class AnsweredError(NamedTuple):
     message: str | None
 
 
+class _Shape(NamedTuple):
+    """Names of fields. naming: texts that say what the struct is about; below: those that hold structs."""
+
+    codes: tuple[str, ...]
+    message: str | None
+    naming: tuple[str, ...]
+    partitions: tuple[str, ...]
+    below: tuple[str, ...]
+
+
 @cache
-def _shape(cls: type[Struct]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """(fields with codes, with names, with indexes, with structs below)."""
-    fields = {field.name: field.annotation for field in cls.__fields__}
-    bare = {name: annotation.removeprefix("list[") for name, annotation in fields.items()}
-    below = (name for name, text in bare.items() if text[0].isupper() and not text.startswith("Records"))
-
-    def of(wanted: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(name for name in wanted if name in fields)
-
-    return of(_CODES), of(_NAMES), of(_INDEXES), tuple(below)
+def _shape(cls: type[Struct]) -> _Shape:
+    fields = cls.__fields__
+    single = [field for field in fields if not field.array]
+    return _Shape(
+        tuple(field.name for field in fields if field.error),
+        next((field.name for field in fields if field.error_message), None),
+        tuple(field.name for field in single if field.element == "string" and (field.entity or field.map_key)),
+        tuple(field.name for field in single if field.entity == "partition"),
+        tuple(field.name for field in fields if field.element[0].isupper() and not field.records),
+    )
 
 
 def errors_in(answer: Struct) -> list[AnsweredError]:
@@ -52,29 +47,29 @@ def errors_in(answer: Struct) -> list[AnsweredError]:
 
 
 def _collect(struct: Struct, subject: str, found: list[AnsweredError]) -> None:
-    codes, names, indexes, below = _shape(type(struct))
-    for field in codes:
+    shape = _shape(type(struct))
+    for field in shape.codes:
         code = getattr(struct, field)
         if code:
-            message = getattr(struct, "error_message", None)
-            found.append(AnsweredError(_subject(struct, subject, names, indexes), int(code), message or None))
+            message = getattr(struct, shape.message) if shape.message is not None else None
+            found.append(AnsweredError(_subject(struct, subject, shape), int(code), message or None))
     inner = None
-    for field in below:
+    for field in shape.below:
         value = getattr(struct, field)
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, Struct):
                 if inner is None:
-                    inner = _subject(struct, subject, names, indexes)
+                    inner = _subject(struct, subject, shape)
                 _collect(item, inner, found)
 
 
-def _subject(struct: Struct, subject: str, names: tuple[str, ...], indexes: tuple[str, ...]) -> str:
-    for field in names:
+def _subject(struct: Struct, subject: str, shape: _Shape) -> str:
+    for field in shape.naming:
         value = getattr(struct, field)
         if isinstance(value, str) and value:
             subject = f"{subject} {value}" if subject else value
             break
-    for field in indexes:
+    for field in shape.partitions:
         value = getattr(struct, field)
         if isinstance(value, int):
             return f"{subject}-{value}"

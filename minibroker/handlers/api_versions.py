@@ -56,18 +56,19 @@ class ApiVersions:
         supported = SUPPORTED_FEATURES
         finalized: Mapping[str, int] = image.features
         if advertised is not None:
-            supported = {name: (low, high) for name, (low, high, _) in advertised.features.items()}
-            levels = {name: level for name, (_, _, level) in advertised.features.items()}
-            finalized = {name: min(level, image.features.get(name, level)) for name, level in levels.items()}
+            supported = advertised.features
+            finalized = {name: min(f.finalized, image.features.get(name, f.finalized)) for name, f in supported.items()}
         return ApiVersionsResponse(
             error_code=0,
             api_keys=self._rows,
             throttle_time_ms=0,
             supported_features=[
-                ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
-                for name, (low, high) in supported.items()
+                ApiVersionsResponse.SupportedFeatureKey(
+                    name=name, min_version=levels.lowest, max_version=levels.highest
+                )
+                for name, levels in supported.items()
                 # Clients before v4 choke on a lowest level of 0 (KAFKA-17011), so Kafka leaves those out.
-                if low > 0 or ctx.api_version >= 4
+                if levels.lowest > 0 or ctx.api_version >= 4
             ],
             finalized_features_epoch=image.offset,
             finalized_features=[

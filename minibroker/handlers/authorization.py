@@ -243,7 +243,7 @@ RULES: dict[type[Request], tuple[Rule, ...]] = {
     m.DescribeProducersRequest: (Each("topics", READ, TOPIC),),
     m.DescribeTopicPartitionsRequest: (Each("topics", DESCRIBE, TOPIC),),
     m.InitProducerIdRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id),),
-    m.AddPartitionsToTxnRequest: (
+    m.AddPartitionsToTxnRequest: (  # whose handler looks at the topics itself: one that cannot join stops all others
         Whole(Operation.CLUSTER_ACTION, CLUSTER, lambda request: (CLUSTER_NAME,) if request.transactions else ()),
         Whole(WRITE, TRANSACTIONAL_ID, _v3_transactional_id),
     ),
@@ -392,25 +392,6 @@ def _init_producer_id(ctx: RequestContext, request: Any) -> Response | None:
     return _refuse(ctx, request, _denied(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME))
 
 
-def _add_partitions(ctx: RequestContext, request: Any) -> Response | None:
-    """One topic that may not be written leaves all others untried: OPERATION_NOT_ATTEMPTED, where they are there."""
-    topics = request.v3_and_below_topics
-    denied = {topic.name for topic in topics if not may(ctx, WRITE, TOPIC, topic.name)}
-    if not denied:
-        return None
-    answer: Any = refused(request, ctx.api_version, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    for result in answer.results_by_topic_v3_and_below:
-        if result.name in denied:
-            _denied(ctx, WRITE, TOPIC, result.name)
-            for partition in result.results_by_partition:
-                partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif result.name not in ctx.broker.image.topics:
-            for partition in result.results_by_partition:
-                partition.partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            ctx.refused(result.name, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic"))
-    return answer  # type: ignore[no-any-return]
-
-
 def _described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         answer.topics = [t for t in answer.topics if t.name is None or may(ctx, DESCRIBE, TOPIC, t.name)]
@@ -556,8 +537,7 @@ _WHOLLY_REFUSED: dict[type[Request], Callable[[RequestContext, Any, Any], None]]
     m.ConsumerGroupHeartbeatRequest: _no_member,
 }
 _MORE: dict[type[Request], Callable[[RequestContext, Any], Response | None]] = {
-    m.InitProducerIdRequest: _init_producer_id,
-    m.AddPartitionsToTxnRequest: _add_partitions,
+    m.InitProducerIdRequest: _init_producer_id
 }
 _AFTER: dict[type[Request], Callable[[RequestContext, Any, Any], Response]] = {
     m.MetadataRequest: _described_topics,

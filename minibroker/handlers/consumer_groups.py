@@ -13,6 +13,7 @@ from __future__ import annotations
 from minibroker.handlers.authorized import NOT_ASKED, operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id, client_info
+from minibroker.releases.features import GROUP_VERSION
 from minibroker.security.acls import ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.consumer_groups import (
@@ -21,8 +22,6 @@ from minibroker_protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-
-GROUP_VERSION = "group.version"
 
 _Described = ConsumerGroupDescribeResponse.DescribedGroup
 

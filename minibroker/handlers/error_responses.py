@@ -1,47 +1,23 @@
 """An error as the answer to any request, in every place where that request's clients look for one.
 
-The answer repeats the topics, partitions, groups or ids that were asked about, as Kafka's getErrorResponse does, found
-by the names of fields; numbers that say nothing are -1.
+The answer repeats the topics, partitions, groups or ids that were asked about, as Kafka's getErrorResponse does: what a
+field means is declared with it (`minibroker_protocol.fields.f`). Numbers that say nothing are -1.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minibroker_protocol.dsl import Message, Request, Response
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.fields import NO_ID, Field
 from minibroker_protocol.registry import registry
-from minibroker_protocol.structs import Struct, struct_types
+from minibroker_protocol.structs import Struct, struct_of
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Exchange
 
-_CODES = ("error_code", "partition_error_code", "error")
-# Names under which requests and responses speak of the same thing.
-_SAME = (
-    ("name", "topic", "topic_name"),
-    ("index", "partition_index", "partition", "partition_id"),
-    ("partitions", "partition_responses", "partition_data", "partition_indexes", "partition_result",
-     "results_by_partition"),
-    ("topics", "responses", "topic_data", "results", "topic_partitions", "replica_election_results",
-     "results_by_topic", "results_by_topic_v3_and_below", "v3_and_below_topics"),
-    ("groups", "group_ids", "groups_names", "results"),
-    ("group_id", "group"),
-    ("transactional_ids", "transaction_states"),
-    ("transactions", "results_by_transaction"),
-    ("topics", "topic_results"),
-    ("resources", "results", "responses"),
-    ("coordinator_keys", "coordinators"),
-    ("creations", "results"),
-    ("filters", "filter_results"),
-    ("feature_updates", "results"),
-    ("feature", "feature_name"),
-    ("members", "members"),
-    ("topic_names", "responses"),
-    ("markers", "markers"),
-)  # fmt: skip
 _SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -62,10 +38,9 @@ def can_fail(request: type[Request]) -> bool:
 def error_response(exchange: Exchange, code: ErrorCode, message: str | None = None) -> Response:
     """The response that says `code` about everything the request asked for."""
     response_type = exchange.api.response
-    builder = _Builder(response_type, exchange.version, code, message)
-    response = builder.fill(response_type, exchange.request)
+    builder = _Builder(exchange.request, response_type, exchange.version, code, message)
+    response = builder.answer()
     name = exchange.api.name
-    assert isinstance(response, Response)
     if name == "Fetch" and builder.items and code not in _SESSION_ERRORS:
         response.error_code = ErrorCode.NONE  # type: ignore[attr-defined]
     if name == "Metadata":
@@ -81,20 +56,34 @@ def error_response(exchange: Exchange, code: ErrorCode, message: str | None = No
 def refused(request: Request, version: int, code: ErrorCode, message: str | None = None) -> Response:
     """The same for a request that no connection carries any more."""
     response_type = registry()[request.__api_key__][1]
-    response = _Builder(response_type, version, code, message).fill(response_type, request)
-    assert isinstance(response, Response)
-    return response
+    return _Builder(request, response_type, version, code, message).answer()
+
+
+class _Item(NamedTuple):
+    """One thing that was asked about. named: entity → value; struct: where it has more to say, lists of its own."""
+
+    named: dict[str, Any]
+    struct: Struct | None
 
 
 class _Builder:
-    def __init__(self, root: type[Message], version: int, code: ErrorCode, message: str | None) -> None:
+    def __init__(
+        self, request: Request, root: type[Response], version: int, code: ErrorCode, message: str | None
+    ) -> None:
+        self._request = request
         self._root = root
         self._version = version
         self._code = code
         self._message = message
         self.items = 0
 
-    def fill(self, kind: type[Struct], source: Any) -> Struct:
+    def answer(self) -> Response:
+        # What the request as a whole names, its answer does not repeat: no producer id, no member id.
+        response = self._fill(self._root, _Item({}, self._request))
+        assert isinstance(response, Response)
+        return response
+
+    def _fill(self, kind: type[Struct], item: _Item) -> Struct:
         values: dict[str, Any] = {}
         self.items += kind is not self._root and _has_code(kind)
         for field in kind.__fields__:
@@ -103,92 +92,130 @@ class _Builder:
                 if field.required:
                     values[field.name] = _blank(field, self._version)
                 continue
-            value = self._value(field, source)
+            value = self._value(field, item)
             if value is not _NOTHING:
                 values[field.name] = value
         return kind(**values)
 
-    def _value(self, field: Field, source: Any) -> Any:
-        if field.name in _CODES:
+    def _value(self, field: Field, item: _Item) -> Any:
+        if field.error:
             return self._code
-        if field.name in ("error_message", "message"):
+        if field.error_message:
             return self._message if self._message is not None or field.nullable else ""
-        if field.name == "throttle_time_ms":
+        if field.throttle:
             return 0
-        annotation = field.annotation.removesuffix(" | None")
-        if annotation.startswith("list["):
-            return self._list(field, annotation, source)
-        if isinstance(source, (str, int)):
-            if annotation in ("string",) and isinstance(source, str) and field.name in _KEY_NAMES:
-                return source
-            if isinstance(source, int) and field.name in _INDEX_NAMES:
-                return source
-        elif source is not None:
-            for name in _aliases(field.name):
-                value = getattr(source, name, _NOTHING)
-                if isinstance(value, (str, int)) or (isinstance(value, bytes) and annotation == "uuid"):
-                    return value
+        kind = struct_of(self._root, field)
+        named = item.named.get(field.entity) if field.entity is not None else None
+        if kind is not None and field.array:
+            if named is not None:
+                return [kind(**{f.name: getattr(part, f.name) for f in kind.__fields__}) for part in named]
+            if item.struct is not None and any(_has_code(k) for k in _reachable(self._root, kind)):
+                asked = _asked(type(self._request), item.struct, field, kind)
+                if not asked and item.struct is self._request and field.answers is None and self._homeless(kind):
+                    asked = [_Item({}, None)]
+                return [self._fill(kind, thing) for thing in asked]
+        elif named is not None and not field.array:
+            return named
+        elif field.answers is not None and item.struct is self._request:
+            return getattr(item.struct, field.answers)
         return _blank(field, self._version) if field.required else _NOTHING
 
-    def _list(self, field: Field, element: str, source: Any) -> Any:
-        kind = struct_types(self._root).get(_element(element))
-        if kind is None or not any(_has_code(k) for k in _reachable(self._root, kind)):
-            return _blank(field, self._version) if field.required else _NOTHING
-        found: list[Any] = []
-        for name in _aliases(field.name):
-            given = getattr(source, name, None)
-            if isinstance(given, list) and given:
-                found = [self.fill(kind, item) for item in given]
-                break
-        return found
+    def _homeless(self, kind: type[Struct]) -> bool:
+        """Whether the error would stand nowhere: the results are about nothing that can be asked for, and this version
+        has no error beside them (DescribeLogDirs 1 and 2)."""
+        about = set(_entities(kind))
+        request = type(self._request)
+        askable = {e for k in _reachable(request, request) for e in (*_entities(k), *(f.entity for f in k.__fields__))}
+        beside = any(f.error and f.versions[0] <= self._version <= f.versions[1] for f in self._root.__fields__)
+        return bool(about) and not beside and not about & askable
 
 
 _NOTHING: Any = object()
-_KEY_NAMES = frozenset({"name", "group_id", "transactional_id", "key", "topic", "topic_name"})
-_INDEX_NAMES = frozenset({"partition_index", "partition", "partition_id", "index"})
+
+
+def _asked(request: type[Request], struct: Struct, field: Field, kind: type[Struct]) -> list[_Item]:
+    """What `struct`, a request or a part of one, asks for that the results `kind` in `field` are about: one item for
+    each result. A thing that stands in several lists is answered once."""
+    names, inner = _lists(request, type(struct), field.answers, _entities(kind))
+    found = []
+    for name in names:
+        found += [_item(value) if isinstance(value, Struct) else _plain_item(type(struct), name, value)
+                  for value in getattr(struct, name) or ()]  # fmt: skip
+    if sum(bool(getattr(struct, name)) for name in names) > 1:
+        keys = _entities(kind)
+        found = list({str([item.named.get(key) for key in keys]): item for item in found}.values())
+    for name in inner:
+        for value in getattr(struct, name) or ():
+            found += _asked(request, value, field, kind)
+    return found
 
 
 @cache
-def _aliases(name: str) -> tuple[str, ...]:
-    found = [name]
-    for names in _SAME:
-        if name in names:
-            found += [other for other in names if other not in found]
-    return tuple(found)
+def _lists(
+    request: type[Request], struct: type[Struct], answers: str | None, about: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(the lists of `struct` about one of these entities, or without such, lists that may have some further in)."""
+    if answers is not None:
+        return tuple(answers.split()), ()
+    direct, inner = [], []
+    for field in struct.__fields__:
+        if not field.array:
+            continue
+        kind = struct_of(request, field)
+        if set(about) & {*(_entities(kind) if kind is not None else [field.entity])}:
+            direct.append(field.name)
+        elif kind is not None:
+            inner.append(field.name)
+    return tuple(direct), () if direct else tuple(inner)
+
+
+@cache
+def _entities(kind: type[Struct]) -> tuple[str, ...]:
+    """What one struct of this kind is about; lists of plain values are what it has, not what it is about."""
+    return tuple(field.entity for field in _naming(kind) if field.entity is not None)
+
+
+@cache
+def _naming(kind: type[Struct]) -> tuple[Field, ...]:
+    return tuple(
+        field for field in kind.__fields__ if field.entity and not (field.array and field.element[0].islower())
+    )
+
+
+def _item(struct: Struct) -> _Item:
+    return _Item({str(field.entity): getattr(struct, field.name) for field in _naming(type(struct))}, struct)
+
+
+def _plain_item(kind: type[Struct], name: str, value: object) -> _Item:
+    entity = next(field.entity for field in kind.__fields__ if field.name == name)
+    return _Item({} if entity is None else {entity: value}, None)
 
 
 def _blank(field: Field, version: int) -> Any:
     """What Kafka's generated classes hold where nothing was set: lists and records are empty, not null, also where they
     may be (librdkafka reads no null records)."""
-    annotation = field.annotation.removesuffix(" | None")
-    if annotation.startswith("list["):
+    if field.array:
         return []
-    if annotation.startswith("Record"):
+    if field.records:
         return b""
     low, high = field.nullable or (1, 0)
     if low <= version <= high:
         return None
     blanks = {"string": "", "bytes_": b"", "bool_": False, "uuid": NO_ID, "float64": 0.0, "uint16": 0, "uint32": 0}
-    return blanks.get(annotation, -1)
+    return blanks.get(field.element, -1)
 
 
 def _has_code(kind: type[Struct]) -> bool:
-    return any(field.name in _CODES for field in kind.__fields__)
+    return any(field.error for field in kind.__fields__)
 
 
 @cache
 def _reachable(message: type[Message], kind: type[Struct]) -> tuple[type[Struct], ...]:
     """`kind` and the structs its fields hold, which are all declared in the message."""
-    declared = struct_types(message)
     found = [kind]
     for holder in found:  # grows while it is walked
         for field in holder.__fields__:
-            nested = declared.get(_element(field.annotation))
+            nested = struct_of(message, field)
             if nested is not None and nested not in found:
                 found.append(nested)
     return tuple(found)
-
-
-def _element(annotation: str) -> str:
-    """``list[Message.Kind] | None`` → ``Kind``."""
-    return annotation.removesuffix(" | None").removeprefix("list[").removesuffix("]").rpartition(".")[2]

@@ -11,8 +11,12 @@ REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED, GROUP_MAX_SIZE_REACHED.
 
 from __future__ import annotations
 
+from functools import partial
+
 from minibroker.coordinators.groups.environment import ClientInfo
+from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import RequestContext
+from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
     HeartbeatRequest,
@@ -33,7 +37,12 @@ _MemberResponse = LeaveGroupResponse.MemberResponse
 
 
 def client_info(ctx: RequestContext) -> ClientInfo:
-    return ClientInfo(ctx.client_id or "", f"/{ctx.connection.client_host}", ctx.api_version)
+    return ClientInfo(
+        ctx.client_id or "",
+        f"/{ctx.connection.client_host}",
+        ctx.api_version,
+        partial(allowed, ctx, Operation.DESCRIBE, ResourceType.TOPIC),
+    )
 
 
 def check_group_id(group_id: str) -> None:

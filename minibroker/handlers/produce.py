@@ -16,7 +16,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minibroker.coordination.transaction_service import TRANSACTION_VERSION_FEATURE
 from minibroker.coordination.transaction_verifier import timed_out
 from minibroker.coordination.unknown_producer_check import refusal_of_unknown
 from minibroker.handlers.context import RequestContext
@@ -26,6 +25,7 @@ from minibroker.kernel.logs import get_logger
 from minibroker.kernel.waiting import sleep, with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
+from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker.releases.semantics import PRODUCE
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID, Buffer
@@ -123,7 +123,7 @@ async def _produce_verified(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], transactional: list[_Entry]
 ) -> ProduceResponse | None:
     broker = ctx.broker
-    if broker.semantics.checks_unknown_producer(broker.image.feature(TRANSACTION_VERSION_FEATURE)):
+    if broker.semantics.checks_unknown_producer(broker.image.feature(TRANSACTION_VERSION)):
         await _check_unknown(broker, request.transactional_id or "", transactional)
     try:
         await _verify(ctx, request, entries, transactional)

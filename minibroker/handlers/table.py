@@ -147,12 +147,12 @@ def apis() -> dict[int, Api]:
     return {api.key: api for api in _rows(ApiVersions())}
 
 
-def as_release(table: Mapping[int, Api], max_versions: Mapping[int, int]) -> dict[int, Api]:
+def as_release(table: Mapping[int, Api], max_versions: Mapping[str, int]) -> dict[int, Api]:
     """What of `table` a release had, by its highest versions. Its lowest ones stay those of this broker: versions that
     Kafka 4 dropped (KIP-896) are not served as any release."""
     served = {}
     for key, api in table.items():
-        highest = min(max_versions.get(key, -1), api.max_version)
+        highest = min(max_versions.get(api.name, -1), api.max_version)
         if not api.advertised:
             served[key] = api
         elif highest >= api.min_version:

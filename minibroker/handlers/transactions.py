@@ -12,6 +12,7 @@ from typing import Final
 
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import Fenced, code_for_leader, wire_code
+from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred, gather
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
@@ -22,6 +23,7 @@ from minibroker.releases.semantics import (
     EPOCH_BUMPING_END_TXN,
     Ending,
 )
+from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -166,20 +168,29 @@ def _verify(
 
 
 def _cannot_join(ctx: RequestContext, topics: Sequence[_Topic], *, for_client: bool) -> dict[TopicPartition, ErrorCode]:
-    """Partitions that cannot join a transaction, and why: they do not exist, or a client names those of an internal
-    topic, whether they exist or not. Leaders may add them: offsets that commit with the transaction live there."""
+    """Partitions that cannot join a transaction, and why: they do not exist, or a client may not write to the topic,
+    whether they exist or not. To an internal topic no client may; leaders add them, because offsets that commit with
+    the transaction live there."""
     known = ctx.broker.image.topics
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in topics:
         image = known.get(topic.name)
         count = 0 if image is None else len(image.partitions)
-        internal = for_client and topic.name in INTERNAL_TOPICS
+        denied = for_client and not _may_write(ctx, topic.name)
         for index in topic.partitions:
-            if internal:
+            if denied:
                 codes[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif not 0 <= index < count:
                 codes[topic.name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return codes
+
+
+def _may_write(ctx: RequestContext, topic: str) -> bool:
+    if topic not in INTERNAL_TOPICS and allowed(ctx, Operation.WRITE, ResourceType.TOPIC, topic):
+        return True
+    reason = f"{ctx.connection.principal} may not WRITE TOPIC {topic}"
+    ctx.refused(topic, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, reason))
+    return False
 
 
 def _not_attempted(topics: Sequence[_Topic], refused: dict[TopicPartition, ErrorCode]) -> list[_TopicResult]:

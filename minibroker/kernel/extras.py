@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 
@@ -21,9 +22,19 @@ _MODULES = {
 
 
 def hint(what: str, *modules: str) -> str:
-    """One line: `what` needs the packages of these modules, and what installs them. All are of one extra."""
+    """One line: `what` needs the packages of these modules, and what installs them. All are of one extra.
+
+    The command is of this Python's pip, because another one would know of no minibroker: pip takes the one that is
+    installed, from wherever it came, and adds the extra.
+    """
     packages = [_MODULES[module][0] for module in modules]
-    return f"{what} needs {' and '.join(packages)}: pip install 'minibroker[{_MODULES[modules[0]][1]}]'"
+    return f"{what} needs {' and '.join(packages)}: {install(_MODULES[modules[0]][1])}"
+
+
+def install(extra: str) -> str:
+    """The command that adds an extra, in quotes that every shell understands."""
+    python = f'"{sys.executable}"' if " " in sys.executable else sys.executable
+    return f'{python} -m pip install "minibroker[{extra}]"'
 
 
 def hint_for(what: str, error: ImportError) -> str | None:

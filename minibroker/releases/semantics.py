@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from minibroker.releases.features import Advertised
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.producer_rules import ProducerRules
 
@@ -117,14 +118,6 @@ def _f(default: Any, seeds: str, doc: str, *choices: str) -> Any:
     return field(default=default, metadata={"seeds": seeds, "doc": doc, "choices": choices})
 
 
-class Advertised(NamedTuple):
-    """What an older release tells clients and serves: API key → highest version, feature → (lowest, highest, finalized
-    level)."""
-
-    max_versions: Mapping[int, int]
-    features: Mapping[str, tuple[int, int, int]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Semantics:
     """How the broker behaves where the texts and Kafka differ. The defaults are Apache Kafka 4.3.1's."""
@@ -150,21 +143,23 @@ class Semantics:
         "always",
     )
     timed_out_codes: tuple[TimedOutCode, ...] = _f(
-        (), "588-2 588-5 588-7 588-9", "What the old epoch is told after a timeout; empty: fenced like any stale epoch."
+        (),
+        "588-2 588-5 588-7 588-9",
+        "Error codes for the old epoch after a timeout; empty: fenced like any stale epoch.",
     )
     fenced_code: int = _f(int(ErrorCode.PRODUCER_FENCED), "588-7", "The number of PRODUCER_FENCED on the wire.")
     init_compares_epoch_while_ongoing: bool = _f(
         False,
         "360-2 360-3 360-4",
-        "While a transaction runs the epoch decides about InitProducerId as without one: the last gets the current one"
-        " back, the current one's transaction is aborted and it is bumped, any other is refused at once. Otherwise each"
-        " aborts the transaction, and its retry is fenced.",
+        "Whether InitProducerId during a transaction depends on the epoch, as without one: the last epoch gets the"
+        " current one, the current one aborts its transaction and is bumped, any other is refused. If not, each aborts"
+        " the transaction, and its retry is fenced.",
     )
     remember_offered_producer_id: bool = _f(
         False,
         "360-6",
         "A producer id and epoch offered for an unknown transactional id are stored as the last ones, so the same"
-        " request again gets the same answer; over a failover from transaction.version 1 on, whose records hold them.",
+        " request again gets the same answer; across failovers from transaction.version 1 on, whose records have them.",
     )
     check_unknown_producer: bool = _f(
         False,
@@ -181,24 +176,24 @@ class Semantics:
     producer_state_expiration: Literal["producer.id.expiration.ms", "transactional.id.expiration.ms"] = _f(
         "producer.id.expiration.ms",
         "360-9",
-        "The setting after whose time a partition forgets an idle producer.",
+        "The setting for the time after which a partition forgets an idle producer.",
         "producer.id.expiration.ms",
         "transactional.id.expiration.ms",
     )
     marker_without_leader: Literal["dropped", "retried"] = _f(
         "dropped",
         "",
-        "The marker of a partition that nobody leads: given up as if the topic were deleted, so that its transaction"
-        " stays open there for ever while the coordinator calls it complete (seen on Kafka 4.3.1;"
-        " TransactionMarkerChannelManager, KRaftMetadataCache.getPartitionLeaderEndpoint), or sent once somebody does.",
+        "The marker of a partition without a leader: dropped as if the topic were deleted, so that the transaction"
+        " stays open there for ever while the coordinator considers it complete (seen on Kafka 4.3.1;"
+        " TransactionMarkerChannelManager, KRaftMetadataCache.getPartitionLeaderEndpoint), or sent to the next leader.",
         "dropped",
         "retried",
     )
     transaction_state_layout: TransactionStateLayout = _f(  # noqa: RUF009
         "kafka",
         "360-7",
-        "Version 1 of the transaction state message: Kafka's flexible record, or the fixed fields of the text. A data"
-        " directory keeps to one from its first record of that version on.",
+        "Version 1 of the transaction state message: Kafka's flexible record, or the fixed fields of the text. The"
+        " first record of that version fixes the layout of a data directory.",
         "kafka",
         "kip-360",
     )
@@ -298,7 +293,7 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
     (
         "forget_with_records",
         "360-9",
-        "Producer state goes with the last record of its producer, as before Kafka 2.4 (KAFKA-7190).",
+        "Producer state is removed with the last record of its producer, as before Kafka 2.4 (KAFKA-7190).",
         (),
     ),
     (
@@ -310,31 +305,31 @@ _PRODUCER_FIELDS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
     (
         "waiting_sequence_check",
         "oos-5",
-        "Whether a batch above the lowest sequence that waits for verification is out of order, right next one or not.",
+        "Whether a batch above the lowest sequence awaiting verification is out of order, even the next in sequence.",
         ("always", "unless_in_sequence"),
     ),
     (
         "verification_ends",
         "oos-1 oos-5",
-        "A batch waits for its verification until one is written or the transaction ends, or until it is answered.",
+        "When the verification of a batch ends: once a batch is written or the transaction ends, or with its response.",
         ("with_a_write", "with_its_request"),
     ),
     (
         "snapshot_all_batches",
         "oos-4",
-        "The whole duplicate window outlives a restart, not only the newest batch.",
+        "The whole duplicate window survives a restart, not only the newest batch.",
         (),
     ),
     (
         "rebuild_from",
         "360-9",
-        "What a start rebuilds producers from: the log start on, which forgets those of deleted records, or the files.",
+        "Where a restart rebuilds producers from: the log start, which forgets those of deleted records, or the files.",
         ("log_start", "first_segment"),
     ),
     (
         "expire_by",
         "360-9",
-        "An idle producer's age: by its last record's timestamp, or by the broker's clock when it came.",
+        "An idle producer's age: since its last record's timestamp, or since its arrival by the broker clock.",
         ("record_timestamp", "arrival"),
     ),
 )

@@ -21,8 +21,8 @@ _RECORD = "the record: partition and offset"
 
 
 class Rule(NamedTuple):
-    """`source`: the KIP or the part of Kafka that makes the promise; `evidence`: what a finding points at; `notice`:
-    when it is but a notice."""
+    """A promise. `source`: the KIP or the part of Kafka that makes it; `evidence`: what a finding points at;
+    `notice`: when the severity is notice instead."""
 
     id: str
     severity: str
@@ -55,7 +55,7 @@ _ALL = (
         ERROR,
         "the same record twice",
         "KIP-360",
-        "A producer that goes on with a new epoch writes no record again that it wrote with the old one.",
+        "A producer with a new epoch writes no record again that it wrote with the old one.",
         _RECORD,
     ),
     Rule(
@@ -71,7 +71,7 @@ _ALL = (
         ERROR,
         "write after fencing",
         "KIP-98, KIP-890",
-        "Once a marker of a higher epoch is in the partition, the older epoch writes nothing more.",
+        "After a marker of a higher epoch the partition has no batch of an older epoch.",
         _BATCHES,
     ),
     Rule(
@@ -97,7 +97,7 @@ _ALL = (
         ERROR,
         "hanging transaction",
         "KIP-664, KIP-890",
-        "A transaction ends with a marker within its timeout, and every one that was decided gets it.",
+        "A transaction ends with a marker within its timeout, and every decided transaction gets its markers.",
         _TRANSACTION,
     ),
     Rule(
@@ -105,9 +105,9 @@ _ALL = (
         ERROR,
         "marker without transaction",
         "KIP-98, KIP-890",
-        "A marker stands only where a transaction of its producer was decided.",
+        "A marker is written only where a transaction of its producer was decided.",
         _MARKER,
-        "a transaction that was ended by hand, as kafka-transactions.sh does",
+        "a transaction that was aborted by an administrator, as with kafka-transactions.sh",
     ),
     Rule(
         "marker-epoch",
@@ -122,7 +122,7 @@ _ALL = (
         ERROR,
         "wrong coordinator epoch",
         "KIP-98, ProducerAppendInfo",
-        "The coordinator epochs of a producer's markers never fall, and none is older than who decided.",
+        "The coordinator epochs of a producer's markers never fall, and none is older than that of the decision.",
         _MARKER,
     ),
     Rule(
@@ -146,7 +146,7 @@ _ALL = (
         ERROR,
         "producer snapshot disagrees",
         "KIP-98, ProducerStateManager",
-        "A .snapshot file holds what going through the log up to its offset gives.",
+        "A .snapshot file has the producer state that the log gives up to its offset.",
         "the snapshot file, its offset and the producer",
         "a producer that may have expired, a snapshot past the end of a log that was not closed",
     ),
@@ -155,7 +155,7 @@ _ALL = (
         ERROR,
         "offset hole or overlap",
         "KIP-98, UnifiedLog",
-        "Offsets follow one another without a hole, except where compaction took batches, and none comes twice.",
+        "Offsets have no holes, except where compaction removed batches, and no duplicates.",
         "the offsets, file and byte of the batch after them",
     ),
     Rule(
@@ -170,7 +170,7 @@ _ALL = (
     Rule(
         "torn-batch",
         ERROR,
-        "bytes that are no batch",
+        "bytes that are not a batch",
         "KIP-98, DefaultRecordBatch",
         "A file holds whole batches; only the end of a log that was not closed may be torn.",
         "file and byte, the offset expected there",
@@ -181,7 +181,7 @@ _ALL = (
         ERROR,
         "wrong record count",
         "KIP-98, DefaultRecordBatch",
-        "A batch holds as many records as its header says, and as its offsets take where nothing was compacted.",
+        "A batch has as many records as its header says, and as its offset range unless it was compacted.",
         _BATCH,
     ),
     Rule(
@@ -211,11 +211,11 @@ _ALL = (
     Rule(
         "lost-data",
         ERROR,
-        "data that is gone",
+        "missing data",
         "UnifiedLog, LogManager",
         "A log reaches every offset that its checkpoints, producer snapshots and indexes name; the metadata journal "
-        "holds all that was acknowledged. A power loss takes what was not synced, a killed process loses nothing.",
-        "the file that says so and the offset it names, where the log ends",
+        "has everything that was acknowledged. A power loss may lose unsynced data, a killed process loses nothing.",
+        "the file and the offset that it names, where the log ends",
     ),
     Rule(
         "lineage-lost",
@@ -254,7 +254,7 @@ _ALL = (
         ERROR,
         "record stored twice",
         "KIP-98",
-        "An idempotent producer's record is there once.",
+        "An idempotent producer's record is in the log once.",
         _RECORD,
     ),
     Rule(
@@ -262,13 +262,13 @@ _ALL = (
         ERROR,
         "aborted record read",
         "KIP-98",
-        "A read_committed reader is given no record of an aborted transaction.",
+        "A read_committed reader gets no record of an aborted transaction.",
         _RECORD,
     ),
     Rule(
         "stray-record",
         ERROR,
-        "record nobody sent",
+        "record that was never sent",
         "KIP-98",
         "Every record that is read was sent.",
         _RECORD,
@@ -278,7 +278,7 @@ _ALL = (
         ERROR,
         "offsets read out of order",
         "KIP-98",
-        "A reader is given a partition's records in the order of their offsets, each once.",
+        "A reader gets a partition's records in the order of their offsets, each once.",
         _RECORD,
     ),
     Rule(
@@ -302,7 +302,7 @@ _ALL = (
         ERROR,
         "client refused without cause",
         "KIP-98, KIP-360",
-        "A client that keeps to the protocol, in time and with no newer instance beside it, is not refused for good.",
+        "A client that follows the protocol, in time and without a newer instance, is not refused for good.",
         "the client and its last request",
     ),
     Rule(
@@ -310,7 +310,7 @@ _ALL = (
         ERROR,
         "client stuck",
         "KIP-98",
-        "Once brokers and network are whole again, every client comes to an end, and all that is stable can be read.",
+        "After all failures are over every client finishes, and every stable record can be read.",
         "the client and its last request",
     ),
 )

@@ -417,7 +417,9 @@ class _LogJudge:
         names = ["epoch"]
         said = [entry.producer_epoch]
         found = [known.epoch]
-        if known.last_offset >= self._facts.cleaned_offset and (known.last_offset >= 0 or self._facts.whole):
+        if entry.last_offset < 0 <= known.last_offset < self._facts.start_offset:
+            pass  # rebuilt from the log start on, where only a marker was left (ProducerStateManager.truncateAndReload)
+        elif known.last_offset >= self._facts.cleaned_offset and (known.last_offset >= 0 or self._facts.whole):
             names += ["last sequence", "last offset", "offset delta"]
             said += [entry.last_sequence, entry.last_offset, entry.offset_delta]
             sequence = known.last_sequence if known.last_offset >= 0 else NONE

@@ -12,6 +12,7 @@ from minibroker.config.types import ConfigError
 from minibroker.control import TOKEN_VARIABLE
 from minibroker.kernel import logs
 from minibroker.kernel.logs import get_logger
+from minibroker.releases.chain import RELEASES
 from minibroker.server.options import DEFAULT_HOST, Options, make_options, parse_ports, parse_topic
 
 log = get_logger(__name__)
@@ -42,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ephemeral", action="store_true", help="keep everything in memory, up to a limit")
     parser.add_argument("--semantics", default="kafka", metavar="NAME", help="kafka (default) or kip")
     parser.add_argument("--transaction-version", type=int, metavar="V", help="0, 1 or 2 (default: the semantics' own)")
-    parser.add_argument(
-        "--as-version", metavar="V", help="answer as this release of Kafka did: 2.3, 2.8, 3.9, 4.0 or 4.3"
-    )
+    parser.add_argument("--as-version", metavar="V", help=f"answer as this release of Kafka did: {', '.join(RELEASES)}")
     parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="make this topic if it is missing"
     )

@@ -374,7 +374,7 @@ def _settings(options: Options) -> Settings:
     settings = Settings(options.config)
     if options.as_version is None:
         return settings
-    from minibroker.releases.advertised import RELEASES
+    from minibroker.releases.chain import RELEASES
 
     release = RELEASES.get(options.as_version)
     if release is None:
@@ -391,7 +391,7 @@ def _transaction_version(options: Options) -> int | None:
     """A release has its own level even where the data directory was made with another."""
     if options.as_version is None or options.transaction_version is not None:
         return options.transaction_version
-    from minibroker.releases.advertised import RELEASES
+    from minibroker.releases.chain import RELEASES
 
     return RELEASES[options.as_version].semantics.transaction_version
 
@@ -402,7 +402,7 @@ def _semantics(options: Options, settings: Settings) -> Semantics:
 
     preset = PRESETS.get(options.semantics)
     if options.as_version is not None:
-        from minibroker.releases.advertised import RELEASES
+        from minibroker.releases.chain import RELEASES
 
         preset = RELEASES[options.as_version].semantics
     if preset is None:

@@ -10,7 +10,7 @@ from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.waiting import sleep
 from minibroker.simulation.history import History
-from minibroker.simulation.links import Disconnected, Links
+from minibroker.simulation.links import Disconnected, Links, Reasons
 from minibroker.simulation.network_conditions import Weather
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.schedule import Schedule
@@ -54,6 +54,7 @@ class Surroundings(Protocol):
     schedule: Schedule
     weather: Weather
     history: History
+    reasons: Reasons
 
     def dispatcher(self, node_id: int) -> tuple[int, Dispatcher] | None: ...
 
@@ -73,8 +74,8 @@ class Surroundings(Protocol):
         """A broker takes up a client's request."""
         ...
 
-    def reason(self, client: str, code: int) -> str:
-        """Why a broker refused a client's request with `code` most recently."""
+    def deposed(self, transactional_id: str, node_id: int) -> bool:
+        """Whether a broker may think that it coordinates the id, and another does."""
         ...
 
     def coordinator_changed(self, transactional_id: str, since_ms: float) -> bool:
@@ -102,6 +103,7 @@ class Client:
         self.history = world.history
         self.links = Links(name, world.schedule, world.weather, world.dispatcher, world.history.tell)
         self.links.watch = world.watch
+        self.links.reasons = world.reasons
         self.links.late = self.served_late
         self.dead = False
         self.done = False
@@ -110,6 +112,8 @@ class Client:
         # Metadata of an older leader epoch are not believed (Kafka's Metadata.updateLatestMetadata).
         self._leader_epochs: dict[tuple[str, int], int] = {}
         self._coordinators: dict[tuple[Kind, str], int] = {}
+        #: Who gave the last answer that `coordinate` returned.
+        self.answered_by = -1
 
     def tell(self, event: str, text: str) -> None:
         self.history.tell(event, f"{self.name}: {text}")
@@ -145,6 +149,10 @@ class Client:
             await Deferred[None]()
         assert isinstance(answer, response)
         return answer
+
+    def why(self, code: int) -> str:
+        """Why a broker gave `code` in the answer that this client got last."""
+        return next((refusal.reason for refusal in self.links.refusals if refusal.code == code), "no reason is known")
 
     async def leader(self, topic: str, index: int) -> int:
         """Who leads a partition, as this client knows it; asks a broker, any one, when it does not."""
@@ -217,6 +225,7 @@ class Client:
             found = ErrorCode(code(answer))
             self.history.tell(f"{name}: {found.name}", f"{self.name}: {name} of {key} at {node}: {found.name}")
             if found not in RETRIABLE or found in final:
+                self.answered_by = node
                 return answer, twice
             if found in _LOST:
                 self._coordinators.pop((kind, key), None)

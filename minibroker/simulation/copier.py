@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from random import Random
 
+from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.rules.rows import Seen
 from minibroker.simulation.client import Surroundings
 from minibroker.simulation.consumer_member import ConsumerMember
 from minibroker.simulation.evidence import Place
 from minibroker.simulation.members import GROUP, INPUT, Member, Rejoin
 from minibroker.simulation.producers import Abortable, Fatal, Producer
+from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -21,6 +23,7 @@ from minibroker_protocol.messages.transactions import (
 
 LAST = "c9"
 """Transactional id of the one that copies what the others have left."""
+_OFFSETS = CONSUMER_OFFSETS_TOPIC, 0
 _EVICTED = frozenset(
     {
         *(ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS),
@@ -45,6 +48,15 @@ class Copier(Producer):
     def die(self) -> None:
         super().die()
         self.member.die()
+
+    def served_late(self, request: Request, moment: Hashable) -> None:
+        super().served_late(request, moment)
+        running = self._transaction
+        if not isinstance(request, TxnOffsetCommitRequest) or self.world.plan.client_version >= 2:
+            return
+        if running is not None and running != moment and _OFFSETS in self._joined:
+            self.tell("TxnOffsetCommit of an earlier transaction", f"the late offsets of {moment} meet {running}")
+            self.history.evidence.rewound |= {running, moment}
 
     def broker_gone(self, node_id: int) -> None:
         super().broker_gone(node_id)
@@ -113,6 +125,7 @@ class Copier(Producer):
     async def _send_offsets(self, offsets: dict[Place, int], generation: int) -> None:
         """AddOffsetsToTxn, where clients send it, and TxnOffsetCommit. Raises Abortable, Fatal."""
         assert self.transactional_id is not None
+        self.offsets_in = self._transaction
         if self.world.plan.client_version < 2:
             add = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
@@ -129,7 +142,7 @@ class Copier(Producer):
                 lambda a: a.error_code,
             )
             self._check("AddOffsetsToTxn", ErrorCode(added.error_code))
-            self._joined.add(("__consumer_offsets", 0))
+            self._joined.add(_OFFSETS)
         request = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=GROUP,

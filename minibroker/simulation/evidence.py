@@ -27,6 +27,7 @@ class Fact:
     OVERRUN = "five later batches were sent to the partition before this one was acknowledged"
     LATE_WRITE = "a late copy of what it wrote came"
     BEHIND = "the broker is cut off from the controller, or was until a moment ago"
+    DEPOSED = "the broker that answered is not its coordinator any more, and has not heard of it"
     RETRY = "the batch was sent before"
     NEW_LEADER = "the partition had another leader, or life of it, since the batch before"
     UNCLEAN = "the partition had an unclean election"
@@ -46,13 +47,16 @@ class Dropped(NamedTuple):
 class Evidence:
     """Times are ms since the beginning.
 
-    late: client and API -> when a request was served that the client had given up. ended, marked: transaction -> the
-    producer that an EndTxn or a marker of an earlier transaction reached while it ran. idle_markers: late markers that
-    found no transaction, and where. dropped: markers. led: when a partition got a leader, or a new life of it. unclean:
-    where a replica became leader that was not eligible. powerless: machines that lost power. early: transactional id ->
-    when a coordinator took up a request of it while what it had loaded was not committed; early_producers,
-    early_transactions: what such requests were about. hung: at the end, partition -> producers whose transaction is
-    open there. facts: message of a refusal -> what was true then.
+    late: client and API -> when a request was served that the client had given up. ended, marked: transaction ->
+    the producer that an EndTxn or a marker of an earlier transaction reached while it ran. idle_markers: late
+    markers that found no transaction, and where. dropped: markers. rewound: transactions between which a late
+    TxnOffsetCommit came. led: when a partition got a leader, or a new life of it. unclean: where a replica became
+    leader that was not eligible. powerless: machines that lost power; uncut: with
+    a truncated log that was not synced since. early: transactional id -> when a coordinator
+    took up a request of it while what it had loaded was not committed; early_producers, early_transactions: what
+    such requests were about. hung: at the end, partition -> producers whose transaction is open there. deleted:
+    node and partition -> producers whose records had been deleted when all brokers stopped in the end, so that
+    nothing was left to rebuild them from. facts: message of a refusal -> what was true then.
     """
 
     late: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -61,12 +65,15 @@ class Evidence:
     idle_markers: set[tuple[Place, Identity]] = field(default_factory=set)
     dropped: list[Dropped] = field(default_factory=list)
     led: dict[Place, list[float]] = field(default_factory=lambda: defaultdict(list))
+    rewound: set[Hashable] = field(default_factory=set)
+    uncut: set[tuple[int, Place]] = field(default_factory=set)
     unclean: set[Place] = field(default_factory=set)
     powerless: set[int] = field(default_factory=set)
     early: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     early_producers: set[int] = field(default_factory=set)
     early_transactions: set[Hashable] = field(default_factory=set)
     hung: dict[Place, set[int]] = field(default_factory=dict)
+    deleted: dict[tuple[int, Place], set[int]] = field(default_factory=dict)
     facts: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def late_since(self, client: str, api: str, since_ms: float) -> bool:

@@ -32,9 +32,14 @@ class Hole:
 _WAITS = re.compile(r"got sequence \d+ while sequence \d+ still waits for the verification")
 _OLDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch -?\d+; known: .*remembered batches (\S+)$")
 _OUT_OF_ORDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch")
+_FORGOTTEN = re.compile(
+    r"producer (\d+): ActiveProducer\(.*\) before, (None|ActiveProducer\(.* last_sequence=-1, .*\)) after the reload$"
+)
 _QUOTED = re.compile(r"'([^']+)'")
 _READ = frozenset({"lost-record", "aborted-read", "torn-transaction", "duplicate-record", "order"})
 """Rules over what clients sent and readers were given; their messages quote a record or a transaction."""
+_OF_FILES = frozenset({"offset-hole", "sequence-gap", "duplicate", "producer-snapshot", "abort-index"})
+"""Rules over one replica's files."""
 _OF_MARKERS = frozenset(
     {
         *("torn-transaction", "marker-without-transaction", "hanging-transaction", "outside-transaction"),
@@ -101,6 +106,11 @@ def _forgotten_epoch(found: Finding, world: World) -> bool:
     return world.plan.client_version == 0 and Fact.FORGOTTEN in _facts(found, world)
 
 
+def _late_offsets(found: Finding, world: World) -> bool:
+    rewound = world.history.evidence.rewound
+    return found.rule.startswith("lineage") and any(r.transaction in rewound for r in _copies_of(found, world))
+
+
 # -- sequences ---------------------------------------------------------------------------------------------------------
 
 
@@ -131,7 +141,7 @@ def _began_anywhere(found: Finding, world: World) -> bool:
 
 
 def _left_behind(found: Finding, world: World) -> bool:
-    return Fact.BEHIND in _facts(found, world)
+    return bool({Fact.BEHIND, Fact.DEPOSED} & _facts(found, world))
 
 
 # -- what a machine forgets --------------------------------------------------------------------------------------------
@@ -141,6 +151,20 @@ def _torn_snapshot(found: Finding, world: World) -> bool:
     torn = "expected a snapshot" in found.message or "expected CRC-32C" in found.message
     lost = {str(node) for node in world.history.evidence.powerless}
     return found.rule == "producer-snapshot" and torn and found.log.root in lost
+
+
+def _undone_truncation(found: Finding, world: World) -> bool:
+    cut = {(str(node), place) for node, place in world.history.evidence.uncut}
+    place = found.log.topic, found.log.partition
+    return found.rule in _OF_FILES and (found.log.root, place) in cut
+
+
+def _forgotten_with_records(found: Finding, world: World) -> bool:
+    match = _FORGOTTEN.match(found.message) if found.rule == "reload" else None
+    if match is None or world.plan.rules.producer.rebuild_from != "log_start":
+        return False
+    replica = int(found.log.root), (found.log.topic, found.log.partition)
+    return int(match[1]) in world.history.evidence.deleted.get(replica, ())
 
 
 # -- what is lost on purpose -------------------------------------------------------------------------------------------
@@ -205,9 +229,10 @@ HOLES = (
     ),
     Hole(
         "late WriteTxnMarkers",
-        "KIP-890",
+        "KIP-890, ProducerAppendInfo.checkCoordinatorEpoch",
         "Below transaction.version 2 a marker has its transaction's epoch, so a copy that arrives after its retry was"
-        " written ends the next transaction on that partition, unless it is of an earlier coordinator.",
+        " written, or one of a coordinator that was deposed meanwhile, ends the next transaction on that partition,"
+        " unless a later coordinator has written one for that producer there.",
         _late_marker,
     ),
     Hole(
@@ -223,6 +248,14 @@ HOLES = (
         "Below transaction.version 2 an AddPartitionsToTxn or AddOffsetsToTxn that arrives after its transaction's end"
         " begins another, which nobody runs; the client's next bump fences itself with it.",
         _late_join,
+    ),
+    Hole(
+        "late TxnOffsetCommit",
+        "KIP-890, GroupCoordinatorService.commitTransactionalOffsets",
+        "Below transaction.version 2 offsets that arrive late, in the next transaction of their producer, take the"
+        " place of that one's: transactions share an epoch, and offsets have no sequence. The group goes back, or too"
+        " far.",
+        _late_offsets,
     ),
     Hole(
         "last epoch forgotten by failover",
@@ -260,9 +293,10 @@ HOLES = (
     ),
     Hole(
         "fenced by a coordinator left behind",
-        "KafkaApis, AddPartitionsToTxnManager",
-        "A leader that is cut off from the controller verifies with a coordinator that is cut off too, or is one, and"
-        " knows the producer's epoch no more; the producer aborts and goes on elsewhere.",
+        "KafkaApis, AddPartitionsToTxnManager, TransactionStateManager.getTransactionState",
+        "A coordinator that is cut off from the controller does not know that another was elected, and answers from"
+        " what it remembers: a leader that is cut off too is told that the producer's epoch is not the current one, a"
+        " client that has not noticed either that its transaction has ended. The producer aborts, or is at its end.",
         _left_behind,
     ),
     Hole(
@@ -293,6 +327,22 @@ HOLES = (
         "A producer snapshot has the last batch only, so after a restart, or a truncation, the retry of an older one of"
         " the five in flight is out of order, not a duplicate.",
         _forgotten_window,
+    ),
+    Hole(
+        "producers forgotten with their records",
+        "ProducerStateManager.truncateAndReload",
+        "Producers outlive the records that DeleteRecords removes, but not the next start when nothing is left in the"
+        " log, or when there was no orderly stop: it takes no snapshot at or below the log start, and there is no batch"
+        " to rebuild them from.",
+        _forgotten_with_records,
+    ),
+    Hole(
+        "truncation undone by a lost machine",
+        "LocalLog.truncateTo, LocalLog.flush, FileRecords.truncateTo",
+        "A truncated segment is not synced at once, and the sync after the next roll leaves it out when the new segment"
+        " begins where it ends; a machine that loses power may have the old end again, under the offsets of the new"
+        " segment.",
+        _undone_truncation,
     ),
     Hole(
         "torn snapshot of a lost machine",

@@ -7,8 +7,9 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.dispatch import CloseConnection, Dispatcher
+from minibroker.handlers.dispatch import Answered, CloseConnection, Dispatcher, Exchange
 from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.refusals import Refusal
 from minibroker.simulation.network_conditions import Fate, Weather
 from minibroker.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response
@@ -44,6 +45,18 @@ def decode_frame(kind: type[Request], version: int, buffers: list[Any]) -> Respo
     return message
 
 
+class Reasons:
+    """A tap that keeps why a broker refuses what it was asked last; what is decided later is added to the list."""
+
+    def __init__(self) -> None:
+        self.of_last: list[Refusal] = []
+
+    def serve(self, exchange: Exchange) -> Answered | Deferred[Answered]:
+        self.of_last = []
+        exchange.context.on_refusal = self.of_last.append
+        return exchange.serve()
+
+
 class Links:
     """One client's connections to brokers. `dispatcher`: who serves a node now, with a number for this life of it."""
 
@@ -66,6 +79,9 @@ class Links:
         #: What the client is at, and who is told when a request that it gave up at some moment is served after all.
         self.moment: Callable[[], Hashable] = lambda: None
         self.late: Callable[[Request, Hashable], None] = lambda request, moment: None
+        #: The tap of all brokers, and what it kept of the request whose answer has just come.
+        self.reasons = Reasons()
+        self.refusals: list[Refusal] = []
 
     def send(self, node_id: int, request: Request, version: int) -> Deferred[Response]:
         """Fails with Disconnected."""
@@ -167,17 +183,18 @@ class _Connection:
         except CloseConnection:
             self.break_off()
             return
+        reasons = self._links.reasons.of_last
         if isinstance(served, Deferred):
-            served.then(lambda done: self._done(done, message))
+            served.then(lambda done: self._done(done, message, reasons))
         else:
-            self._served(served, message)
+            self._served(served, message, reasons)
 
-    def _done(self, done: Deferred[Any], message: _Message) -> None:
+    def _done(self, done: Deferred[Any], message: _Message, reasons: list[Refusal]) -> None:
         found = self._links._dispatcher(self._node_id)
         if found is not None and found[0] == self.life:  # else nobody is there to answer
-            self._served(done.result(), message)
+            self._served(done.result(), message, reasons)
 
-    def _served(self, buffers: list[Any] | None, message: _Message) -> None:
+    def _served(self, buffers: list[Any] | None, message: _Message, reasons: list[Refusal]) -> None:
         self._busy = False
         answer, kind, version = message.answer, type(message.request), message.version
         weather, schedule = self._weather, self._schedule
@@ -186,16 +203,24 @@ class _Connection:
                 now = schedule.time_ms
                 self._return = max(self._return, now + weather.delay_ms())
                 data = [bytes(buffer) for buffer in buffers]
-                schedule.call_later(self._return - now, lambda: self._answer(data, kind, version, answer))
+                schedule.call_later(self._return - now, lambda: self._answer(data, kind, version, answer, reasons))
             else:
                 self._failing = True
                 schedule.call_later(weather.patience_ms(), self.break_off)
         if self._queue:
             schedule.call_later(0, self._serve)
 
-    def _answer(self, data: list[Any], kind: type[Request], version: int, answer: Deferred[Response]) -> None:
+    def _answer(
+        self,
+        data: list[Any],
+        kind: type[Request],
+        version: int,
+        answer: Deferred[Response],
+        reasons: list[Refusal],
+    ) -> None:
         if not answer.done and answer in self._waiting:
             self._waiting.remove(answer)
+            self._links.refusals = reasons
             answer.resolve(decode_frame(kind, version, data))
 
     def break_off(self) -> None:

@@ -27,6 +27,9 @@ class MachineDisk:
     def heal(self) -> None:
         self.inner.full, self.inner.fail_at = False, 0
 
+    def unsynced_cuts(self) -> list[str]:
+        return self.inner.unsynced_cuts()
+
     def lose_power(self, random: Random) -> None:
         """Keep what was synced, and of the rest what chance leaves: torn, and not always in order."""
         self.inner = self.inner.after_power_loss(random)

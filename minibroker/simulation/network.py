@@ -15,7 +15,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 
 Told = Callable[[str, str], None]
-Strayed = Callable[[Request], None]
+Strayed = Callable[[int, Request], None]
 
 
 _MARKERS_BAD_LUCK = 3.0
@@ -25,8 +25,8 @@ _MARKERS_BAD_LUCK = 3.0
 class SimulatedNetwork:
     """`minibroker.kernel.transport.Network`. What a node sends to itself does not pass it.
 
-    tell: called with (event, text) for each message that is not simply delivered; strayed: with each request that
-    arrives after its sender gave it up.
+    tell: called with (event, text) for each message that is not simply delivered; strayed: with the node and
+    each request that arrives there after its sender gave it up.
     """
 
     def __init__(self, schedule: Schedule, weather: Weather, tell: Told, strayed: Strayed) -> None:
@@ -111,7 +111,8 @@ class SimulatedNetwork:
                 self.delayed(request)
 
                 def arrive_late() -> None:
-                    self._strayed(request)
+                    if target in self._nodes and self._lives[target] == life:
+                        self._strayed(target, request)
                     self._deliver(-1, target, life, kind, data, api_version)
 
                 self._schedule.call_later(patience + self._weather.stray_ms(), arrive_late)

@@ -57,6 +57,8 @@ class Batch:
     records: list[Record]
     sequence: int
     attempts: int = 0
+    #: Why it was refused, the last time that it was.
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ class Producer(Client):
         self._transaction: Hashable | None = None
         #: The one that runs, or ran last: its markers may not all be written.
         self.newest_transaction: Hashable | None = None
+        #: The one that offsets were sent in last.
+        self.offsets_in: Hashable | None = None
         self._joined: set[Place] = set()
         self._began_ms = 0.0
         # A transaction timed out, and the epoch that the coordinator gave it then was not asked for yet.
@@ -199,11 +203,6 @@ class Producer(Client):
         return age > self.world.plan.transaction_timeout_ms * 0.8
 
     @property
-    def joined(self) -> bool:
-        """Whether its transaction has a partition, as far as it knows."""
-        return bool(self._joined)
-
-    @property
     def transaction_name(self) -> Hashable:
         return self._transaction
 
@@ -219,19 +218,19 @@ class Producer(Client):
     ) -> None:
         """`late`: its transaction may have timed out. `again`: an earlier attempt may have been served. `behind`: the
         broker may not know what the controller decided."""
-        reason = self.world.reason(self.name, code)
+        reason = self.why(code) if batch is None else batch.reason
         self.tell(f"{api} refused: {code.name}", f"{api} is refused with {code.name}: {reason}")
         if not (self.superseded or self.late or late):
             text = f"{self.name}, alone and in time, is told {code.name} by {api}: {reason}"
             place = (self.transactional_id or self.places[0][0], -1) if batch is None else batch.place
-            facts = self._facts(code, batch)
+            facts = self._facts(api, code, batch)
             if behind and (code in _FENCING or code in _VERIFYING):
                 facts |= {Fact.BEHIND}
             if again and self.world.coordinator_changed(self.transactional_id or "", self._epoch_ms):
                 facts |= {Fact.FORGOTTEN}
             self.history.report("refusal", *place, text, facts)
 
-    def _facts(self, code: ErrorCode, batch: Batch | None) -> frozenset[str]:
+    def _facts(self, api: str, code: ErrorCode, batch: Batch | None) -> frozenset[str]:
         """What may have brought a refusal about, so far as it can be seen from here."""
         evidence, since = self.history.evidence, self._epoch_ms
         ended = code in _FENCING or code in _VERIFYING
@@ -245,6 +244,7 @@ class Producer(Client):
             and any(evidence.late_since(self.name, api, self._began_ms) for api in _JOINING),
             Fact.LATE_WRITE: evidence.late_since(self.name, "Produce", since),
             Fact.EARLY: ended and evidence.early_since(name, self._began_ms),
+            Fact.DEPOSED: ended and api in _COORDINATED and self.world.deposed(name, self.answered_by),
         }
         if batch is not None:
             written = self._written_ms.get(batch.place, since)
@@ -343,6 +343,7 @@ class Producer(Client):
             return None
         found = answer.responses[0].partition_responses[0]
         code = ErrorCode(found.error_code)
+        batch.reason = self.why(code)
         self.history.tell(
             f"Produce: {code.name}",
             f"{self.name}: {batch.place[0]}-{batch.place[1]} at {leader}, epoch {self.epoch} sequence {batch.sequence}"
@@ -504,6 +505,8 @@ class Producer(Client):
 _FENCING = frozenset(
     {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
+_COORDINATED = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn")
+"""What the transaction coordinator is asked."""
 _JOINING = ("AddPartitionsToTxn", "AddOffsetsToTxn")
 _VERIFYING = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE})
 _AFTER_FAILURE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})

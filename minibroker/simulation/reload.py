@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.shard import durable_state
 from minibroker.rules.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log
+from minibroker.simulation.evidence import Place
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
+    from minibroker_storage.log import PartitionLog
 
 COORDINATOR = "coordinator"
 States = dict[Log, dict[Hashable, object]]
@@ -44,3 +46,26 @@ def in_memory(brokers: dict[int, Broker], transaction_version: int) -> States:
             committed, pending = groups.offsets.snapshot()
             states[Log(COORDINATOR, CONSUMER_OFFSETS, index)] = {"offsets": committed, "pending": pending}
     return states
+
+
+def deleted_producers(brokers: dict[int, Broker], *, clean: bool) -> dict[tuple[int, Place], set[int]]:
+    """Per replica the producers that the next start forgets, because their records were deleted.
+
+    It takes no snapshot at or below the log start. After an orderly stop, `clean`, there is one at the log's end; else
+    it reads the last segment, after the snapshot of where that begins (LogLoader, ProducerStateManager).
+    """
+    found: dict[tuple[int, Place], set[int]] = {}
+    for node, broker in brokers.items():
+        for partition in broker.partitions():
+            if partition.has_log:
+                found[node, (partition.topic, partition.index)] = _deleted(partition.log, clean=clean)
+    return found
+
+
+def _deleted(log: PartitionLog, *, clean: bool) -> set[int]:
+    start, first, last = log.log_start_offset, log.segments[0].base_offset, log.segments[-1].base_offset
+    gone_below = last if not clean and first < last <= start else 0
+    if start == log.log_end_offset:
+        gone_below = start
+    entries = [log.producers.entry(known.producer_id) for known in log.producers.active()]
+    return {entry.producer_id for entry in entries if entry is not None and entry.last_data_offset < gone_below}

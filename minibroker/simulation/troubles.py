@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker.rules.scan import partition_of
 from minibroker.simulation.members import INPUT
+from minibroker.simulation.scene import Scene
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.disk import StorageError
 
 if TYPE_CHECKING:
-    from minibroker.cluster.cluster import Cluster
     from minibroker.metadata.image import PartitionImage
-    from minibroker.simulation.client import Client
-    from minibroker.simulation.history import History
-    from minibroker.simulation.machine import MachineDisk
-    from minibroker.simulation.network_conditions import Weather
-    from minibroker.simulation.plan import Plan
-    from minibroker.simulation.producers import Producer
-    from minibroker.simulation.schedule import Schedule
 
 _CATCH_UP_MS = 500.0
 _SESSION_MS = 800.0
 """After which the controller fences a broker it does not hear of."""
-
-
-class Scene(Protocol):
-    """The world, as far as troubles reach into it. lives: how often each broker was started."""
-
-    plan: Plan
-    random: Random
-    schedule: Schedule
-    history: History
-    weather: Weather
-    cluster: Cluster
-    disks: dict[int, MachineDisk]
-    clients: list[Client]
-    lives: dict[int, int]
-
-    def tell(self, event: str, text: str) -> None: ...
-    def attended(self) -> None: ...
-    def launch_transactional(self, transactional_id: str) -> Producer: ...
 
 
 class Troubles:
@@ -132,9 +107,16 @@ class Troubles:
         node = self._random.choice(self._up())
         self._world.tell("power lost", f"the machine of broker {node} loses power")
         self._world.cluster.kill_broker(node)
+        self._note_uncut(node)
         self._world.disks[node].lose_power(self._random)
         self._world.history.evidence.powerless.add(node)
         self._gone(node)
+
+    def _note_uncut(self, node: int) -> None:
+        for path in self._world.disks[node].unsynced_cuts():
+            place = partition_of(path.rpartition("/")[0])
+            if place is not None and path.endswith(".log"):
+                self._world.history.evidence.uncut.add((node, place))
 
     def _all_in_sync(self) -> bool:
         if len(self._up()) < self._world.plan.brokers or self._isolated:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -21,6 +21,8 @@ from minibroker.simulation.copier import LAST, Copier
 from minibroker.simulation.coverage import Coverage, transactions_of
 from minibroker.simulation.evidence import Dropped, PartitionWatch
 from minibroker.simulation.history import History
+from minibroker.simulation.late_markers import LateMarkers
+from minibroker.simulation.links import Reasons
 from minibroker.simulation.machine import MachineDisk
 from minibroker.simulation.network import SimulatedNetwork
 from minibroker.simulation.network_conditions import Chances, Weather
@@ -28,7 +30,7 @@ from minibroker.simulation.odd_clients import CARELESS, Careless, Janitor
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.readers import Reader
-from minibroker.simulation.reload import COORDINATOR, States, in_memory
+from minibroker.simulation.reload import COORDINATOR, States, deleted_producers, in_memory
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
 from minibroker.simulation.troubles import Troubles
 from minibroker_protocol.dsl import Request
@@ -48,6 +50,8 @@ QUIET_MS = 60_000.0
 class World:
     """`run` plays the plan; afterwards `history`, `disks` and `cluster` hold what there is to judge."""
 
+    cluster: Cluster
+
     def __init__(self, plan: Plan, *, telling: bool = False) -> None:
         self.plan = plan
         self.schedule = Schedule()
@@ -63,7 +67,9 @@ class World:
         self.explained: dict[str, list[Finding]] = {}
         self._partitions = PartitionWatch()
         self.network = SimulatedNetwork(self.schedule, self.weather, self.history.tell, self._strayed)
-        self.network.watch = self._note_early
+        self.network.watch = self._taken_up
+        self.late_markers = LateMarkers(self)
+        self.reasons = Reasons()
         self.network.delayed = self._delayed
         self.clients: list[Client] = []
         self._closing = False
@@ -76,7 +82,7 @@ class World:
 
     def make_cluster(self) -> Cluster:
         """The brokers and their controller on the disks there are."""
-        return Cluster(
+        cluster = Cluster(
             Settings(self.plan.config()),
             self.plan.rules,
             nodes=[
@@ -92,6 +98,8 @@ class World:
             topics={topic: self.plan.partitions for topic, _ in (*self.plan.places, *self.plan.inputs)},
             network=self.network,
         )
+        cluster.set_tap(self.reasons)
+        return cluster
 
     # -- Surroundings --------------------------------------------------------------------------------------------------
 
@@ -113,15 +121,15 @@ class World:
         others = (c for c in self.clients if isinstance(c, Producer) and c.transactional_id == transactional_id)
         return next((c.number for c in others if c.initialising and not c.dead and c.number != last), last)
 
-    def reason(self, client: str, code: int) -> str:
-        refusals = [r for broker in self.cluster.brokers.values() for r in broker.refusals]
-        kept = [r for r in refusals if r.client_id == client and r.code == code]
-        newest = max(kept, key=lambda refusal: refusal.time_ms, default=None)
-        return "no reason is known" if newest is None else newest.reason
-
     def coordinator_changed(self, transactional_id: str, since_ms: float) -> bool:
         index = partition_for(transactional_id, self.plan.transaction_partitions)
         return self.history.evidence.led_since((TRANSACTION_STATE_TOPIC, index), since_ms)
+
+    def deposed(self, transactional_id: str, node_id: int) -> bool:
+        index = partition_for(transactional_id, self.plan.transaction_partitions)
+        if node_id not in self.behind:
+            return False
+        return self.cluster.image.leader_of(TRANSACTION_STATE_TOPIC, index) != node_id
 
     @property
     def behind(self) -> list[int]:
@@ -131,39 +139,14 @@ class World:
     def closing(self) -> bool:
         return self._closing
 
-    def _strayed(self, request: Request) -> None:
+    def _strayed(self, node_id: int, request: Request) -> None:
         """A request between brokers that its sender gave up arrives: a marker may meet a later transaction."""
-        if not isinstance(request, WriteTxnMarkersRequest):
-            return
-        for marker in request.markers:
-            identity = marker.producer_id, marker.producer_epoch
-            places = [(topic.name, i) for topic in marker.topics for i in topic.partition_indexes]
-            taken = {place: self._takes(marker, *place) for place in places}
-            self.history.evidence.idle_markers |= {(p, identity) for p in places if taken[p] == "without data"}
-            if "ends a transaction" not in taken.values() or self.plan.client_version >= 2:
-                continue
-            for client in self.clients:
-                if isinstance(client, Producer) and (client.producer_id, client.epoch) == identity and client.joined:
-                    self.tell("late WriteTxnMarkers", f"a late marker meets {client.newest_transaction}")
-                    self.history.evidence.marked[client.newest_transaction] = identity
+        self.late_markers.arrives(node_id, request, given_up=True)
 
     def _delayed(self, request: Request) -> None:
         """A marker under way outlives its coordinator more often than chance would have it."""
         if isinstance(request, WriteTxnMarkersRequest) and self.plan.move:
             self.schedule.call_later(self.random.random() * 600, self.troubles.move_coordinator)
-
-    def _takes(self, marker: WriteTxnMarkersRequest.WritableTxnMarker, topic: str, index: int) -> str:
-        """What a partition will do with it, which refuses it after one of a later coordinator."""
-        broker = self.cluster.brokers.get(self.cluster.image.leader_of(topic, index) or -1)
-        if broker is None:
-            return "out of reach"
-        try:
-            entry = broker.partition(topic, index).log.producers.entry(marker.producer_id)
-        except ApiError:
-            return "out of reach"
-        if entry is not None and entry.coordinator_epoch > marker.coordinator_epoch:
-            return "refused"
-        return "without data" if entry is None or entry.current_txn_first_offset < 0 else "ends a transaction"
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
@@ -198,8 +181,14 @@ class World:
             if client.transaction_name is not None:
                 evidence.early_transactions.add(client.transaction_name)
 
-    def _ending(self, broker: Broker, job: EndedTransaction) -> None:
+    def _taken_up(self, node_id: int, request: Request) -> None:
+        """A broker, or the controller, takes up a request of another one."""
+        self._note_early(node_id, request)
+        self.late_markers.arrives(node_id, request)
+
+    def _ending(self, broker: Broker, job: EndedTransaction, places: Iterable[tuple[str, int]]) -> None:
         """A coordinator sends markers for what it has loaded, also for what its replicas may not have."""
+        self.late_markers.sends(broker.node_id, job, places)
         try:
             partition = broker.partition(TRANSACTION_STATE_TOPIC, job.shard_index)
         except ApiError:
@@ -225,7 +214,7 @@ class World:
         """Be told of the markers that a broker which just started sends and drops."""
         for broker in self.cluster.brokers.values():
             broker.coordinators.transactions.markers.on_dropped = self._dropped
-            broker.coordinators.transactions.markers.on_started = partial(self._ending, broker)
+            broker.coordinators.transactions.markers.on_sending = partial(self._ending, broker)
 
     def _dropped(self, job: EndedTransaction, place: tuple[str, int]) -> None:
         self.tell("marker dropped", f"{job.transactional_id}: no marker for {place[0]}-{place[1]}, nobody leads it")
@@ -317,8 +306,9 @@ class World:
         self._wait_for_clients()
         if self.plan.copiers:
             # Whoever was left of the copiers may have been fenced, so that input remains; some of it is read only when
-            # followers have caught up.
+            # enough followers are in sync again, and leaders hear of that with the followers' next fetch.
             self.schedule.run(1000)
+            self.schedule.run(QUIET_MS, self._all_readable)
             self.launch_transactional(LAST)
             self._wait_for_clients()
         # Transactions that nobody ends time out, and followers catch up.
@@ -330,9 +320,25 @@ class World:
             text = f"a reader cannot read all: {self.final.doing}, at {self.final.positions}"
             self.history.report("no-progress", self.plan.places[0][0], -1, text)
 
+    def _all_readable(self) -> bool:
+        """Whether each partition has a leader, which has shown to readers all that it has."""
+        for topic in self.cluster.image.topics.values():
+            for found in topic.partitions:
+                broker = self.cluster.brokers.get(found.leader)
+                if broker is None:
+                    return False
+                try:
+                    partition = broker.partition(topic.name, found.index)
+                except ApiError:
+                    return False
+                if partition.high_watermark < partition.log_end_offset:
+                    return False
+        return True
+
     def restart(self) -> tuple[States, States]:
         """Stop all brokers, cleanly or not, and start them again: what they had in memory before and after."""
         before = self._in_memory()
+        self._note_deleted(clean=not self.plan.seed % 2)
         if self.plan.seed % 2:
             for node in list(self.cluster.brokers):
                 self.cluster.kill_broker(node)
@@ -343,6 +349,9 @@ class World:
         self.schedule.run(400)
         coordinators = {log: state for log, state in self._in_memory().items() if log.root == COORDINATOR}
         return before, {**after, **coordinators}
+
+    def _note_deleted(self, *, clean: bool) -> None:
+        self.history.evidence.deleted.update(deleted_producers(self.cluster.brokers, clean=clean))
 
     def _in_memory(self) -> States:
         return in_memory(self.cluster.brokers, self.plan.client_version)

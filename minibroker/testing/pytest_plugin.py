@@ -34,7 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("minibroker", "a Kafka broker for the tests")
     group.addoption("--minibroker-brokers", type=int, metavar="N", help="brokers of `minibroker` (default: 1)")
     group.addoption("--minibroker-semantics", metavar="NAME", help="kafka (default) or kip")
-    group.addoption("--minibroker-as-version", metavar="RELEASE", help="answer as this release of Kafka does, e.g. 3.9")
+    group.addoption(
+        "--minibroker-as-version",
+        metavar="RELEASE",
+        help="answer as this release of Kafka did (minibroker serve --help)",
+    )
     group.addoption("--minibroker-transaction-version", type=int, metavar="V", help="0, 1 or 2")
     group.addoption(
         "--minibroker-config", action="append", default=[], metavar="KEY=VALUE", help="a setting under Kafka's name"

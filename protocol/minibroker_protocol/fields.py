@@ -35,19 +35,43 @@ class Field:
     """One field of a message: its name, annotation (as text) and what ``f`` said about it.
 
     ``versions``, ``nullable`` and ``tagged`` are inclusive ``(low, high)`` ranges of message versions, or None.
+    ``entity``, ``map_key``, ``error``, ``error_message``, ``throttle`` and ``answers`` say what the value means; the
+    codecs do not look at them.
     """
 
-    __slots__ = ("annotation", "default", "doc", "flexible", "ignorable", "name", "nullable", "tag", "versions")
+    __slots__ = (
+        "annotation",
+        "answers",
+        "default",
+        "doc",
+        "entity",
+        "error",
+        "error_message",
+        "flexible",
+        "ignorable",
+        "map_key",
+        "name",
+        "nullable",
+        "tag",
+        "throttle",
+        "versions",
+    )
 
     def __init__(
         self,
-        versions: str | None,
-        nullable: str | None,
-        tag: int | None,
-        default: object,
-        ignorable: bool,
-        flexible: bool,
-        doc: str,
+        versions: str | None = None,
+        nullable: str | None = None,
+        tag: int | None = None,
+        default: object = _REQUIRED,
+        ignorable: bool = False,
+        flexible: bool = True,
+        doc: str = "",
+        entity: str | None = None,
+        map_key: bool = False,
+        error: bool = False,
+        error_message: bool = False,
+        throttle: bool = False,
+        answers: str | None = None,
     ) -> None:
         self.name = ""
         self.annotation = ""
@@ -58,11 +82,33 @@ class Field:
         self.ignorable = ignorable
         self.flexible = flexible
         self.doc = doc
+        self.entity = entity
+        self.map_key = map_key
+        self.error = error
+        self.error_message = error_message
+        self.throttle = throttle
+        self.answers = answers
 
     @property
     def required(self) -> bool:
         """Whether a constructor must be given the field."""
         return self.default is _REQUIRED
+
+    @property
+    def array(self) -> bool:
+        """Whether the value is a list."""
+        return self.annotation.startswith("list[")
+
+    @property
+    def element(self) -> str:
+        """The name of the type, or of a list's elements: ``list[Message.Topic] | None`` → ``Topic``."""
+        text = self.annotation.removesuffix("| None").strip().removeprefix("list[").removesuffix("]").strip()
+        return text.rpartition(".")[2]
+
+    @property
+    def records(self) -> bool:
+        """Whether the value is record batches."""
+        return self.element in ("Records", "RecordBuffers")
 
     def __repr__(self) -> str:
         return f"Field({self.name}: {self.annotation})"
@@ -77,6 +123,12 @@ def f(
     ignorable: bool = False,
     flexible: bool = True,
     doc: str = "",
+    entity: str | None = None,
+    map_key: bool = False,
+    error: bool = False,
+    error_message: bool = False,
+    throttle: bool = False,
+    answers: str | None = None,
 ) -> Any:
     """Say more about a field than its annotation does.
 
@@ -85,8 +137,26 @@ def f(
     absent. (Without a default, absence means a struct of defaults, and null is written.) A field that a version lacks
     may hold only its default there, unless it is ``ignorable``.
     ``flexible=False`` keeps the old length prefix in flexible versions too (RequestHeader.clientId).
+
+    What a value means, in the words of Kafka's message definitions where they have one. Error answers, rights, faults
+    and traces go by this, never by a field's name; the bytes do not depend on it.
+
+    * ``entity``: what the value, or each element of a list of plain values, names. Kafka's entityType: brokerId,
+      groupId, producerId, topicName, transactionalId. Ours, where Kafka has none: coordinatorKey and coordinatorType
+      (its kind), feature, groupInstanceId, logDir, memberId, partition, producerEpoch, quotaEntity, resourceName and
+      resourceType, topicId, user. Request and response speak of the same thing where they use the same word.
+    * ``map_key``: the value tells the items of a list apart (Kafka's mapKey).
+    * ``error``, ``error_message``: the code of an error about the struct that has the field, and its text.
+    * ``throttle``: milliseconds for which the client is to send nothing.
+    * ``answers``: for a list of results, the lists of the request with an item for each; names, separated by spaces.
+      Needed only where entities do not tell: results are in the order of the request and name nothing, or two lists
+      of the request are about the same kind of thing and only one is asked about. For a plain field of an error
+      answer, the field of the request that it repeats.
     """
-    return Field(versions, nullable, tag, default, ignorable, flexible, doc)
+    return Field(
+        versions, nullable, tag, default, ignorable, flexible, doc,
+        entity, map_key, error, error_message, throttle, answers,
+    )  # fmt: skip
 
 
 def parse_versions(text: str) -> tuple[int, int]:
@@ -99,4 +169,4 @@ def parse_versions(text: str) -> tuple[int, int]:
 
 def undescribed() -> Field:
     """A field of which only its annotation is known."""
-    return Field(None, None, None, _REQUIRED, False, True, "")
+    return Field()

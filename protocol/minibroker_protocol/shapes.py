@@ -54,11 +54,7 @@ class Shapes:
 
     def kind(self, field: Field) -> Kind:
         """Parse an annotation: ``list[Message.Topic] | None`` → an array of that struct."""
-        text = field.annotation.removesuffix("| None").strip()
-        array = text.startswith("list[")
-        if array:
-            text = text[5:-1].strip()
-        name = text.rpartition(".")[2]
+        array, name = field.array, field.element
         if name in FIXED:
             return Kind(FIXED[name], None, array)
         if name in VARIABLE:

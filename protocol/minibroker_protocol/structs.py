@@ -85,3 +85,8 @@ def struct_types(message: type[Struct]) -> Mapping[str, type[Struct]]:
     return {
         name: value for name, value in vars(message).items() if isinstance(value, type) and issubclass(value, Struct)
     }
+
+
+def struct_of(message: type[Struct], field: Field) -> type[Struct] | None:
+    """The struct that a field of `message`, or of a struct in it, holds or lists; None for plain values."""
+    return struct_types(message).get(field.element)

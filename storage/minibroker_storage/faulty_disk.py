@@ -190,6 +190,11 @@ class FaultyDisk:
         found._safe_names = dict(found._names)
         return found
 
+    def unsynced_cuts(self) -> list[str]:
+        """Files that were made shorter since they were synced last."""
+        inodes = ((path, inode) for path, inode in self._names.items() if inode is not None)
+        return [path for path, inode in inodes if any(data is None for _, data in inode.pending)]
+
     # -- names ---------------------------------------------------------------------------------------------------
 
     def inode(self, path: str) -> _Inode:

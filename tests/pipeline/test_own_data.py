@@ -22,7 +22,11 @@ CASES: list[dict[str, Any]] = [
     {"transaction_version": 1},
     {"transaction_version": 2},
     {"semantics": "kip"},
-    {"semantics": "kip", "config": {"minibroker.semantics.transaction_state_layout": "kip-360"}},
+    {
+        "semantics": "kip",
+        "transaction_version": 1,
+        "config": {"minibroker.semantics.transaction_state_layout": "kip-360"},
+    },
     {"brokers": 3, "config": {"default.replication.factor": "3"}},
 ]
 

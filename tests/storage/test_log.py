@@ -328,6 +328,22 @@ def test_delete_records_keeps_producers_and_lets_a_transaction_go_on(disk: Memor
     assert log.last_stable_offset == log.log_end_offset
 
 
+@pytest.mark.parametrize(("deleted", "known"), [(3, {1: 2, 2: 0}), (4, {})])
+def test_producers_outlive_their_records_until_a_start_finds_none(
+    disk: MemoryDisk, deleted: int, known: dict[int, int]
+) -> None:
+    """What DescribeProducers of Kafka 4.3.1 shows after DeleteRecords, an orderly stop and a start: all of them while
+    one record is left, none of them without (ProducerStateManager.truncateAndReload)."""
+    log = open_log(disk)
+    append(log, batch(b"a", b"b", b"c", pid=1))
+    append(log, batch(b"d", pid=2))
+    log.delete_records(deleted)
+    assert {p.producer_id: p.last_sequence for p in log.producers.active()} == {1: 2, 2: 0}
+    log.close()
+    again = open_log(disk, log_start_offset=deleted, high_watermark=4)
+    assert {p.producer_id: p.last_sequence for p in again.producers.active()} == known
+
+
 def test_records_of_a_compacted_topic_are_not_deleted(disk: MemoryDisk) -> None:
     log = open_log(disk, config=LogConfig(cleanup_policy=frozenset({"compact"})))
     with refused(ErrorCode.POLICY_VIOLATION):

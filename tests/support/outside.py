@@ -64,6 +64,10 @@ class Started:
         assert self.process.stdout is not None
         assert os.read(self.process.stdout.fileno(), 1), self.said
 
+    def has_workers(self) -> bool:
+        """Whether it has started processes of its own; True where that cannot be seen."""
+        return len(list(self._children())) > 1 or not sys.platform.startswith("linux")
+
     def end(self) -> int:
         """The exit status, once it has ended."""
         try:

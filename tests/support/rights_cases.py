@@ -6,6 +6,7 @@ validates, or has a topic, group or transactional id of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,8 +248,8 @@ def _leader_epoch(_: Names) -> Any:
     return kind(replica_id=-1, topics=[kind.OffsetForLeaderTopic(topic=name, partitions=[entry]) for name in TOPICS])
 
 
-def _add_partitions(*topics: str) -> Ask:
-    return lambda names: add_partitions("x", (STRANGER, 0), topics)
+def _add_partitions(*topics: str, partitions: Iterable[int] = (0,)) -> Ask:
+    return lambda names: add_partitions("x", (STRANGER, 0), topics, partitions)
 
 
 def _add_partitions_in_batch(names: Names) -> Any:
@@ -526,6 +527,9 @@ CASES: list[Case] = [
     Case("AddPartitionsToTxn", 0, _add_partitions("a", "b")),
     Case("AddPartitionsToTxn", 3, _add_partitions("a", "b", "ax")),
     Case("AddPartitionsToTxn of one topic", 3, _add_partitions("a")),
+    Case("AddPartitionsToTxn of an internal topic", 3, _add_partitions("a", "b", "__consumer_offsets")),
+    Case("AddPartitionsToTxn of an internal topic alone", 3, _add_partitions("a", "__transaction_state")),
+    Case("AddPartitionsToTxn of missing partitions", 3, _add_partitions("a", "b", partitions=(0, 7))),
     Case("AddPartitionsToTxn in batches", 4, _add_partitions_in_batch),
     Case("AddOffsetsToTxn", 3, _add_offsets("g")),
     Case("AddOffsetsToTxn of another's group", 4, _add_offsets("h")),
@@ -567,6 +571,8 @@ CASES: list[Case] = [
     Case("ListTransactions", 1, lambda _: m.ListTransactionsRequest(state_filters=[], producer_id_filters=[])),
     Case("ConsumerGroupHeartbeat", 0, lambda names: heartbeat(names.mine("g"), ["a"])),
     Case("ConsumerGroupHeartbeat of two topics", 1, lambda names: heartbeat(names.mine("g"), ["a", "b"])),
+    # What it matches is found out later by Kafka: the stories tell of that.
+    Case("ConsumerGroupHeartbeat of an expression", 1, lambda names: heartbeat(names.mine("g"), None, regex="zz.*")),
     Case(
         "ConsumerGroupDescribe",
         1,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from rights_cases import fetch
 from rights_world import (
     ADMIN,
+    ALLOW,
     CLOSED,
+    LITERAL,
+    OPERATIONS,
     Entry,
     Names,
     Side,
+    add_partitions,
     entry,
     grant,
     heartbeat,
@@ -141,6 +146,38 @@ def _member(side: Side, names: Names) -> list[Told]:
     return heard
 
 
+def _partitions_that_cannot_join(side: Side, names: Names) -> list[Told]:
+    """A client that has the right to write even to an internal topic asks to add it to its transaction."""
+    internal: Entry = (2, "__consumer_offsets", LITERAL, OPERATIONS["WRITE"], ALLOW)
+    grant(side, {"member": [entry("txn", "WRITE"), entry("topic", "WRITE"), internal]})
+    asked = (("a", "b", "__consumer_offsets"), ("a", "__consumer_offsets"), ("a", "ax"))
+    requests = [add_partitions("x", (0, 0), topics) for topics in asked]
+    heard = [told(side.ask("member", request, 3), names) for request in requests]
+    revoke(side, "member")
+    return heard
+
+
+def _expression(side: Side, names: Names) -> list[Told]:
+    """A member whose expression matches a topic that it may describe and one that it may not."""
+    grant(side, {"member": [entry("group", "READ"), entry("topic", "DESCRIBE")]})
+    joins = [heartbeat("g.expression", None, regex=expression) for expression in ("[ab]", "b|a", "(a|b)x?")]
+    by_name_too = heartbeat("g.both", ["a"], regex="[ab]")
+    heard = [told(_assigned(side, join), names) for join in (*joins, by_name_too)]
+    revoke(side, "member")
+    return heard
+
+
+def _assigned(side: Side, request: m.ConsumerGroupHeartbeatRequest) -> Any:
+    """The answer to a member that joins, once it has partitions: Kafka resolves expressions after it has answered."""
+    deadline = time.monotonic() + 30
+    while True:
+        answer = side.ask("member", request, 1)
+        if answer.error_code or (answer.assignment is not None and answer.assignment.topic_partitions):
+            return answer
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.05)
+
+
 def _login_again(side: Side, names: Names) -> list[Told]:
     """The requests of a login on a connection whose user is known."""
     shake, login = m.SaslHandshakeRequest(mechanism="PLAIN"), m.SaslAuthenticateRequest(auth_bytes=b"\0admin\0a")
@@ -175,6 +212,8 @@ STORIES: dict[str, Story] = {
     "a session of somebody else v16": _stranger(16),
     "a session and DENY beside ALLOW": _deny_beside_allow,
     "a session with a topic that comes later": _topic_made_again,
+    "a transaction that partitions cannot join": _partitions_that_cannot_join,
     "a member whose topics are taken": _member,
+    "a member whose expression matches what it may not describe": _expression,
     "a login on a connection whose user is known": _login_again,
 }

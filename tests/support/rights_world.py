@@ -248,14 +248,14 @@ def offset_commit(group: str, topics: Iterable[str], ids: dict[str, bytes] | Non
 
 
 def add_partitions(
-    transactional_id: str, producer: tuple[int, int], topics: Iterable[str]
+    transactional_id: str, producer: tuple[int, int], topics: Iterable[str], partitions: Iterable[int] = (0,)
 ) -> m.AddPartitionsToTxnRequest:
     request = m.AddPartitionsToTxnRequest
     return request(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=producer[0],
         v3_and_below_producer_epoch=producer[1],
-        v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in topics],
+        v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=name, partitions=[*partitions]) for name in topics],
     )
 
 

@@ -242,7 +242,7 @@ def _still_open(broker: Minibroker) -> set[int]:
         node = cluster.brokers[1]
         runs = {}
         ongoing = set()
-        for _, shard in node.transactions.host.shards():
+        for _, shard in node.coordinators.transactions.host.shards():
             for name, entry in shard.entries.items():
                 runs[entry.metadata.producer_id] = int(name.removeprefix("x-"))
                 if entry.metadata.state.label not in ("Empty", "CompleteCommit", "CompleteAbort"):

@@ -94,7 +94,7 @@ SEEDS: dict[str, Seed] = {
         "The same with transaction.version 2; below, the last epoch is forgotten.",
     ),
     "588-2": Seed(
-        "The old epoch is told that its transaction timed out, until somebody claims the new one.",
+        "The old epoch is told that its transaction timed out, until a producer claims the new one.",
         "It is fenced; EndTxn v5 abort succeeds with the new epoch.",
     ),
     "588-3": Seed(
@@ -250,8 +250,8 @@ def page(found: list[Proof]) -> str:
         "",
         "Written by `python tests/support/seeds.py` from the markers of the tests; a test compares. An id is of",
         "KIP-360, KIP-588, KIP-447 (with its blog post) or the note on spurious OutOfOrderSequence errors (`oos`).",
-        "`raw` tests send bytes; the others drive a client nobody here wrote. For KIP-588 the loop is named: that of",
-        "the text, with its callback and nothing flushed (`tests/support/sample_loop.py`,",
+        "`raw` tests send bytes; the others drive a third-party client. For KIP-588 the loop is named: that of the",
+        "text, with its callback and without flush (`tests/support/sample_loop.py`,",
         "`tests/jvm/SampleLoop.java`), or one that flushes each record.",
         "",
         "| id | what must hold | where Apache Kafka 4.3 differs | under `kafka` | under `kip` |",

@@ -55,7 +55,7 @@ func broker(t *testing.T) (bootstrap, control string) {
 	return bootstrap, control
 }
 
-// tell sends a command to the broker: a fault, the clock, its state (docs/control-api.json).
+// tell sends a command to the broker: a fault, the clock, its state (minibroker control --describe).
 func tell(t *testing.T, control, path, body string) (rule struct{ Fired int }) {
 	t.Helper()
 	request, err := http.NewRequest("POST", "http://"+control+"/v1/"+path, strings.NewReader(body))

@@ -56,7 +56,7 @@ public class LostReplyTest {
         System.out.println("done");
     }
 
-    /** A command to the broker: a fault, the clock, its state (docs/control-api.json). */
+    /** A command to the broker: a fault, the clock, its state (minibroker control --describe). */
     static String tell(String control, String path, String body) throws Exception {
         HttpRequest request =
                 HttpRequest.newBuilder(URI.create("http://" + control + "/v1/" + path))

@@ -29,7 +29,7 @@ before(async () => {
 
 after(() => broker.kill())
 
-/** A command to the broker: a fault, the clock, its state (docs/control-api.json). */
+/** A command to the broker: a fault, the clock, its state (minibroker control --describe). */
 async function tell(path, body) {
   const response = await fetch(`http://${control}/v1/${path}`, {
     method: 'POST',

@@ -47,11 +47,13 @@ class GroupTimers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """Who sends a request. client_host: as Java prints an address, "/127.0.0.1"."""
+    """Who sends a request. client_host: as Java prints an address, "/127.0.0.1". may_describe: whether the client has
+    the right to know of a topic, by name."""
 
     client_id: str
     client_host: str
     api_version: int
+    may_describe: Callable[[str], bool] = lambda _: True
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,14 @@ class DescribeAclsResponse(Response, key=29, versions="1-3", flexible="2+"):
         permission_type: int8
 
     class DescribeAclsResource(Struct):
-        resource_type: int8
-        resource_name: string
+        resource_type: int8 = f(entity="resourceType")
+        resource_name: string = f(entity="resourceName")
         pattern_type: int8 = f(default=3)
         acls: list[DescribeAclsResponse.AclDescription]
 
-    throttle_time_ms: int32 = f(default=0)
-    error_code: int16 = f(default=0)
-    error_message: string | None = f(nullable="0+", default=None)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    error_code: int16 = f(default=0, error=True)
+    error_message: string | None = f(nullable="0+", default=None, error_message=True)
     resources: list[DescribeAclsResource]
 
 
@@ -47,8 +47,8 @@ class CreateAclsRequest(Request, key=30, versions="1-3", flexible="2+"):
     """Create access control entries."""
 
     class AclCreation(Struct):
-        resource_type: int8
-        resource_name: string
+        resource_type: int8 = f(entity="resourceType")
+        resource_name: string = f(entity="resourceName")
         resource_pattern_type: int8 = f(default=3)
         principal: string
         host: string
@@ -62,11 +62,11 @@ class CreateAclsResponse(Response, key=30, versions="1-3", flexible="2+"):
     """Whether each entry was created."""
 
     class AclCreationResult(Struct):
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
 
-    throttle_time_ms: int32 = f(default=0)
-    results: list[AclCreationResult]
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    results: list[AclCreationResult] = f(answers="creations")
 
 
 class DeleteAclsRequest(Request, key=31, versions="1-3", flexible="2+"):
@@ -88,10 +88,10 @@ class DeleteAclsResponse(Response, key=31, versions="1-3", flexible="2+"):
     """The entries deleted for each filter."""
 
     class DeleteAclsMatchingAcl(Struct):
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
-        resource_type: int8
-        resource_name: string
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
+        resource_type: int8 = f(entity="resourceType")
+        resource_name: string = f(entity="resourceName")
         pattern_type: int8 = f(default=3)
         principal: string
         host: string
@@ -99,9 +99,9 @@ class DeleteAclsResponse(Response, key=31, versions="1-3", flexible="2+"):
         permission_type: int8
 
     class DeleteAclsFilterResult(Struct):
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
         matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl]
 
-    throttle_time_ms: int32 = f(default=0)
-    filter_results: list[DeleteAclsFilterResult]
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    filter_results: list[DeleteAclsFilterResult] = f(answers="filters")

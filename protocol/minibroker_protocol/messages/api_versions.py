@@ -21,23 +21,23 @@ class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
     """APIs with their version ranges, and cluster features."""
 
     class ApiVersion(Struct):
-        api_key: int16
+        api_key: int16 = f(map_key=True)
         min_version: int16
         max_version: int16
 
     class SupportedFeatureKey(Struct):
-        name: string = f("3+", default="")
+        name: string = f("3+", default="", map_key=True)
         min_version: int16 = f("3+", default=0)
         max_version: int16 = f("3+", default=0)
 
     class FinalizedFeatureKey(Struct):
-        name: string = f("3+", default="")
+        name: string = f("3+", default="", map_key=True)
         max_version_level: int16 = f("3+", default=0)
         min_version_level: int16 = f("3+", default=0)
 
-    error_code: int16 = f(default=0)
+    error_code: int16 = f(default=0, error=True)
     api_keys: list[ApiVersion]
-    throttle_time_ms: int32 = f("1+", default=0, ignorable=True)
+    throttle_time_ms: int32 = f("1+", default=0, ignorable=True, throttle=True)
     supported_features: list[SupportedFeatureKey] = f("3+", tag=0, default=[], ignorable=True)
     finalized_features_epoch: int64 = f("3+", tag=1, default=-1, ignorable=True)
     finalized_features: list[FinalizedFeatureKey] = f("3+", tag=2, default=[], ignorable=True)

@@ -15,11 +15,11 @@ class AlterReplicaLogDirsRequest(Request, key=34, versions="1-2", flexible="2+")
     """Move replicas to other log directories."""
 
     class AlterReplicaLogDirTopic(Struct):
-        name: string
-        partitions: list[int32]
+        name: string = f(entity="topicName", map_key=True)
+        partitions: list[int32] = f(entity="partition")
 
     class AlterReplicaLogDir(Struct):
-        path: string
+        path: string = f(entity="logDir", map_key=True)
         topics: list[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic]
 
     dirs: list[AlterReplicaLogDir]
@@ -29,14 +29,14 @@ class AlterReplicaLogDirsResponse(Response, key=34, versions="1-2", flexible="2+
     """Whether each replica will be moved."""
 
     class AlterReplicaLogDirPartitionResult(Struct):
-        partition_index: int32
-        error_code: int16 = f(default=0)
+        partition_index: int32 = f(entity="partition")
+        error_code: int16 = f(default=0, error=True)
 
     class AlterReplicaLogDirTopicResult(Struct):
-        topic_name: string
+        topic_name: string = f(entity="topicName")
         partitions: list[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]
 
-    throttle_time_ms: int32 = f(default=0)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
     results: list[AlterReplicaLogDirTopicResult]
 
 
@@ -44,8 +44,8 @@ class DescribeLogDirsRequest(Request, key=35, versions="1-5", flexible="2+"):
     """Ask what the log directories of a broker hold."""
 
     class DescribableLogDirTopic(Struct):
-        topic: string
-        partitions: list[int32]
+        topic: string = f(entity="topicName", map_key=True)
+        partitions: list[int32] = f(entity="partition")
 
     topics: list[DescribableLogDirTopic] | None = f(nullable="0+")
 
@@ -54,25 +54,25 @@ class DescribeLogDirsResponse(Response, key=35, versions="1-5", flexible="2+"):
     """Log directories with their replicas and sizes."""
 
     class DescribeLogDirsPartition(Struct):
-        partition_index: int32
+        partition_index: int32 = f(entity="partition")
         partition_size: int64
         offset_lag: int64
         is_future_key: bool_
 
     class DescribeLogDirsTopic(Struct):
-        name: string
+        name: string = f(entity="topicName")
         partitions: list[DescribeLogDirsResponse.DescribeLogDirsPartition]
 
     class DescribeLogDirsResult(Struct):
-        error_code: int16 = f(default=0)
-        log_dir: string
+        error_code: int16 = f(default=0, error=True)
+        log_dir: string = f(entity="logDir")
         topics: list[DescribeLogDirsResponse.DescribeLogDirsTopic]
         total_bytes: int64 = f("4+", default=-1, ignorable=True)
         usable_bytes: int64 = f("4+", default=-1, ignorable=True)
         is_cordoned: bool_ = f("5+", default=False, ignorable=True)
 
-    throttle_time_ms: int32 = f(default=0)
-    error_code: int16 = f("3+", default=0, ignorable=True)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    error_code: int16 = f("3+", default=0, ignorable=True, error=True)
     results: list[DescribeLogDirsResult]
 
 
@@ -103,9 +103,9 @@ class DescribeClientQuotasResponse(Response, key=48, versions="0-1", flexible="1
         entity: list[DescribeClientQuotasResponse.EntityData]
         values: list[DescribeClientQuotasResponse.ValueData]
 
-    throttle_time_ms: int32 = f(default=0)
-    error_code: int16 = f(default=0)
-    error_message: string | None = f(nullable="0+", default=None)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    error_code: int16 = f(default=0, error=True)
+    error_message: string | None = f(nullable="0+", default=None, error_message=True)
     entries: list[EntryData] | None = f(nullable="0+")
 
 
@@ -122,7 +122,7 @@ class AlterClientQuotasRequest(Request, key=49, versions="0-1", flexible="1+"):
         remove: bool_
 
     class EntryData(Struct):
-        entity: list[AlterClientQuotasRequest.EntityData]
+        entity: list[AlterClientQuotasRequest.EntityData] = f(entity="quotaEntity")
         ops: list[AlterClientQuotasRequest.OpData]
 
     entries: list[EntryData]
@@ -137,11 +137,11 @@ class AlterClientQuotasResponse(Response, key=49, versions="0-1", flexible="1+")
         entity_name: string | None = f(nullable="0+")
 
     class EntryData(Struct):
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
-        entity: list[AlterClientQuotasResponse.EntityData]
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
+        entity: list[AlterClientQuotasResponse.EntityData] = f(entity="quotaEntity")
 
-    throttle_time_ms: int32 = f(default=0)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
     entries: list[EntryData]
 
 
@@ -149,10 +149,10 @@ class DescribeQuorumRequest(Request, key=55, versions="0-2", flexible="0+"):
     """Ask for the state of the metadata quorum."""
 
     class PartitionData(Struct):
-        partition_index: int32
+        partition_index: int32 = f(entity="partition")
 
     class TopicData(Struct):
-        topic_name: string
+        topic_name: string = f(entity="topicName")
         partitions: list[DescribeQuorumRequest.PartitionData]
 
     topics: list[TopicData]
@@ -162,37 +162,37 @@ class DescribeQuorumResponse(Response, key=55, versions="0-2", flexible="0+"):
     """Leader, voters and observers of the quorum."""
 
     class ReplicaState(Struct):
-        replica_id: int32
+        replica_id: int32 = f(entity="brokerId")
         replica_directory_id: uuid = f("2+", default=NO_ID)
         log_end_offset: int64
         last_fetch_timestamp: int64 = f("1+", default=-1, ignorable=True)
         last_caught_up_timestamp: int64 = f("1+", default=-1, ignorable=True)
 
     class PartitionData(Struct):
-        partition_index: int32
-        error_code: int16 = f(default=0)
-        error_message: string | None = f("2+", nullable="2+", default="", ignorable=True)
-        leader_id: int32
+        partition_index: int32 = f(entity="partition")
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f("2+", nullable="2+", default="", ignorable=True, error_message=True)
+        leader_id: int32 = f(entity="brokerId")
         leader_epoch: int32
         high_watermark: int64
         current_voters: list[DescribeQuorumResponse.ReplicaState]
         observers: list[DescribeQuorumResponse.ReplicaState]
 
     class TopicData(Struct):
-        topic_name: string
+        topic_name: string = f(entity="topicName")
         partitions: list[DescribeQuorumResponse.PartitionData]
 
     class Listener(Struct):
-        name: string = f("2+", default="")
+        name: string = f("2+", default="", map_key=True)
         host: string = f("2+", default="")
         port: uint16 = f("2+", default=0)
 
     class Node(Struct):
-        node_id: int32 = f("2+", default=0)
+        node_id: int32 = f("2+", default=0, entity="brokerId", map_key=True)
         listeners: list[DescribeQuorumResponse.Listener] = f("2+", default=[])
 
-    error_code: int16 = f(default=0)
-    error_message: string | None = f("2+", nullable="2+", default="", ignorable=True)
+    error_code: int16 = f(default=0, error=True)
+    error_message: string | None = f("2+", nullable="2+", default="", ignorable=True, error_message=True)
     topics: list[TopicData]
     nodes: list[Node] = f("2+", default=[])
 
@@ -201,7 +201,7 @@ class UpdateFeaturesRequest(Request, key=57, versions="0-2", flexible="0+"):
     """Change finalized feature levels."""
 
     class FeatureUpdateKey(Struct):
-        feature: string
+        feature: string = f(entity="feature", map_key=True)
         max_version_level: int16
         allow_downgrade: bool_ = f("0", default=False)
         upgrade_type: int8 = f("1+", default=1)
@@ -215,25 +215,25 @@ class UpdateFeaturesResponse(Response, key=57, versions="0-2", flexible="0+"):
     """Whether the levels were changed."""
 
     class UpdatableFeatureResult(Struct):
-        feature: string
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
+        feature: string = f(entity="feature", map_key=True)
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
 
-    throttle_time_ms: int32 = f(default=0)
-    error_code: int16 = f(default=0)
-    error_message: string | None = f(nullable="0+", default=None)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    error_code: int16 = f(default=0, error=True)
+    error_message: string | None = f(nullable="0+", default=None, error_message=True)
     results: list[UpdatableFeatureResult] = f("0-1", default=[], ignorable=True)
 
 
 class UnregisterBrokerRequest(Request, key=64, versions="0", flexible="0+"):
     """Take a broker out of the cluster's metadata."""
 
-    broker_id: int32
+    broker_id: int32 = f(entity="brokerId")
 
 
 class UnregisterBrokerResponse(Response, key=64, versions="0", flexible="0+"):
     """Whether it was taken out."""
 
-    throttle_time_ms: int32 = f(default=0)
-    error_code: int16 = f(default=0)
-    error_message: string | None = f(nullable="0+", default=None)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    error_code: int16 = f(default=0, error=True)
+    error_message: string | None = f(nullable="0+", default=None, error_message=True)

@@ -14,8 +14,8 @@ class DescribeConfigsRequest(Request, key=32, versions="1-4", flexible="4+"):
     """Ask for the configuration of resources."""
 
     class DescribeConfigsResource(Struct):
-        resource_type: int8
-        resource_name: string
+        resource_type: int8 = f(entity="resourceType")
+        resource_name: string = f(entity="resourceName")
         configuration_keys: list[string] | None = f(nullable="0+")
 
     resources: list[DescribeConfigsResource]
@@ -42,13 +42,13 @@ class DescribeConfigsResponse(Response, key=32, versions="1-4", flexible="4+"):
         documentation: string | None = f("3+", nullable="0+", default="", ignorable=True)
 
     class DescribeConfigsResult(Struct):
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
-        resource_type: int8
-        resource_name: string
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
+        resource_type: int8 = f(entity="resourceType")
+        resource_name: string = f(entity="resourceName")
         configs: list[DescribeConfigsResponse.DescribeConfigsResourceResult]
 
-    throttle_time_ms: int32 = f(default=0)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
     results: list[DescribeConfigsResult]
 
 
@@ -56,12 +56,12 @@ class AlterConfigsRequest(Request, key=33, versions="0-2", flexible="2+"):
     """Replace the configuration of resources."""
 
     class AlterableConfig(Struct):
-        name: string
+        name: string = f(map_key=True)
         value: string | None = f(nullable="0+")
 
     class AlterConfigsResource(Struct):
-        resource_type: int8
-        resource_name: string
+        resource_type: int8 = f(entity="resourceType", map_key=True)
+        resource_name: string = f(entity="resourceName", map_key=True)
         configs: list[AlterConfigsRequest.AlterableConfig]
 
     resources: list[AlterConfigsResource]
@@ -72,12 +72,12 @@ class AlterConfigsResponse(Response, key=33, versions="0-2", flexible="2+"):
     """Whether each resource was changed."""
 
     class AlterConfigsResourceResponse(Struct):
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
-        resource_type: int8
-        resource_name: string
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
+        resource_type: int8 = f(entity="resourceType")
+        resource_name: string = f(entity="resourceName")
 
-    throttle_time_ms: int32 = f(default=0)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
     responses: list[AlterConfigsResourceResponse]
 
 
@@ -85,13 +85,13 @@ class IncrementalAlterConfigsRequest(Request, key=44, versions="0-1", flexible="
     """Change single configuration entries of resources."""
 
     class AlterableConfig(Struct):
-        name: string
-        config_operation: int8
+        name: string = f(map_key=True)
+        config_operation: int8 = f(map_key=True)
         value: string | None = f(nullable="0+")
 
     class AlterConfigsResource(Struct):
-        resource_type: int8
-        resource_name: string
+        resource_type: int8 = f(entity="resourceType", map_key=True)
+        resource_name: string = f(entity="resourceName", map_key=True)
         configs: list[IncrementalAlterConfigsRequest.AlterableConfig]
 
     resources: list[AlterConfigsResource]
@@ -102,12 +102,12 @@ class IncrementalAlterConfigsResponse(Response, key=44, versions="0-1", flexible
     """Whether each resource was changed."""
 
     class AlterConfigsResourceResponse(Struct):
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
-        resource_type: int8
-        resource_name: string
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
+        resource_type: int8 = f(entity="resourceType")
+        resource_name: string = f(entity="resourceName")
 
-    throttle_time_ms: int32 = f(default=0)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
     responses: list[AlterConfigsResourceResponse]
 
 
@@ -121,9 +121,9 @@ class ListConfigResourcesResponse(Response, key=74, versions="0-1", flexible="0+
     """The resources that have configuration."""
 
     class ConfigResource(Struct):
-        resource_name: string
-        resource_type: int8 = f("1+", default=16, ignorable=True)
+        resource_name: string = f(entity="resourceName")
+        resource_type: int8 = f("1+", default=16, ignorable=True, entity="resourceType")
 
-    throttle_time_ms: int32 = f(default=0)
-    error_code: int16 = f(default=0)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    error_code: int16 = f(default=0, error=True)
     config_resources: list[ConfigResource]

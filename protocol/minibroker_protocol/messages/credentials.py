@@ -14,7 +14,7 @@ class DescribeUserScramCredentialsRequest(Request, key=50, versions="0", flexibl
     """Ask for the SCRAM credentials of users."""
 
     class UserName(Struct):
-        name: string
+        name: string = f(entity="user")
 
     users: list[UserName] | None = f(nullable="0+")
 
@@ -27,14 +27,14 @@ class DescribeUserScramCredentialsResponse(Response, key=50, versions="0", flexi
         iterations: int32
 
     class DescribeUserScramCredentialsResult(Struct):
-        user: string
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
+        user: string = f(entity="user")
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
         credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo]
 
-    throttle_time_ms: int32 = f(default=0)
-    error_code: int16 = f(default=0)
-    error_message: string | None = f(nullable="0+", default=None)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    error_code: int16 = f(default=0, error=True)
+    error_message: string | None = f(nullable="0+", default=None, error_message=True)
     results: list[DescribeUserScramCredentialsResult]
 
 
@@ -42,11 +42,11 @@ class AlterUserScramCredentialsRequest(Request, key=51, versions="0", flexible="
     """Change SCRAM credentials."""
 
     class ScramCredentialDeletion(Struct):
-        name: string
+        name: string = f(entity="user")
         mechanism: int8
 
     class ScramCredentialUpsertion(Struct):
-        name: string
+        name: string = f(entity="user")
         mechanism: int8
         iterations: int32
         salt: bytes_
@@ -60,9 +60,9 @@ class AlterUserScramCredentialsResponse(Response, key=51, versions="0", flexible
     """Whether each user's credentials were changed."""
 
     class AlterUserScramCredentialsResult(Struct):
-        user: string
-        error_code: int16 = f(default=0)
-        error_message: string | None = f(nullable="0+", default=None)
+        user: string = f(entity="user")
+        error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f(nullable="0+", default=None, error_message=True)
 
-    throttle_time_ms: int32 = f(default=0)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
     results: list[AlterUserScramCredentialsResult]

@@ -14,11 +14,11 @@ class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
     """Read record batches from partitions."""
 
     class ReplicaState(Struct):
-        replica_id: int32 = f("15+", default=-1)
+        replica_id: int32 = f("15+", default=-1, entity="brokerId")
         replica_epoch: int64 = f("15+", default=-1)
 
     class FetchPartition(Struct):
-        partition: int32
+        partition: int32 = f(entity="partition")
         current_leader_epoch: int32 = f("9+", default=-1, ignorable=True)
         fetch_offset: int64
         last_fetched_epoch: int32 = f("12+", default=-1)
@@ -28,17 +28,17 @@ class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
         high_watermark: int64 = f("18+", tag=1, default=9223372036854775807, ignorable=True)
 
     class FetchTopic(Struct):
-        topic: string = f("0-12", default="", ignorable=True)
-        topic_id: uuid = f("13+", default=NO_ID, ignorable=True)
+        topic: string = f("0-12", default="", ignorable=True, entity="topicName")
+        topic_id: uuid = f("13+", default=NO_ID, ignorable=True, entity="topicId")
         partitions: list[FetchRequest.FetchPartition]
 
     class ForgottenTopic(Struct):
-        topic: string = f("7-12", default="", ignorable=True)
-        topic_id: uuid = f("13+", default=NO_ID, ignorable=True)
-        partitions: list[int32] = f("7+", default=[])
+        topic: string = f("7-12", default="", ignorable=True, entity="topicName")
+        topic_id: uuid = f("13+", default=NO_ID, ignorable=True, entity="topicId")
+        partitions: list[int32] = f("7+", default=[], entity="partition")
 
     cluster_id: string | None = f("12+", nullable="12+", tag=0, default=None, ignorable=True)
-    replica_id: int32 = f("0-14", default=-1)
+    replica_id: int32 = f("0-14", default=-1, entity="brokerId")
     replica_state: ReplicaState | None = f("15+", tag=1, default=None)
     max_wait_ms: int32
     min_bytes: int32
@@ -59,7 +59,7 @@ class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
         end_offset: int64 = f("12+", default=-1)
 
     class LeaderIdAndEpoch(Struct):
-        leader_id: int32 = f("12+", default=-1)
+        leader_id: int32 = f("12+", default=-1, entity="brokerId")
         leader_epoch: int32 = f("12+", default=-1)
 
     class SnapshotId(Struct):
@@ -67,12 +67,12 @@ class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
         epoch: int32 = f(default=-1)
 
     class AbortedTransaction(Struct):
-        producer_id: int64
+        producer_id: int64 = f(entity="producerId")
         first_offset: int64
 
     class PartitionData(Struct):
-        partition_index: int32
-        error_code: int16 = f(default=0)
+        partition_index: int32 = f(entity="partition")
+        error_code: int16 = f(default=0, error=True)
         high_watermark: int64
         last_stable_offset: int64 = f(default=-1)
         log_start_offset: int64 = f("5+", default=-1, ignorable=True)
@@ -80,22 +80,22 @@ class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
         current_leader: FetchResponse.LeaderIdAndEpoch | None = f("12+", tag=1, default=None)
         snapshot_id: FetchResponse.SnapshotId | None = f("12+", tag=2, default=None)
         aborted_transactions: list[FetchResponse.AbortedTransaction] | None = f(nullable="4+")
-        preferred_read_replica: int32 = f("11+", default=-1)
+        preferred_read_replica: int32 = f("11+", default=-1, entity="brokerId")
         records: RecordBuffers | None = f(nullable="0+")
 
     class FetchableTopicResponse(Struct):
-        topic: string = f("0-12", default="", ignorable=True)
-        topic_id: uuid = f("13+", default=NO_ID, ignorable=True)
+        topic: string = f("0-12", default="", ignorable=True, entity="topicName")
+        topic_id: uuid = f("13+", default=NO_ID, ignorable=True, entity="topicId")
         partitions: list[FetchResponse.PartitionData]
 
     class NodeEndpoint(Struct):
-        node_id: int32 = f("16+", default=0)
+        node_id: int32 = f("16+", default=0, entity="brokerId", map_key=True)
         host: string = f("16+", default="")
         port: int32 = f("16+", default=0)
         rack: string | None = f("16+", nullable="16+", default=None)
 
-    throttle_time_ms: int32 = f(default=0)
-    error_code: int16 = f("7+", default=0, ignorable=True)
-    session_id: int32 = f("7+", default=0)
-    responses: list[FetchableTopicResponse]
+    throttle_time_ms: int32 = f(default=0, throttle=True)
+    error_code: int16 = f("7+", default=0, ignorable=True, error=True)
+    session_id: int32 = f("7+", default=0, answers="session_id")
+    responses: list[FetchableTopicResponse] = f(answers="topics")
     node_endpoints: list[NodeEndpoint] = f("16+", tag=0, default=[])

@@ -18,7 +18,7 @@ class SaslHandshakeRequest(Request, key=17, versions="0-1"):
 class SaslHandshakeResponse(Response, key=17, versions="0-1"):
     """The mechanisms on offer."""
 
-    error_code: int16 = f(default=0)
+    error_code: int16 = f(default=0, error=True)
     mechanisms: list[string]
 
 
@@ -31,7 +31,7 @@ class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+"):
 class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
     """The broker's answer to the step."""
 
-    error_code: int16 = f(default=0)
-    error_message: string | None = f(nullable="0+", default=None)
+    error_code: int16 = f(default=0, error=True)
+    error_message: string | None = f(nullable="0+", default=None, error_message=True)
     auth_bytes: bytes_
     session_lifetime_ms: int64 = f("1+", default=0, ignorable=True)

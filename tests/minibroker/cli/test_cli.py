@@ -12,7 +12,7 @@ from importlib import import_module
 import pytest
 
 from minibroker import __version__
-from minibroker.cli import COMMANDS, main
+from minibroker.cli import commands, main
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.server.signals import StopSignals
 
@@ -27,7 +27,7 @@ def test_version(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> No
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     said = capsys.readouterr().out
-    assert all(name in said for name in COMMANDS)
+    assert all(name in said for name in commands())
 
 
 @pytest.mark.parametrize("arguments", [[], ["sevre"]])
@@ -36,9 +36,9 @@ def test_no_or_unknown_command(arguments: list[str], capsys: pytest.CaptureFixtu
     assert "serve" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@pytest.mark.parametrize("name", sorted(commands()))
 def test_every_command_has_its_parts(name: str) -> None:
-    module = import_module(COMMANDS[name].module)
+    module = import_module(commands()[name].module)
     module.add_arguments(argparse.ArgumentParser())
     assert callable(module.run)
 

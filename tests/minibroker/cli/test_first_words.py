@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ from minibroker.cli import main
 from minibroker.client.security import NotLetIn, scram
 from minibroker.config.types import ConfigError
 from minibroker.conformance.scenario import bundled
-from minibroker.kernel.extras import hint
+from minibroker.kernel.extras import _MODULES, hint, install
 from minibroker.kernel.words import counted, reason
 from minibroker.server.options import parse_topic
 from minibroker_protocol.records import Record, build_batch
 
+ROOT = Path(__file__).resolve().parents[3]
+PYTHON = f'"{sys.executable}"' if " " in sys.executable else sys.executable
+PIP = f"{PYTHON} -m pip install"
 LOG = "00000000000000000000.log"
 
 
@@ -47,19 +51,19 @@ def blocked(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 def test_the_demo_without_its_clients(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     blocked(monkeypatch, "aiokafka")
     assert main(["demo"]) == 2
-    assert said(capsys) == "minibroker: the demo needs aiokafka: pip install 'minibroker[demo]'"
+    assert said(capsys) == f'minibroker: the demo needs aiokafka: {PIP} "minibroker[demo]"'
 
 
 @pytest.mark.parametrize(("module", "package"), [("numpy", "numpy"), ("pyarrow", "pyarrow")])
 def test_the_audit_without_its_libraries(
     module: str, package: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for ours in [name for name in sys.modules if name.startswith("minibroker.audit.")]:
+    for ours in [name for name in sys.modules if name.startswith("minibroker_pipeline.")]:
         if ours != "minibroker_pipeline.command":
             monkeypatch.delitem(sys.modules, ours)
     blocked(monkeypatch, module)
     assert main(["audit", str(data)]) == 2
-    assert said(capsys) == f"minibroker audit: the audit needs {package}: pip install 'minibroker[spark]'"
+    assert said(capsys) == f'minibroker audit: the audit needs {package}: {PIP} "minibroker[spark]"'
 
 
 def test_the_conformance_suite_without_yaml(
@@ -68,7 +72,7 @@ def test_the_conformance_suite_without_yaml(
     bundled.cache_clear()  # an earlier test may have read them
     blocked(monkeypatch, "yaml")
     assert main(["conformance", "--bootstrap", "127.0.0.1:1"]) == 2
-    wanted = "minibroker conformance: the conformance suite needs PyYAML: pip install 'minibroker[conformance]'"
+    wanted = f'minibroker conformance: the conformance suite needs PyYAML: {PIP} "minibroker[conformance]"'
     assert said(capsys) == wanted
 
 
@@ -78,12 +82,12 @@ def test_the_conformance_suite_without_yaml(
         (
             "scramp",
             ["sasl.enabled.mechanisms=SCRAM-SHA-256", "listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT"],
-            "SCRAM-SHA-256 needs scramp: pip install 'minibroker[sasl]'",
+            f'SCRAM-SHA-256 needs scramp: {PIP} "minibroker[sasl]"',
         ),
         (
             "trustme",
             ["minibroker.ssl.ca.location=ca.pem", "listener.security.protocol.map=PLAINTEXT:SSL"],
-            "minibroker.ssl.ca.location needs trustme: pip install 'minibroker[tls]'",
+            f'minibroker.ssl.ca.location needs trustme: {PIP} "minibroker[tls]"',
         ),
     ],
 )
@@ -98,14 +102,25 @@ def test_a_broker_without_the_libraries_of_its_settings(
 
 def test_a_client_without_scramp(monkeypatch: pytest.MonkeyPatch) -> None:
     blocked(monkeypatch, "scramp")
-    with pytest.raises(NotLetIn, match="SCRAM-SHA-512 needs scramp: pip install"):
+    with pytest.raises(NotLetIn, match=r"SCRAM-SHA-512 needs scramp: .*pip install"):
         scram("u", "p", "SCRAM-SHA-512", lambda message: message)
 
 
 def test_several_packages_are_one_hint() -> None:
     assert hint("it", "confluent_kafka", "aiokafka") == (
-        "it needs confluent-kafka and aiokafka: pip install 'minibroker[demo]'"
+        f'it needs confluent-kafka and aiokafka: {PIP} "minibroker[demo]"'
     )
+
+
+def test_each_hint_names_an_extra_that_installs_the_package() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for package, extra in _MODULES.values():
+        assert any(requirement.startswith(f"{package}>=") for requirement in extras[extra]), (package, extra)
+
+
+def test_a_hint_can_be_pasted_where_the_path_has_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/home/a b/.venv/bin/python")
+    assert install("tls") == '"/home/a b/.venv/bin/python" -m pip install "minibroker[tls]"'
 
 
 # Things given wrongly

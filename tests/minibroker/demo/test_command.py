@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from minibroker.demo import command
+from minibroker.kernel import extras
 
 
 def options(*arguments: str) -> argparse.Namespace:
@@ -22,13 +23,13 @@ def options(*arguments: str) -> argparse.Namespace:
 def test_a_missing_client_is_one_clear_line(
     absent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name == absent else object())
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == absent else object())
     assert command.run(options()) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
     assert absent.replace("_", "-") in err
-    assert "pip install 'minibroker[demo]'" in err
+    assert '-m pip install "minibroker[demo]"' in err
 
 
 @pytest.mark.clients

@@ -180,3 +180,11 @@ def test_requests_go_straight_to_the_handlers_without_rules(broker: FaultyCluste
     assert broker.dispatcher.tap is not None
     broker.commands.call("fault.remove", {"id": rule.number})
     assert broker.dispatcher.tap is None
+
+
+def test_a_filter_by_producer_id_is_about_that_producer() -> None:
+    from minibroker.faults.facts import ProducerFact, facts_of
+    from minibroker_protocol.messages.transactions import ListTransactionsRequest
+
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[7])
+    assert facts_of(request).producers == [ProducerFact(7, -1)]

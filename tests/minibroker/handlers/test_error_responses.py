@@ -13,12 +13,15 @@ from samples import sample
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.context import Api, RequestContext
 from minibroker.handlers.dispatch import Exchange
-from minibroker.handlers.error_responses import can_fail, error_response
+from minibroker.handlers.error_responses import can_fail, error_response, refused
 from minibroker.handlers.table import apis
 from minibroker.trace.plain import refusals
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.cluster import AlterClientQuotasRequest, AlterReplicaLogDirsRequest
+from minibroker_protocol.messages.credentials import AlterUserScramCredentialsRequest
+from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.metadata import MetadataRequest
-from minibroker_protocol.messages.transactions import AddPartitionsToTxnRequest
+from minibroker_protocol.messages.transactions import AddPartitionsToTxnRequest, InitProducerIdRequest
 
 CODE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 NAME = "COORDINATOR_NOT_AVAILABLE (15)"
@@ -88,3 +91,51 @@ def test_metadata_still_names_the_brokers(broker: FaultyCluster) -> None:
     response: Any = error_response(exchange_of(broker, apis()[3], 12, request), ErrorCode.LEADER_NOT_AVAILABLE)
     assert [(b.node_id, b.port) for b in response.brokers] == [(1, 9092)]
     assert [(t.name, t.error_code) for t in response.topics] == [("t", ErrorCode.LEADER_NOT_AVAILABLE)]
+
+
+def test_a_user_who_is_in_two_lists_is_answered_once() -> None:
+    kind = AlterUserScramCredentialsRequest
+    upsertion = {"iterations": 4096, "salt": b"s", "salted_password": b"p"}
+    request = kind(
+        deletions=[kind.ScramCredentialDeletion(name="a", mechanism=1)],
+        upsertions=[kind.ScramCredentialUpsertion(name=n, mechanism=2, **upsertion) for n in ("a", "b")],
+    )
+    response: Any = refused(request, 0, CODE, "why")
+    assert [(r.user, r.error_code, r.error_message) for r in response.results] == [("a", 15, "why"), ("b", 15, "why")]
+
+
+def test_results_whose_request_has_them_further_in() -> None:
+    kind = AlterReplicaLogDirsRequest
+    topic = kind.AlterReplicaLogDirTopic(name="t", partitions=[0, 3])
+    request = kind(dirs=[kind.AlterReplicaLogDir(path="/d", topics=[topic])])
+    assert refusals(refused(request, 2, CODE)) == [f"{NAME} at t-0", f"{NAME} at t-3"]
+
+
+def test_what_a_quota_is_of_comes_back_whole() -> None:
+    kind = AlterClientQuotasRequest
+    user = kind.EntityData(entity_type="user", entity_name="u")
+    entry = kind.EntryData(entity=[user], ops=[])
+    response: Any = refused(kind(entries=[entry], validate_only=False), 1, CODE)
+    [answered] = response.entries
+    assert [(part.entity_type, part.entity_name) for part in answered.entity] == [("user", "u")]
+
+
+def test_numbers_of_the_request_are_no_results() -> None:
+    """InitProducerIdRequest.getErrorResponse and FetchRequest.getErrorResponse: the session id alone comes back."""
+    initialised: Any = refused(
+        InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1, producer_id=7, producer_epoch=2), 4, CODE
+    )
+    assert (initialised.producer_id, initialised.producer_epoch) == (-1, -1)
+    partition = FetchRequest.FetchPartition(partition=3, fetch_offset=9, log_start_offset=4, partition_max_bytes=1)
+    fetch = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        session_id=11,
+        topics=[FetchRequest.FetchTopic(topic="t", partitions=[partition])],
+        forgotten_topics_data=[FetchRequest.ForgottenTopic(topic="gone", partitions=[1])],
+    )
+    fetched: Any = refused(fetch, 12, CODE)
+    assert fetched.session_id == 11
+    assert [(t.topic, [(p.partition_index, p.log_start_offset) for p in t.partitions]) for t in fetched.responses] == [
+        ("t", [(3, -1)])
+    ]

@@ -10,7 +10,7 @@ from seed_client import ID, OK, TOPIC, SeedClient
 
 from minibroker.faults.operations import hold_markers, release_markers
 from minibroker.handlers.dispatch import CloseConnection
-from minibroker.releases.advertised import RELEASES
+from minibroker.releases.chain import RELEASES
 from minibroker.releases.semantics import KIP
 from minibroker_protocol.errors import ErrorCode
 

@@ -10,7 +10,7 @@ from seed_client import OK, TOPIC, SeedClient, produce_request
 from minibroker.config.types import ConfigError
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.table import apis
-from minibroker.releases.advertised import RELEASES
+from minibroker.releases.chain import RELEASES
 from minibroker.server.options import make_options
 from minibroker.server.service import Service
 from minibroker_protocol.errors import ErrorCode
@@ -39,15 +39,15 @@ def _listed(client: SeedClient) -> ApiVersionsResponse:
 def test_what_is_listed_is_served_and_nothing_above(start: Start, name: str) -> None:
     client = _as(start, name)
     listed = {row.api_key: row for row in _listed(client).api_keys}
-    advertised = RELEASES[name].semantics.advertised
-    assert advertised is not None
-    for key, highest in advertised.max_versions.items():
-        api = apis()[key]
+    served = {api.name: api for api in apis().values()}
+    for api_name, highest in RELEASES[name].apis.items():
+        api = served[api_name]
+        key = api.key
         if highest < api.min_version:
             assert key not in listed
             continue
         assert listed[key].max_version == min(highest, api.max_version), api.name
-    assert set(listed) <= set(advertised.max_versions)
+    assert {apis()[key].name for key in listed} <= set(RELEASES[name].apis)
     if name in ("2.3", "2.8"):
         held = client.new(name=None) if name == "2.8" else (0, 0)
         with pytest.raises(CloseConnection, match="is not served"):

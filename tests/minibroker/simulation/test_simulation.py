@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from minibroker.simulation.copier import Copier
 from minibroker.simulation.coverage import report, sizes
 from minibroker.simulation.evidence import Evidence
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.plan import draw
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.run import Outcome, simulate
+from minibroker.simulation.troubles import Troubles
 from minibroker.simulation.world import World
 
 SHOWN = Path(__file__).with_name("holes.txt")
@@ -97,6 +99,10 @@ FACTS: dict[str, tuple[type, str]] = {
     "late copy awaits verification": (Producer, "served_late"),
     "late WriteTxnMarkers": (World, "_strayed"),
     "coordinator loads what is not committed": (World, "_early"),
+    "producers forgotten with their records": (World, "_note_deleted"),
+    "fenced by a coordinator left behind": (World, "deposed"),
+    "truncation undone by a lost machine": (Troubles, "_note_uncut"),
+    "late TxnOffsetCommit": (Copier, "served_late"),
 }
 """Who notes what a hole rests on."""
 

@@ -1,7 +1,7 @@
 """Deliberate defects: one line of the broker each, switched on alone, to see that a test notices.
 
 `plant` changes the running program, so it is for tests only; nothing here is imported unless it is asked for. Names and
-what each breaks: `DEFECTS`, or `python -m minibroker.defects`.
+what each breaks: `DEFECTS`, or `PYTHONPATH=tests/support python -m defects`.
 """
 
 from __future__ import annotations

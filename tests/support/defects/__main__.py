@@ -1,4 +1,4 @@
-"""`python -m minibroker.defects` lists the defects; with ``NAME[,NAME…] COMMAND…`` runs minibroker with them."""
+"""`python -m defects` lists the defects; with ``NAME[,NAME…] COMMAND…`` it runs minibroker with them."""
 
 from __future__ import annotations
 

@@ -157,9 +157,9 @@ COORDINATORS: Final = (
     Defect(
         "internal-topic-joins-a-transaction",
         "a client adds no partition of an internal topic to a transaction",
-        "minibroker.handlers.transactions:_cannot_join",
-        "internal = for_client and topic.name in INTERNAL_TOPICS",
-        "internal = False",
+        "minibroker.handlers.transactions:_may_write",
+        "if topic not in INTERNAL_TOPICS and allowed(",
+        "if allowed(",
     ),
     Defect(
         "offsets-of-no-producer",

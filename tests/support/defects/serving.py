@@ -60,8 +60,8 @@ SERVING: Final = (
         "no-implicit-add",
         "Produce v12 adds its partitions to the transaction",
         _PRODUCE + "_verify",
-        "api_version=ctx.api_version,",
-        "api_version=11,",
+        "for entry in asked],\n            api_version=ctx.api_version,",
+        "for entry in asked],\n            api_version=11,",
     ),
     Defect(
         "no-log-start-in-refusals",
@@ -287,8 +287,8 @@ SERVING: Final = (
         "metadata-creates-topics",
         "Metadata makes a missing topic only when asked to",
         "minibroker.handlers.metadata:handle",
-        "allowed = ctx.api_version < 4 or request.allow_auto_topic_creation",
-        "allowed = True",
+        "may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation",
+        "may_be_made = True",
     ),
     Defect(
         "unsupported-api-versions-closes",
@@ -357,8 +357,8 @@ SERVING: Final = (
         "metadata-never-creates-topics",
         "Metadata makes a missing topic when asked to",
         "minibroker.handlers.metadata:handle",
-        "allowed = ctx.api_version < 4 or request.allow_auto_topic_creation",
-        "allowed = False",
+        "may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation",
+        "may_be_made = False",
     ),
     Defect(
         "produce-without-log-start",

@@ -91,7 +91,7 @@ class ClassicMembers:
         member_id: str,
         answer: Deferred[JoinGroupResponse],
     ) -> Outcome[None]:
-        change = Change(group)
+        change = Change(client, group)
         member = self._member(change, request, member_id)
         try:
             told = read_subscription(bytes(request.protocols[0].metadata))

@@ -36,8 +36,9 @@ Response = ConsumerGroupHeartbeatResponse
 
 @dataclass(slots=True)
 class Change:
-    """One decision while it is made: the records so far, and the group as it will be with them."""
+    """One decision while it is made: whose request it is about, the records so far, and the group as it will be."""
 
+    client: ClientInfo
     group: ConsumerGroup
     records: list[CoordinatorRecord] = field(default_factory=list)
     expressions: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -80,15 +81,16 @@ def validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors
         )
 
 
-def _matching(expression: str, image: MetadataImage) -> frozenset[str]:
-    """Topics whose whole name the expression matches. Raises INVALID_REGULAR_EXPRESSION."""
+def _matching(expression: str, image: MetadataImage, may_describe: Callable[[str], bool]) -> frozenset[str]:
+    """Topics that may be described and whose whole name the expression matches. Raises INVALID_REGULAR_EXPRESSION."""
     try:
         pattern = compile_pattern(expression)
     except ApiError as error:
         raise ApiError(
             error.code, f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}"
         ) from None
-    return frozenset(name for name in image.topics if pattern is None or pattern.fullmatch(name))
+    matching = (name for name in image.topics if pattern is None or pattern.fullmatch(name))
+    return frozenset(filter(may_describe, matching))
 
 
 def _invalid(message: str) -> ApiError:
@@ -113,16 +115,15 @@ class Heartbeat:
 
     # -- members that stay -----------------------------------------------------------------------------------------
 
-    def heartbeat(
-        self, group: ConsumerGroup, client: ClientInfo, request: ConsumerGroupHeartbeatRequest, change: Change
-    ) -> Outcome[Response]:
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> Outcome[Response]:
         """Raises ApiError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
         GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION."""
+        group = change.group
         member_id = request.member_id or self._env.new_id()
         self.check_room(group, member_id)
         owned = _owned(request)
-        member = self._subscribe(group, request, member_id, owned, change)
-        updated = _updated(member, client, request)
+        member = self._subscribe(request, member_id, owned, change)
+        updated = _updated(member, change.client, request)
         _, updated = self.follow(change, member, updated, owned)
         self.watch(group.group_id, updated)
         response = Response(
@@ -148,14 +149,10 @@ class Heartbeat:
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"group {group.group_id} is full")
 
     def _subscribe(
-        self,
-        group: ConsumerGroup,
-        request: ConsumerGroupHeartbeatRequest,
-        member_id: str,
-        owned: Owned,
-        change: Change,
+        self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned, change: Change
     ) -> ConsumerMember:
         """The member that speaks: known, new, or a static one that comes back."""
+        group = change.group
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
             if joins:
@@ -231,13 +228,14 @@ class Heartbeat:
     def _resolve(self, change: Change, member: ConsumerMember, updated: ConsumerMember, image: MetadataImage) -> bool:
         """Match the group's expressions against today's topics; True when one matches others than before.
 
-        Raises INVALID_REGULAR_EXPRESSION.
+        The result is the whole group's, found with the rights of the client that asks, as in Kafka
+        (GroupMetadataManager.refreshRegularExpressions). Raises INVALID_REGULAR_EXPRESSION.
         """
         group = change.group
         wanted = {m.subscribed_topic_regex for m in self._members_with(group, updated) if m.subscribed_topic_regex}
         changed = False
         for expression in sorted(wanted):
-            topics = _matching(expression, image)
+            topics = _matching(expression, image, change.client.may_describe)
             if group.expressions.get(expression) != topics:
                 changed = True
                 change.expressions[expression] = topics

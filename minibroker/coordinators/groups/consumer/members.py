@@ -60,8 +60,8 @@ class ConsumerMembers:
         """For a request that `validate` has passed. Raises GROUP_ID_NOT_FOUND beside what Heartbeat raises."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(self.group(request.group_id), request)
-        change = self._change(request)
-        outcome = self._heartbeat.heartbeat(change.group, client, request, change)
+        change = self._change(client, request)
+        outcome = self._heartbeat.heartbeat(request, change)
         if self._groups.get(request.group_id) is not change.group:
             # Made in this breath: members it took over from a classic group are not watched yet.
             taken_over = [member for member in change.group.members.values() if member.uses_classic_protocol]
@@ -80,22 +80,22 @@ class ConsumerMembers:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group
 
-    def _change(self, request: ConsumerGroupHeartbeatRequest) -> Change:
+    def _change(self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest) -> Change:
         """The group, made when a member joins; an empty classic group gives way, one of consumers changes over."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            return Change(group)
+            return Change(client, group)
         joins = request.member_epoch == JOIN_EPOCH
         if group is None:
             if joins:
-                return Change(ConsumerGroup(request.group_id))
+                return Change(client, ConsumerGroup(request.group_id))
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
         if joins and group.is_empty:
-            return Change(ConsumerGroup(request.group_id), group.tombstones())
+            return Change(client, ConsumerGroup(request.group_id), group.tombstones())
         if not joins:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         check_upgrade(self._env, group)
-        return Change(*upgraded(self._env, group))
+        return Change(client, *upgraded(self._env, group))
 
     def _leave(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest

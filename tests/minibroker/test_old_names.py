@@ -11,6 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     ("old", "new"),
     [
+        ("minibroker.transactions_client", "minibroker.client.transactions"),
         ("minibroker.audit.rules", "minibroker.rules.rules"),
         ("minibroker.audit.scan", "minibroker.rules.scan"),
         ("minibroker.audit.java", "minibroker_pipeline.java"),

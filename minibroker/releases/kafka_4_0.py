@@ -1,0 +1,29 @@
+"""Apache Kafka 4.0: no topic ids in Produce (KIP-516), no transaction version in markers (KIP-1228)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minibroker.releases import kafka_4_3 as newer
+from minibroker.releases.features import Feature
+from minibroker.releases.release import Release
+
+RELEASE: Final = Release(
+    name="4.0",
+    next=newer.RELEASE,
+    apis={
+        "Produce": 12,
+        "Fetch": 17,
+        "ListOffsets": 10,
+        "OffsetCommit": 9,
+        "OffsetFetch": 9,
+        "WriteTxnMarkers": 1,
+        "DescribeLogDirs": 4,
+        "AlterPartitionReassignments": 0,
+        "ListTransactions": 1,
+        "ListConfigResources": 0,
+    },
+    features={"metadata.version": Feature(7, 25, 25)},
+    does_otherwise=("Produce has no topic ids",),
+    not_emulated=("markers without the transaction version (KIP-1228)",),
+)

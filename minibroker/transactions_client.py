@@ -1,0 +1,3 @@
+from minibroker.audit import moved
+
+moved(__name__, "minibroker.client.transactions")

@@ -1,0 +1,100 @@
+"""Releases as files: each is what the tables before the files said, and no file says more than it must."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker.config.keys import BROKER_KEYS
+from minibroker.controller.features import SUPPORTED_FEATURES
+from minibroker.handlers.table import apis
+from minibroker.releases.chain import CHAIN, NEWEST, RELEASES, difference_rows
+from minibroker.releases.features import Feature
+from minibroker.releases.release import ABSENT, Release, assemble
+from minibroker.releases.semantics import FIELDS, KAFKA
+
+# What brokers of each release list of the APIs that are served here, and how they answer.
+RECORDED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("releases.json").read_text())
+by_name = pytest.mark.parametrize("release", CHAIN, ids=lambda release: release.name)
+
+
+def _fields(value: Any, *without: str) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.name not in without}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_release_is_what_was_recorded_of_it(name: str) -> None:
+    release = RELEASES[name]
+    semantics = release.semantics
+    assert semantics.advertised is not None
+    found = {
+        "apis": dict(semantics.advertised.max_versions),
+        "features": dict(semantics.advertised.features),
+        "semantics": _fields(semantics, "advertised", "producer"),
+        "producer": _fields(semantics.producer),
+        "settings": dict(release.settings),
+    }
+    assert json.loads(json.dumps(found)) == RECORDED[name]
+
+
+def test_the_chain_goes_from_the_oldest_to_the_newest() -> None:
+    assert list(RELEASES) == list(RECORDED)
+    assert [release.next for release in CHAIN] == [*CHAIN[1:], None]
+    assert NEWEST is RELEASES[CHAIN[-1].name]
+
+
+@by_name
+def test_a_file_says_only_what_differs(release: Release) -> None:
+    if release.next is None:
+        assert assemble(release).apis == release.apis
+        return
+    newer = assemble(release.next)
+    assert {name for name, highest in release.apis.items() if newer.apis.get(name, ABSENT) == highest} == set()
+    assert {name for name, levels in release.features.items() if newer.features.get(name, ABSENT) == levels} == set()
+    assert {name for name, value in release.settings.items() if newer.settings.get(name) == value} == set()
+    same = {spec.name for spec in FIELDS if release.behaviours.get(spec.name) == spec.of(newer.semantics)}
+    assert same == set()
+
+
+@by_name
+def test_a_file_names_what_there_is(release: Release) -> None:
+    assert release.apis.keys() <= {api.name for api in apis().values()}
+    assert release.features.keys() <= NEWEST.features.keys()
+    assert release.behaviours.keys() <= {spec.name for spec in FIELDS}
+    assert release.settings.keys() <= BROKER_KEYS.keys()
+
+
+def test_the_newest_release_is_what_is_served() -> None:
+    """Versions that a broker lists only on request are no release's."""
+    served = {
+        api.name: api.max_version if api.unstable_from is None else api.unstable_from - 1
+        for api in apis().values()
+        if api.advertised
+    }
+    assert served == NEWEST.apis
+    assert NEWEST.features == SUPPORTED_FEATURES
+    assert NEWEST.semantics.transaction_version == KAFKA.transaction_version
+
+
+def test_differences_add_up_and_can_take_away() -> None:
+    third = Release(name="3", apis={"A": 5, "B": 2}, features={"f": Feature(0, 2, 2)}, settings={"s": "x"})
+    second = Release(name="2", next=third, apis={"A": 4, "B": ABSENT}, behaviours={"forget_with_records": True})
+    first = Release(name="1", next=second, apis={"A": 3}, features={"f": ABSENT}, settings={"s": "y"})
+    whole = assemble(first)
+    assert (whole.name, whole.apis, whole.features, whole.settings) == ("1", {"A": 3}, {}, {"s": "y"})
+    assert whole.semantics.producer.forget_with_records
+    assert whole.semantics.transaction_version == 0
+    assert assemble(third).apis == {"A": 5, "B": 2}
+    assert not assemble(third).semantics.producer.forget_with_records
+
+
+def test_the_page_has_a_row_for_each_release() -> None:
+    rows = list(difference_rows())
+    assert [row[0] for row in rows] == list(reversed(RELEASES))
+    assert rows[0][1] == ""
+    assert "EndTxn ≤ 4" in rows[2][1]
+    assert "without DescribeQuorum" in rows[2][1]

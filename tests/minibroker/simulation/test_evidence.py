@@ -1,0 +1,262 @@
+"""What is noted for the known holes: the fact itself, of the transaction and the request that it befalls."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from minibroker.coordination.transaction_markers import EndedTransaction
+from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker.simulation.network_conditions import Chances
+from minibroker.simulation.plan import draw
+from minibroker.simulation.producers import Batch, Producer
+from minibroker.simulation.world import World
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
+
+PLACE = ("t0", 0)
+
+
+def calm_world(**differently: Any) -> World:
+    """One broker, one partition of each topic, and nothing that happens by itself."""
+    calm: dict[str, Any] = {"lost": 0.0, "mute": 0.0, "late": 0.0, "hasty": 0.0, "copiers": 0}
+    small = {"brokers": 1, "replicas": 1, "partitions": 1, "topics": 1, "transaction_partitions": 1, "synced": False}
+    rules = {"semantics": "kafka", "client_version": 1, "transaction_timeout_ms": 60_000, "roll_ms": 1 << 30}
+    plan = replace(draw(0), **{**calm, **small, **rules, **differently})
+    world = World(plan)
+    world.cluster.start()
+    world.attended()
+    world.schedule.run(50)
+    world.weather.chances = Chances(delay_ms=1.0)
+    return world
+
+
+def producer(world: World, transactional_id: str | None = "x0") -> Producer:
+    made = Producer(world, "x0#1", Random(1), [PLACE], transactional_id=transactional_id)
+    world.clients.append(made)
+    return made
+
+
+def finish(world: World, work: Coroutine[Deferred[Any], None, Any]) -> Any:
+    done = spawn(work)
+    assert world.schedule.run(5000, lambda: done.done)
+    return done.result()
+
+
+async def _write(client: Producer) -> None:
+    client.begin()
+    await client.join({PLACE})
+    await client.write([client.batch(PLACE, 1)])
+
+
+def marker(client: Producer, *, commit: bool, coordinator_epoch: int = 0) -> WriteTxnMarkersRequest:
+    return WriteTxnMarkersRequest(
+        markers=[
+            WriteTxnMarkersRequest.WritableTxnMarker(
+                producer_id=client.producer_id,
+                producer_epoch=client.epoch,
+                transaction_result=commit,
+                topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=PLACE[0], partition_indexes=[PLACE[1]])],
+                coordinator_epoch=coordinator_epoch,
+            )
+        ]
+    )
+
+
+@pytest.fixture
+def ended() -> tuple[World, Producer]:
+    """A client whose first transaction is aborted and has no marker yet, and which is at its second one."""
+    world = calm_world()
+    client = producer(world)
+    finish(world, client.init())
+    world.brokers()[1].coordinators.transactions.markers.hold()
+    finish(world, _write(client))
+    finish(world, client.end(commit=False))
+    client.begin()
+    return world, client
+
+
+def test_a_late_marker_is_held_against_the_transaction_that_is_open_in_the_partition(
+    ended: tuple[World, Producer],
+) -> None:
+    """Not against the one its client is at by then, which has not even begun for its coordinator."""
+    world, client = ended
+    world.late_markers.arrives(1, marker(client, commit=True), given_up=True)
+    assert world.history.evidence.marked == {"x0#1/0": (client.producer_id, client.epoch)}
+    assert client.newest_transaction == "x0#1/1"
+
+
+def test_a_late_marker_that_comes_before_its_equal_is_one_too_many(ended: tuple[World, Producer]) -> None:
+    world, client = ended
+    world.late_markers.arrives(1, marker(client, commit=False), given_up=True)
+    assert not world.history.evidence.marked
+    assert world.history.evidence.idle_markers == {(PLACE, (client.producer_id, client.epoch))}
+
+
+def test_a_marker_in_time_is_no_evidence(ended: tuple[World, Producer]) -> None:
+    world, client = ended
+    world.late_markers.arrives(1, marker(client, commit=True))
+    assert not world.history.evidence.marked
+    assert not world.history.evidence.idle_markers
+
+
+def test_a_late_marker_that_is_refused_is_no_evidence(ended: tuple[World, Producer]) -> None:
+    """By a partition that knows a marker of a later coordinator for the producer (ProducerAppendInfo)."""
+    world, client = ended
+    world.brokers()[1].coordinators.transactions.markers.release()
+    finish(world, _write(client))
+    world.late_markers.arrives(1, marker(client, commit=True, coordinator_epoch=-1), given_up=True)
+    assert not world.history.evidence.marked
+    world.late_markers.arrives(1, marker(client, commit=True, coordinator_epoch=0), given_up=True)
+    assert set(world.history.evidence.marked) == {client.newest_transaction}
+
+
+def deposed_world() -> tuple[World, Producer, int]:
+    """A client with an open transaction whose coordinator is another broker than the first one, that is the result."""
+    world = calm_world(brokers=3, replicas=3)
+    client = producer(world)
+    finish(world, client.init())
+    first = world.cluster.image.leader_of(TRANSACTION_STATE_TOPIC, 0)
+    assert first is not None
+    world.cluster.move_leader(TRANSACTION_STATE_TOPIC, 0, first % 3 + 1)
+    world.schedule.run(500)
+    finish(world, _write(client))
+    return world, client, first
+
+
+def test_a_marker_of_a_deposed_coordinator_is_late_though_nobody_gave_it_up() -> None:
+    world, client, _ = deposed_world()
+    leader = world.cluster.image.leader_of(*PLACE)
+    assert leader is not None
+    world.late_markers.arrives(leader, marker(client, commit=True, coordinator_epoch=1))
+    assert not world.history.evidence.marked
+    world.late_markers.arrives(leader, marker(client, commit=True, coordinator_epoch=0))
+    assert set(world.history.evidence.marked) == {client.newest_transaction}
+
+
+def test_a_deposed_coordinator_is_late_with_its_own_partitions_too() -> None:
+    """To those it sends no request, and asks nobody."""
+    world, client, _ = deposed_world()
+    leader = world.cluster.image.leader_of(*PLACE)
+    assert leader is not None
+    job = EndedTransaction(
+        transactional_id="x0",
+        shard_index=0,
+        coordinator_epoch=0,
+        producer_id=client.producer_id,
+        producer_epoch=client.epoch,
+        commit=True,
+        transaction_version=1,
+        partitions={PLACE},
+        on_written=lambda partition: True,
+        on_finished=lambda: None,
+    )
+    world.brokers()[leader].coordinators.transactions.markers.start(job)
+    assert set(world.history.evidence.marked) == {client.newest_transaction}
+
+
+def test_a_coordinator_is_left_behind_only_while_it_is_cut_off_and_another_is_there() -> None:
+    world, _, first = deposed_world()
+    second = first % 3 + 1
+    assert not world.deposed("x0", first)  # it will hear of it in a moment
+    world.troubles._isolated[first] = 1
+    assert world.deposed("x0", first)
+    assert not world.deposed("x0", second)
+    world.troubles._isolated[second] = 1
+    assert not world.deposed("x0", second)
+
+
+def test_each_client_is_told_why_its_own_request_was_refused() -> None:
+    """Two batches that are refused in the same ms, by the broker's clock, with the same code."""
+    world = calm_world()
+    client = producer(world, None)
+    finish(world, client.init())
+    finish(world, client.write([client.batch(PLACE, 1)]))
+    batches = [Batch(PLACE, client.batch(PLACE, 1).records, sequence) for sequence in (5, 9)]
+
+    async def sent() -> list[ErrorCode | None]:
+        answers = [spawn(client._produce(1, batch)) for batch in batches]
+        return [await answer for answer in answers]
+
+    assert finish(world, sent()) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+    kept = [r.time_ms for r in world.brokers()[1].refusals]
+    assert len(kept) == 2
+    assert [batch.reason.partition(" at epoch")[0] for batch in batches] == [
+        "expected sequence 1, got 5",
+        "expected sequence 1, got 9",
+    ]
+
+
+def test_producers_are_noted_when_nothing_is_left_to_rebuild_them_from() -> None:
+    """As Kafka 4.3.1 forgets them after a kill, or an orderly stop, by what DescribeProducers shows."""
+    world = calm_world()
+    clients = [producer(world, None), producer(world, None)]
+    log = world.brokers()[1].partition(*PLACE).log
+    for client in clients:
+        finish(world, client.init())
+        finish(world, client.write([client.batch(PLACE, 1)]))
+        log.roll(world.schedule.now_ms())
+    first, second = (client.producer_id for client in clients)
+
+    def noted(*, clean: bool) -> set[int]:
+        world._note_deleted(clean=clean)
+        return world.history.evidence.deleted[1, PLACE]
+
+    assert noted(clean=False) == set()
+    log.delete_records(1)
+    assert noted(clean=False) == set()  # the last segment begins later, with a snapshot that has both
+    finish(world, clients[1].write([clients[1].batch(PLACE, 1)]))
+    log.delete_records(2)
+    assert noted(clean=True) == set()
+    assert noted(clean=False) == {first}
+    assert log.delete_old_segments(world.schedule.now_ms()) == 2
+    assert noted(clean=False) == set()  # no checkpoint has the log start now, so the snapshot of there is taken
+    log.delete_records(3)
+    assert noted(clean=True) == noted(clean=False) == {first, second}
+
+
+def test_all_is_readable_once_followers_have_what_leaders_have() -> None:
+    """What the last copier waits for: a follower's fetch takes up to 2500 ms here, and leaders hear with it that the
+    follower has caught up."""
+    world = calm_world(brokers=2, replicas=2)
+    client = producer(world, None)
+    finish(world, client.init())
+    finish(world, client.write([client.batch(PLACE, 1)]))
+    assert world._all_readable()
+    world.weather.cut(1, 2)
+    spawn(client.write([client.batch(PLACE, 1)]))
+    world.schedule.run(100)
+    assert not world._all_readable()
+    world.weather.mend(1, 2)
+    assert world.schedule.run(5000, world._all_readable)
+    leader = world.brokers()[world.cluster.image.leader_of(*PLACE) or 0].partition(*PLACE)
+    assert (leader.high_watermark, leader.log_end_offset) == (2, 2)
+
+
+def test_a_truncation_is_unsynced_until_a_sync_reaches_its_segment() -> None:
+    """As LocalLog.flush, which begins with the segment of the recovery point: after a roll where the truncated segment
+    ends, that is the new one."""
+    world = calm_world()
+    client, other = producer(world, None), producer(world, None)
+    finish(world, client.init())
+    finish(world, other.init())
+    finish(world, client.write([client.batch(PLACE, 1) for _ in range(3)]))
+    log, now = world.brokers()[1].partition(*PLACE).log, world.schedule.now_ms()
+    log.flush()
+    log.truncate_to(2, now_ms=now)
+    log.roll(now)
+    finish(world, other.write([other.batch(PLACE, 1)]))
+    log.flush()
+    world.troubles._note_uncut(1)
+    assert world.history.evidence.uncut == {(1, PLACE)}
+    world.history.evidence.uncut.clear()
+    log.truncate_to(1, now_ms=now)
+    finish(world, other.write([other.batch(PLACE, 1)]))
+    log.flush()
+    world.troubles._note_uncut(1)
+    assert world.history.evidence.uncut == set()

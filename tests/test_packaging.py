@@ -1,0 +1,155 @@
+"""What is published: addresses in one place, commands of pages that work today, workflows that name what there is."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from reference import urls, with_repository
+
+from minibroker.version import __version__
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+WORKFLOWS = {path.stem: path for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
+# The three users of an index's token or of an identity that others trust.
+WRITERS = {"publish", "image"}
+INSTALL = re.compile(r"pip install ([^`#\n]+)")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def workflow(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(WORKFLOWS[name].read_text(encoding="utf-8"))
+    return content
+
+
+def steps(name: str) -> list[dict[str, Any]]:
+    return [step for job in workflow(name)["jobs"].values() for step in job["steps"]]
+
+
+def parts_of_ci() -> set[str]:
+    spec = importlib.util.spec_from_file_location("pipeline_of_ci", ROOT / ".ci" / "pipeline.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["pipeline_of_ci"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {name for name, _, _ in module.PARTS}
+
+
+# Pages
+
+
+def requirements(page: Path) -> list[str]:
+    """What a page tells pip to install."""
+    found = []
+    for match in INSTALL.finditer(page.read_text(encoding="utf-8")):
+        words = shlex.split(match[1].partition("&&")[0].partition(" (")[0].rstrip(".,;)"))
+        found += [word for word in words if not word.startswith("-")]
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pages_install_what_there_is(page: Path) -> None:
+    """A path or the repository, because no index has minibroker; by its name only where it is installed already."""
+    for requirement in requirements(page):
+        match = re.fullmatch(r"(\.|\./minibroker|minibroker)(?:\[([a-z,]+)\])?( @ git\+\S+)?", requirement)
+        if match is None:
+            assert "minibroker" not in requirement, requirement
+            continue
+        place, extras, source = match.groups()
+        assert set((extras or "").split(",")) - {""} <= set(PROJECT["optional-dependencies"])
+        by_name = place == "minibroker" and source is None
+        assert not by_name or (extras and name_of(page) == "docs/support.md"), requirement
+
+
+def test_requirements_of_pages_are_found() -> None:
+    assert requirements(ROOT / "README.md")[:2] == [".[demo]", ".[test]"]
+    assert "./minibroker" in requirements(ROOT / "docs" / "support.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_repository_is_the_one_of_the_project(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert with_repository(text) == text, f"run: PYTHONPATH=tools python -m reference {name_of(page)}"
+
+
+def test_every_address_is_below_the_repository() -> None:
+    assert set(urls()) == {"Repository", "Documentation", "Issues", "Security", "Changelog"}
+    assert all(url.startswith(urls()["Repository"]) for url in urls().values())
+    for name in ("Documentation", "Changelog"):
+        path = re.sub(r".*/main/", "", urls()[name])
+        assert (ROOT / path).exists(), path
+
+
+def test_every_extra_is_explained() -> None:
+    page = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z]+)` \|", page, re.MULTILINE)) == set(PROJECT["optional-dependencies"])
+
+
+def test_the_supported_pythons_are_the_declared_ones() -> None:
+    versions = [found[1] for c in PROJECT["classifiers"] if (found := re.fullmatch(r".*Python :: (3\.\d+)", c))]
+    page = (ROOT / "docs" / "support.md").read_text(encoding="utf-8")
+    assert f"| Python | {versions[0]} to {versions[-1]} |" in page
+    assert PROJECT["requires-python"] == f">={versions[0]}"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
+
+
+# Workflows
+
+
+def test_there_are_two() -> None:
+    assert set(WORKFLOWS) == {"ci", "release"}
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_has_no_more_rights_than_it_needs(name: str) -> None:
+    content = workflow(name)
+    assert content["permissions"] == {"contents": "read"}
+    for job, what in content["jobs"].items():
+        rights = {right for right, value in what.get("permissions", {}).items() if value == "write"}
+        assert not rights or job in WRITERS, (job, rights)
+        assert ("id-token" in rights) == (job in WRITERS), job
+    assert "secrets." not in WORKFLOWS[name].read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_steps_use_released_actions_and_run_what_there_is(name: str) -> None:
+    parts = parts_of_ci()
+    for step in steps(name):
+        assert ("uses" in step) != ("run" in step), step
+        if "uses" in step:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v\d+)", step["uses"]), step
+        words = shlex.split(step.get("run", ""))
+        if words[:1] == [".ci/run"]:
+            assert (ROOT / words[0]).is_file()
+            assert words[1:3] == ["--out", "dist"]
+            assert set(words[3:]) <= parts
+        if "file" in step.get("with", {}):
+            assert (ROOT / step["with"]["file"]).is_file()
+
+
+def test_what_is_released_is_what_ci_has_built_and_checked() -> None:
+    runs = [step["run"] for step in steps("release") if "run" in step]
+    assert ".ci/run --out dist wheel" in runs
+    uses = [step["uses"].partition("@")[0] for step in steps("release") if "uses" in step]
+    for wanted in ("pypa/gh-action-pypi-publish", "actions/attest-build-provenance", "actions/attest-sbom"):
+        assert wanted in uses
+    (image,) = (step for step in steps("release") if step.get("uses", "").startswith("docker/build-push-action"))
+    assert image["with"]["platforms"] == "linux/amd64,linux/arm64"
+    jobs = workflow("release")["jobs"]
+    assert jobs["publish"]["needs"] == jobs["image"]["needs"] == "build"
+
+
+def test_ci_has_time_for_its_parts() -> None:
+    assert workflow("ci")["jobs"]["all"]["timeout-minutes"] >= 60
