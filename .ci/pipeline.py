@@ -1,6 +1,7 @@
 """The parts of a CI run. Each works in a clean clone, prints its budget, and ends as passed, failed or SKIPPED.
 
-Standard library only, because it sets up everything else. `pipeline.py NAME...` runs only the parts named.
+Standard library only, because it sets up everything else. `pipeline.py NAME...` runs only the parts named; `nightly` is
+what is too long for every change.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ HANGING_SECONDS = 120  # a test that takes longer shows where it is
 TRIES = 3  # of a test that failed, and of an installation
 INSTALL_SECONDS = 50  # an installation that takes longer hangs on a download: begun again, it mostly does not
 MAX_FAILED_TO_TRY_AGAIN = 10  # with more failures than this something is broken, not moody
-TIERS = ("clients", "jvm", "go", "node", "spark", "container", "simulation")
+TIERS = ("clients", "jvm", "go", "node", "spark", "container", "simulation", "matrix")
 ELSEWHERE = (
     "tests/minibroker/cli",
     "tests/minibroker/testing",
@@ -76,11 +77,18 @@ class Counts:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    again: int = 0  # of those that passed: only when tried again
 
     def add(self, other: Counts) -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.again += other.again
+
+    def __str__(self) -> str:
+        return (
+            f"{self.passed} passed ({self.again} only when tried again), {self.failed} failed, {self.skipped} skipped"
+        )
 
 
 @dataclass
@@ -348,16 +356,34 @@ def readable_python(copy: Path, user: int | None) -> Path:
     raise Skipped(f"user {user} cannot run {real_python()}, nor a copy of it")
 
 
-def tier(marker: str) -> Callable[[Workplace], None]:
+def tier(marker: str, *options: str) -> Callable[[Workplace], None]:
     """Tests of one marker but the slow ones, with the real home, whose caches spare downloads."""
+    return marked(f"{marker} and not slow", *options)
+
+
+def marked(expression: str, *options: str) -> Callable[[Workplace], None]:
+    """The tests that `pytest -m` finds, with more of pytest's options."""
 
     def part(place: Workplace) -> None:
         python = scripts(place.clone / ".venv") / "python"
         home = os.environ.get("HOME", "")
-        argv: list[str | Path] = [python, "-m", "pytest", "-m", f"{marker} and not slow"]
+        argv: list[str | Path] = [python, "-m", "pytest", "-m", expression, *options]
         with_results(place, lambda options: place.run(*argv, HOME=home, PYTEST_ADDOPTS=options), may_skip=True)
 
     return part
+
+
+def matrices(place: Workplace) -> None:
+    """What the default tests take a sample of, whole; generated inputs come from another seed each time, which the
+    command shows."""
+    options = ("-n", "2", "--hypothesis-profile=whole", f"--hypothesis-seed={time.time_ns() // 1_000_000_000}")
+    tier("(matrix or hypothesis)", *options)(place)
+
+
+def other_seeds(place: Workplace) -> None:
+    """A thousand seeds of the simulation that no run before had: they begin at the day's number, times a thousand."""
+    first = time.time_ns() // 86_400_000_000_000 * 1000
+    check("minibroker", "simulate", "--first", str(first), "--seeds", "1000", "--jobs", "2")(place)
 
 
 def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool = False) -> None:
@@ -384,6 +410,7 @@ def with_results(place: Workplace, run: Callable[[str], None], *, may_skip: bool
     place.counts = count(cases_of(first))
     place.counts.passed += len(moody)
     place.counts.failed -= len(moody)
+    place.counts.again = len(moody)
     place.notes += [f"passed only when tried again: {name}" for name in moody]
     reasons = [skip.get("message", "") for case in cases_of(first) for skip in case.iter("skipped")]
     if may_skip and reasons and len(reasons) == len(cases_of(first)):
@@ -434,13 +461,14 @@ def container(place: Workplace) -> None:
 # Name, budget in seconds, what runs. Together the budgets stay under an hour.
 PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("readme-demo", 150, readme_demo),
-    ("readme-tests", 300, readme_tests),
+    ("readme-tests", 240, readme_tests),
     ("style", 30, check("ruff", "check", ".")),
     ("format", 30, check("ruff", "format", "--check", ".")),
     ("types", 90, check("mypy")),
     ("imports", 30, check("lint-imports")),
     ("wheel", 180, wheel),
-    *((f"python{version}", 180, other_python(version)) for version in OTHER_PYTHONS),
+    *((f"python{version}", 150, other_python(version)) for version in OTHER_PYTHONS),
+    ("matrices", 150, matrices),
     ("simulation", 150, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),
     ("elsewhere", 180, elsewhere),
     ("clients", 600, tier("clients")),
@@ -450,6 +478,12 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("container", 240, container),
     ("spark", 330, spark),
 ]
+NIGHTLY: list[tuple[str, int, Callable[[Workplace], None]]] = [
+    ("other-seeds", 300, other_seeds),
+    ("planted", 3600, tier("simulation", "-n", "2")),
+    ("slow", 7200, marked("slow")),
+]
+"""Not for every change; docs/development.md has the last result. The first part of a night sets up, as README does."""
 
 
 def run_part(place: Workplace, name: str, budget: int, part: Callable[[Workplace], None]) -> tuple[str, Counts]:
@@ -471,15 +505,26 @@ def run_part(place: Workplace, name: str, budget: int, part: Callable[[Workplace
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(name for name, _, _ in PARTS)}; default: all")
+    names = [name for name, _, _ in PARTS]
+    nightly = [name for name, _, _ in NIGHTLY]
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        metavar="PART",
+        help=f"of {', '.join(names)} (default: all of these), {', '.join(nightly)}; nightly: readme-tests, and these",
+    )
     parser.add_argument("--out", type=Path, help="a directory for what the part `wheel` builds")
     options = parser.parse_args()
-    chosen = options.parts or [name for name, _, _ in PARTS]
+    chosen = options.parts or names
+    if unknown := set(chosen) - {*names, *nightly, "nightly"}:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    if "nightly" in chosen:
+        chosen += ["readme-tests", *nightly]
     total, lines = Counts(), []
     with tempfile.TemporaryDirectory(prefix="ci-", ignore_cleanup_errors=True) as directory:
         place = Workplace(Path(directory).resolve())
         clone(place)
-        for name, budget, part in PARTS:
+        for name, budget, part in [*PARTS, *NIGHTLY]:
             if name in chosen:
                 line, counts = run_part(place, name, budget, part)
                 print(line, flush=True)
@@ -488,7 +533,7 @@ def main() -> int:
         if options.out and place.dist.exists():
             shutil.copytree(place.dist, options.out, dirs_exist_ok=True)
     print("\n" + "\n".join(lines))
-    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    print(total)
     return 1 if total.failed else 0
 
 

@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from planting import Planted, changed, header_of
+from sampling import search
 
 np = pytest.importorskip("numpy")
 
@@ -104,7 +105,7 @@ def write_log(entries: list[tuple[str, int, int, int, int, int]]) -> bytes:
     return b"".join(out)
 
 
-@settings(max_examples=150, deadline=None)
+@search(150)
 @given(st.lists(ONE, max_size=24), st.lists(st.integers(0, 40), max_size=3), st.sampled_from([0, 9]), st.integers(1, 9))
 def test_any_log(entries: Any, cuts: list[int], cleaned: int, block: int) -> None:
     disk = MemoryDisk()

@@ -10,9 +10,10 @@ from random import Random
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from samples import message_versions, sample
+from sampling import search, thinned
 
 from minibroker_protocol import codegen_read
 from minibroker_protocol.dsl import Message
@@ -129,13 +130,13 @@ def test_whole_and_byte_by_byte_are_the_same(seed: int) -> None:
     assert read(stream, len(stream)) == read(stream, 1) == read(stream, 7)
 
 
-@settings(max_examples=300, deadline=None)
+@search(300)
 @given(st.sampled_from(VERSIONS), st.binary(max_size=200))
 def test_arbitrary_bytes(case: tuple[type[Message], int], wire: bytes) -> None:
     check(*case, wire)
 
 
-@settings(max_examples=300, deadline=None)
+@search(300)
 @given(st.sampled_from(VERSIONS), st.randoms(use_true_random=False))
 def test_round_trip(case: tuple[type[Message], int], rng: Random) -> None:
     message, version = case
@@ -177,7 +178,7 @@ def dense(shapes: Shapes, cls: type[Struct], count: int) -> Struct:
     return cls(**values)
 
 
-@pytest.mark.parametrize("message", MESSAGES)
+@pytest.mark.parametrize("message", thinned(MESSAGES, 5))
 def test_objects_are_not_larger_than_their_estimate(message: type[Message]) -> None:
     """``BUDGET`` is worth what ``Shapes.weight`` is: check it with many elements that are as small as they can be."""
     version, count = message.__versions__[1], 2000

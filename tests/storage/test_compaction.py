@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from logs import NOW, append, batches, end_transaction, open_log, values
+from sampling import search
 
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import BatchHeader, CorruptBatch, Record, build_batch, decode_records
@@ -553,7 +554,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@search(150)
 @given(STEPS)
 def test_any_log_reads_the_same_after_compaction(steps: list[tuple[str, list[Pair], int]]) -> None:
     log = Compacted()

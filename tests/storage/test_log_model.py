@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from logs import NOW, append, batches, end_transaction, open_log, values
+from sampling import search
 
 from minibroker_protocol.records import Record, build_batch, iter_batches
 from minibroker_storage.config import LogConfig
@@ -236,5 +236,5 @@ class LogMachine(RuleBasedStateMachine):
         assert values(self.log, committed=True) == wanted
 
 
-LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+LogMachine.TestCase.settings = search(60, steps=30)
 TestLog = LogMachine.TestCase

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from producers import KAFKA, KIP, NOW, Partition
+from sampling import search
 
 from minibroker_storage.producer_rules import ProducerRules
 from minibroker_storage.producer_state import ProducerStateManager
@@ -217,7 +217,7 @@ class Producers(RuleBasedStateMachine):
 
 def machine(rules: ProducerRules) -> Callable[[], None]:
     case = type("Case", (Producers,), {"semantics": rules}).TestCase  # type: ignore[attr-defined]
-    case.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+    case.settings = search(120, steps=40)
     return lambda: case("runTest").runTest()
 
 

@@ -11,6 +11,7 @@ import pytest
 from minibroker.cli import main
 from minibroker.client.security import NotLetIn, scram
 from minibroker.config.types import ConfigError
+from minibroker.conformance.scenario import bundled
 from minibroker.kernel.extras import _MODULES, hint, install
 from minibroker.kernel.words import counted, reason
 from minibroker.server.options import parse_topic
@@ -68,6 +69,7 @@ def test_the_audit_without_its_libraries(
 def test_the_conformance_suite_without_yaml(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    bundled.cache_clear()  # an earlier test may have read them
     blocked(monkeypatch, "yaml")
     assert main(["conformance", "--bootstrap", "127.0.0.1:1"]) == 2
     wanted = f'minibroker conformance: the conformance suite needs PyYAML: {PIP} "minibroker[conformance]"'

@@ -76,6 +76,9 @@ def test_three_brokers_answer_as_one(tmp_path: Path, capsys: pytest.CaptureFixtu
         "replica.fetch.backoff.ms": "100",
         "minibroker.inter.broker.sockets": "true",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        # A machine that does other things must not move a leader.
+        "broker.session.timeout.ms": "120000",
+        "replica.lag.time.max.ms": "120000",
     }
     configs = [argument for key, value in settings.items() for argument in ("-c", f"{key}={value}")]
     with running_broker(tmp_path / "broker.log", "--brokers", "3", "--ephemeral", *configs) as bootstrap:

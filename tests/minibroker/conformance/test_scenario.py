@@ -150,4 +150,4 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_without_yaml_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ScenarioError, match=r"minibroker\[conformance\]"):
-        bundled()
+        parse("[]", "f.yaml")

@@ -6,8 +6,9 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import search
 
 from minibroker.coordinators.patterns import BadPattern, Pattern
 
@@ -95,7 +96,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@search(200)
 @given(text=EXPRESSIONS, sample=st.text("abc", max_size=6))
 def test_agrees_with_re(text: str, sample: str) -> None:
     assert Pattern(text).fullmatch(sample) == (re.fullmatch(text, sample) is not None)

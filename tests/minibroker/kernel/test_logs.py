@@ -62,7 +62,7 @@ def test_an_embedding_program_gets_the_lines_through_its_own_logging(caplog: pyt
 
 def test_structlog_is_imported_by_the_first_line_only() -> None:
     code = (
-        "import sys; from minibroker import logs; logs.configure(); log = logs.get_logger('minibroker.x');"
+        "import sys; from minibroker.kernel import logs; logs.configure(); log = logs.get_logger('minibroker.x');"
         "log.debug('no'); assert 'structlog' not in sys.modules; log.info('yes'); assert 'structlog' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)}, timeout=30)

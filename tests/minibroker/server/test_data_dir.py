@@ -20,7 +20,7 @@ def test_a_running_owners_directory_stays_and_remove_leaves_nothing(tmp_path: Pa
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from minibroker.data_dir import TemporaryDirectory;"
+        "import os, sys; from minibroker.server.data_dir import TemporaryDirectory;"
         "d = TemporaryDirectory(sys.argv[1]); open(d.path + '/file', 'w').close(); print(d.path, flush=True);"
         "sys.stdin.read()"
     )

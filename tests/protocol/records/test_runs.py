@@ -4,8 +4,9 @@ import random
 from unittest.mock import patch
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from sampling import search
 
 from minibroker_protocol.records import (
     BatchHeader,
@@ -86,7 +87,7 @@ def stretches(draw: st.DrawFn) -> list[Record]:
 
 
 @given(records=stretches(), bounds=st.none() | st.tuples(st.integers(-70, 1), st.integers(40, 9000)))
-@settings(max_examples=120, deadline=None)
+@search(120)
 def test_a_valid_batch_has_the_same_verdict(records: list[Record], bounds: tuple[int, int] | None) -> None:
     payload, header = batch(records)
     low, high = (None, None) if bounds is None else (TIME + bounds[0], TIME + bounds[1])
@@ -102,7 +103,7 @@ def test_a_valid_batch_has_the_same_verdict(records: list[Record], bounds: tuple
     more=st.integers(-2, 2),
 )
 @example([Record(0, TIME, None, b"v" * 30) for _ in range(40)], [(0.5, 0)], None, 0)
-@settings(max_examples=250, deadline=None)
+@search(250)
 def test_a_damaged_batch_has_the_same_verdict(
     records: list[Record], flips: list[tuple[float, int]], cut: float | None, more: int
 ) -> None:

@@ -1,8 +1,9 @@
 """The records inside a batch: both readers agree with the writer and with each other on any bytes."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import search, thinned
 
 from minibroker_protocol.records import (
     BatchHeader,
@@ -62,7 +63,7 @@ def header_of(payload: bytes, count: int, **fields: int) -> BatchHeader:
 
 
 @given(records=RECORDS, compression=st.integers(0, 4), base=st.integers(0, 2**40))
-@settings(max_examples=60, deadline=None)
+@search(60)
 def test_round_trip(records: list[Record], compression: int, base: int) -> None:
     numbered(records, base)
     data = build_batch(records, base_offset=base, compression=compression)
@@ -83,7 +84,7 @@ def test_round_trip(records: list[Record], compression: int, base: int) -> None:
     low=st.integers(TIME - 100, TIME + 1000),
     high=st.integers(TIME + 1000, TIME + 10_000_000),
 )
-@settings(max_examples=60, deadline=None)
+@search(60)
 def test_timestamp_bounds_name_each_bad_record(records: list[Record], low: int, high: int) -> None:
     for record in records:
         record.timestamp = min(max(record.timestamp, -1), 2 * TIME)
@@ -223,19 +224,20 @@ MANY = records_payload(
 )
 
 
-def test_every_truncation_is_refused_by_both() -> None:
-    for n in range(len(MANY)):
+@pytest.mark.parametrize("first", thinned(range(8), 8))
+def test_every_truncation_is_refused_by_both(first: int) -> None:
+    for n in range(first, len(MANY), 8):
         assert both(MANY[:n], 80) is not None, n
 
 
 @given(at=st.integers(0, len(MANY) - 1), junk=st.binary(min_size=1, max_size=6))
-@settings(max_examples=400, deadline=None)
+@search(400)
 def test_mutations_are_seen_alike_by_both(at: int, junk: bytes) -> None:
     both(MANY[:at] + junk + MANY[at + len(junk) :], 80)
 
 
 @given(payload=st.binary(max_size=60), count=st.integers(-2, 6))
-@settings(max_examples=400, deadline=None)
+@search(400)
 def test_any_bytes(payload: bytes, count: int) -> None:
     both(payload, count)
 

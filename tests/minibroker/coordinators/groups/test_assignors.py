@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import search
 
 from minibroker.coordinators.groups.consumer.assignors import (
     ASSIGNORS,
@@ -77,7 +78,7 @@ def groups(draw: st.DrawFn) -> tuple[list[Candidate], dict[bytes, int]]:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-@settings(max_examples=60, deadline=None)
+@search(60)
 @given(groups(), st.data())
 def test_every_partition_has_one_owner_that_subscribes(
     name: str, group: tuple[list[Candidate], dict[bytes, int]], data: st.DataObject
@@ -101,7 +102,7 @@ def check(assignment: Assignment, members: list[Candidate], topics: Mapping[byte
         assert all(assignment[m.member_id].values())
 
 
-@settings(max_examples=60, deadline=None)
+@search(60)
 @given(groups())
 def test_uniform_is_even_and_sticky(group: tuple[list[Candidate], dict[bytes, int]]) -> None:
     members, topics = group

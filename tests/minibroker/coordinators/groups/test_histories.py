@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from group_client import GroupClient
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from sampling import search
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.states import GroupState
@@ -239,6 +239,6 @@ class ConsumerHistories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHistories.settings = search(60, steps=40)
 TestConsumerHistories = ConsumerHistories.TestCase
-TestConsumerHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestConsumerHistories.settings = search(60, steps=40)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from sampling import search
 from transaction_coordinator import ID, CoordinatorDouble, refusal
 
 from minibroker.coordinators.transactions import records
@@ -73,7 +74,7 @@ def _check(coordinator: CoordinatorDouble) -> None:
         assert entry.volatile == fresh
 
 
-@settings(max_examples=120, deadline=None)
+@search(120)
 @given(
     version=st.sampled_from([0, 1, 2]),
     semantics=st.sampled_from([KAFKA, AS_4_3, KIP]),
