@@ -513,10 +513,18 @@ def test_a_lost_rotation_is_answered_alike_by_the_next_coordinator(semantics: st
             sender.commit(b"refused")
         with (
             ThreadPoolExecutor(1) as pool,
+            broker.faults.inject("EndTxn", Hold(when="after"), transactional_id="tx") as ended,
             broker.faults.inject("InitProducerId", DropReply(), transactional_id="tx") as lost,
             broker.faults.inject("InitProducerId", Hold(), transactional_id="tx") as again,
         ):
             aborting = pool.submit(sender.producer.abort_transaction, SECONDS)
+            ended.wait(1)
+            # While the markers are on their way the answer that is lost would be CONCURRENT_TRANSACTIONS.
+            deadline = time.monotonic() + SECONDS
+            while not broker.cluster.run(_is_aborted):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            ended.release()
             again.wait(1)
             assert lost.fired == 1
             rotated = known(broker, "tx")
@@ -530,6 +538,11 @@ def test_a_lost_rotation_is_answered_alike_by_the_next_coordinator(semantics: st
         assert known(broker, "tx")[:2] == rotated[:2]
         assert read(broker, "t") == [b"1", b"2"]
         assert ErrorCode.PRODUCER_FENCED.name not in refused(broker, "InitProducerId", "tx")
+
+
+def _is_aborted(cluster: Any) -> bool:
+    service = cluster.brokers[cluster.coordinator("transaction", "tx")].coordinators.transactions
+    return bool(service.describe("tx").metadata.state.label == "CompleteAbort")
 
 
 def _last_but_one_epoch(cluster: Any) -> Deferred[Any]:
