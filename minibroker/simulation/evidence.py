@@ -52,7 +52,8 @@ class Evidence:
     markers that found no transaction, and where. dropped: markers. rewound: transactions between which a late
     TxnOffsetCommit came. led: when a partition got a leader, or a new life of it. unclean: where a replica became
     leader that was not eligible. powerless: machines that lost power; uncut: with
-    a truncated log that was not synced since. early: transactional id -> when a coordinator
+    a truncated log that was not synced since. own_records: node and partition, where a follower had a record
+    of its own just below its leader's log start and went on from there. early: transactional id -> when a coordinator
     took up a request of it while what it had loaded was not committed; early_producers, early_transactions: what
     such requests were about. hung: at the end, partition -> producers whose transaction is open there. deleted:
     node and partition -> producers whose records had been deleted when all brokers stopped in the end, so that
@@ -67,6 +68,7 @@ class Evidence:
     led: dict[Place, list[float]] = field(default_factory=lambda: defaultdict(list))
     rewound: set[Hashable] = field(default_factory=set)
     uncut: set[tuple[int, Place]] = field(default_factory=set)
+    own_records: set[tuple[int, Place]] = field(default_factory=set)
     unclean: set[Place] = field(default_factory=set)
     powerless: set[int] = field(default_factory=set)
     early: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from minibroker.rules.rows import Finding
+from minibroker.rules.rows import CONSUMER_OFFSETS, Finding
 from minibroker.simulation.evidence import Fact, Identity, Place
 from minibroker.simulation.history import Record
 from minibroker.simulation.odd_clients import CARELESS
@@ -159,6 +159,15 @@ def _undone_truncation(found: Finding, world: World) -> bool:
     return found.rule in _OF_FILES and (found.log.root, place) in cut
 
 
+def _own_records(found: Finding, world: World) -> bool:
+    """In the files of such a replica, and in the partition, once it leads."""
+    kept = world.history.evidence.own_records
+    place = found.log.topic, found.log.partition
+    if found.rule in _OF_FILES and found.log.root.isdigit():
+        return (int(found.log.root), place) in kept
+    return _in_places(found, world, {place for _, place in kept})
+
+
 def _forgotten_with_records(found: Finding, world: World) -> bool:
     match = _FORGOTTEN.match(found.message) if found.rule == "reload" else None
     if match is None or world.plan.rules.producer.rebuild_from != "log_start":
@@ -172,7 +181,9 @@ def _forgotten_with_records(found: Finding, world: World) -> bool:
 
 def _dropped_marker(found: Finding, world: World) -> bool:
     """Whatever comes later in such a partition is not stable, and the next end of that producer decides both."""
-    return _in_places(found, world, world.history.evidence.dropped_places())
+    evidence = world.history.evidence
+    hung = {m.place for m in evidence.dropped if m.producer_id in evidence.hung.get(m.place, ())}
+    return _in_places(found, world, evidence.dropped_places()) or _group_waits(found, hung)
 
 
 def _early(found: Finding, world: World) -> bool:
@@ -191,7 +202,17 @@ def _early(found: Finding, world: World) -> bool:
         if named & evidence.early_transactions:
             return True
     hung = {place for place, producers in evidence.hung.items() if producers & evidence.early_producers}
-    return _in_places(found, world, hung)
+    return _in_places(found, world, hung) or _group_waits(found, hung)
+
+
+def _group_waits(found: Finding, hung: Set[Place]) -> bool:
+    """While a transaction hangs among the offsets of a group, its members are told UNSTABLE_OFFSET_COMMIT, and copy
+    nothing any more."""
+    if all(topic != CONSUMER_OFFSETS for topic, _ in hung):
+        return False
+    if found.rule == "no-progress":
+        return "OffsetFetch at" in found.message
+    return found.rule == "lineage-lost"
 
 
 def _unclean(found: Finding, world: World) -> bool:
@@ -343,6 +364,14 @@ HOLES = (
         " begins where it ends; a machine that loses power may have the old end again, under the offsets of the new"
         " segment.",
         _undone_truncation,
+    ),
+    Hole(
+        "own records below the log start",
+        "LeaderEpochFileCache.endOffsetFor, ProducerStateManager.onLogStartOffsetIncremented",
+        "A deposed leader has records that the next one has not. When DeleteRecords moves the next one's log start past"
+        " them before it fetches, epochs no longer part above the log start: it keeps them below, and with them a"
+        " transaction whose marker it lacks. When it leads again, readers of committed records stay at the log start.",
+        _own_records,
     ),
     Hole(
         "torn snapshot of a lost machine",

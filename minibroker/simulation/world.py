@@ -27,6 +27,7 @@ from minibroker.simulation.machine import MachineDisk
 from minibroker.simulation.network import SimulatedNetwork
 from minibroker.simulation.network_conditions import Chances, Weather
 from minibroker.simulation.odd_clients import CARELESS, Careless, Janitor
+from minibroker.simulation.own_records import OwnRecords
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.readers import Reader
@@ -69,6 +70,7 @@ class World:
         self.network = SimulatedNetwork(self.schedule, self.weather, self.history.tell, self._strayed)
         self.network.watch = self._taken_up
         self.late_markers = LateMarkers(self)
+        self.own_records = OwnRecords(self)
         self.reasons = Reasons()
         self.network.delayed = self._delayed
         self.clients: list[Client] = []
@@ -156,6 +158,7 @@ class World:
     def watch(self, node_id: int, request: Request) -> None:
         self.coverage.served(node_id, request)
         self._note_early(node_id, request)
+        self.own_records.arrives(node_id, request)
 
     def _note_early(self, node_id: int, request: Request) -> None:
         """A coordinator loads its log to the end, also what its replicas may not have, and answers from it."""
@@ -184,6 +187,7 @@ class World:
     def _taken_up(self, node_id: int, request: Request) -> None:
         """A broker, or the controller, takes up a request of another one."""
         self._note_early(node_id, request)
+        self.own_records.arrives(node_id, request)
         self.late_markers.arrives(node_id, request)
 
     def _ending(self, broker: Broker, job: EndedTransaction, places: Iterable[tuple[str, int]]) -> None:

@@ -23,7 +23,8 @@ class ProducerRules:
     right next sequence, when a duplicate opened the verification."""
     verification_ends: Literal["with_a_write", "with_its_request"] = "with_a_write"
     """How long the sequence of a batch that had to be verified counts as waiting: until a batch is written or the
-    transaction ends, although its own request was refused, or until that is answered."""
+    transaction ends, although its own request was refused, or until that is answered. With the latter, batches and
+    markers of an older epoch do not end a verification either."""
     snapshot_all_batches: bool = False
     """Keep the whole duplicate window over a restart (in a side file), not only the newest batch."""
     rebuild_from: Literal["log_start", "first_segment"] = "log_start"

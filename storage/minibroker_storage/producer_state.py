@@ -145,7 +145,9 @@ class ProducerStateManager:
             self._open[entry.current_txn_first_offset] = producer_id
         if append.transactional and self._verifications:
             verification = self._verifications.get(producer_id)
-            if verification is not None and not verification.outlives(control=append.control, epoch=append.epoch):
+            if verification is not None and not verification.outlives(
+                control=append.control, epoch=append.epoch, holds_back=self._waiting_holds_back
+            ):
                 del self._verifications[producer_id]
         return completed
 
@@ -193,10 +195,13 @@ class ProducerStateManager:
         entry = self._verifications.get(producer_id)
         if entry is None or entry.guard is not guard:
             return
-        holds_back = self.rules.verification_ends == "with_a_write"
-        entry.answered(sequence, epoch, holds_back=holds_back)
-        if not entry.waiting and not holds_back:
+        entry.answered(sequence, epoch, holds_back=self._waiting_holds_back)
+        if not entry.waiting and not self._waiting_holds_back:
             del self._verifications[producer_id]
+
+    @property
+    def _waiting_holds_back(self) -> bool:
+        return self.rules.verification_ends == "with_a_write"
 
     # Offsets
 

@@ -51,10 +51,14 @@ class VerificationEntry:
             self.epoch = max(epoch for epoch, _ in self.waiting)
             self.lowest_sequence = min(sequence for epoch, sequence in self.waiting if epoch == self.epoch)
 
-    def outlives(self, *, control: bool, epoch: int) -> bool:
-        """Whether a transactional batch of `epoch` leaves the entry in place.
+    def outlives(self, *, control: bool, epoch: int, holds_back: bool) -> bool:
+        """Whether a transactional batch of `epoch` that is written leaves the entry in place.
 
-        Only a marker does, and only when the entry belongs to the epoch that the marker has just begun: then the
-        producer's next transaction (transaction.version 2) is already being verified.
+        In Kafka (UnifiedLog.updateProducers) only a marker does, and only when the entry belongs to the epoch that the
+        marker has just begun: then the producer's next transaction (transaction.version 2) is already being verified.
+        Unless holds_back, no batch of an older epoch ends a verification either: it belongs to a transaction before.
+        Kafka can do without, because a late batch above the waiting sequence is out of order there.
         """
+        if epoch < self.epoch and not holds_back:
+            return True
         return self.supports_epoch_bump and control and epoch == self.epoch

@@ -78,6 +78,17 @@ def test_end_offset_for(epoch: int, answer: tuple[int, int]) -> None:
     assert cache_of((1, 3), (4, 10), (5, 12)).end_offset_for(epoch, 40) == answer
 
 
+def test_epochs_part_at_the_log_start_once_it_has_passed_where_they_did() -> None:
+    """As Kafka 4.3.1's LeaderEpochFileCache was seen to answer, so that a record of its own at 36 stays with a follower
+    that ends at 37."""
+    cache = LeaderEpochCache()
+    cache.assign(0, 0)
+    cache.assign(2, 36)
+    assert cache.end_offset_for(0, 60) == (0, 36)
+    cache.truncate_from_start(37)
+    assert (cache.entries, cache.end_offset_for(0, 60)) == ([(2, 37)], (0, 37))
+
+
 def test_end_offset_of_an_empty_cache() -> None:
     assert LeaderEpochCache().end_offset_for(0, 40) == (-1, -1)
 

@@ -235,6 +235,32 @@ def test_marker_of_the_new_epoch_leaves_the_next_transaction_verified() -> None:
     assert partition.append(0, epoch=1, txn=True, guard=guard) == "@2"
 
 
+def test_late_batch_of_the_epoch_before_does_not_end_a_verification() -> None:
+    """transaction.version 2: the next transaction is being verified while the one before, whose marker has not come,
+    gets a late batch. Kafka's rules refuse that one; where it is written, the verification stays all the same."""
+    partitions = (
+        Partition(replace(KAFKA, verification_enabled=True)),
+        Partition(replace(KIP, verification_enabled=True)),
+    )
+    answers = []
+    for partition in partitions:
+        open_txn(partition, tv2=True)
+        guard = partition.producers.start_verification(PID, 1, 0, True, NOW)
+        late = partition.append(1, txn=True)
+        partition.mark(epoch=1, tv=2)
+        answers.append((late, partition.append(0, epoch=1, txn=True, guard=guard)))
+    assert answers == [(OOO, "@2"), ("@1", "@3")]
+
+
+@pytest.mark.parametrize(("rules", "answer"), [(KAFKA, TXN), (KIP, "@1")], ids=["kafka", "kip"])
+def test_late_marker_of_an_epoch_before_meets_a_verification(rules: ProducerRules, answer: str) -> None:
+    """A copy of a marker, on a partition that the transaction since had nothing on."""
+    partition = Partition(replace(rules, verification_enabled=True))
+    guard = partition.producers.start_verification(PID, 2, 0, True, NOW)
+    partition.mark(epoch=1, commit=False, tv=2)
+    assert partition.append(0, epoch=2, txn=True, guard=guard) == answer
+
+
 def test_marker_of_the_new_epoch_clears_a_verification_by_an_older_request() -> None:
     partition = Partition()
     guard = partition.producers.start_verification(PID, 1, 0, False, NOW)

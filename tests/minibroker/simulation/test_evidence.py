@@ -11,12 +11,18 @@ import pytest
 
 from minibroker.coordination.transaction_markers import EndedTransaction
 from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker.rules.catalogue import finding
+from minibroker.rules.rows import CONSUMER_OFFSETS, Log
+from minibroker.simulation.evidence import Dropped
+from minibroker.simulation.holes import explained
 from minibroker.simulation.network_conditions import Chances
 from minibroker.simulation.plan import draw
 from minibroker.simulation.producers import Batch, Producer
 from minibroker.simulation.world import World
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.offsets import DeleteRecordsRequest, DeleteRecordsResponse
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
 
 PLACE = ("t0", 0)
@@ -260,3 +266,70 @@ def test_a_truncation_is_unsynced_until_a_sync_reaches_its_segment() -> None:
     log.flush()
     world.troubles._note_uncut(1)
     assert world.history.evidence.uncut == set()
+
+
+def cut_off_leader() -> tuple[World, int, int]:
+    """The first of three brokers to lead is cut off, and has a record of its own at offset 1; and the next leader."""
+    world = calm_world(brokers=3, replicas=3)
+    client, other = producer(world, None), producer(world, None)
+    finish(world, client.init())
+    finish(world, other.init())
+    finish(world, client.write([client.batch(PLACE, 1)]))
+    first = world.cluster.image.leader_of(*PLACE)
+    assert first is not None
+    for node in (1, 2, 3, CONTROLLER):
+        world.weather.cut(first, node)
+    spawn(client.write([client.batch(PLACE, 1)]))
+    world.schedule.run(100)
+    world.cluster.controller.replication.fence(first)
+    world.schedule.run(100)
+    second = world.cluster.image.leader_of(*PLACE)
+    assert second is not None
+    assert second != first
+    other.lost_leader(*PLACE)
+    finish(world, other.write([other.batch(PLACE, 1), other.batch(PLACE, 1)]))
+    return world, first, second
+
+
+def reconnect(world: World, first: int) -> None:
+    for node in (1, 2, 3, CONTROLLER):
+        world.weather.mend(first, node)
+    world.cluster.controller.replication.unfence(first)
+    world.schedule.run(5000)
+
+
+def delete(world: World, leader: int, offset: int) -> None:
+    partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=PLACE[1], offset=offset)
+    topic = DeleteRecordsRequest.DeleteRecordsTopic(name=PLACE[0], partitions=[partition])
+    janitor = producer(world, None)
+    spawn(janitor.ask(leader, DeleteRecordsRequest(topics=[topic], timeout_ms=500), 2, DeleteRecordsResponse))
+    world.schedule.run(100)
+
+
+@pytest.mark.parametrize("deleted_first", [True, False])
+def test_a_record_of_its_own_is_noted_when_it_stays_below_the_log_start(*, deleted_first: bool) -> None:
+    """In the order of Kafka's LeaderEpochFileCache: where the log start has passed it, no epochs part any more."""
+    world, first, second = cut_off_leader()
+    steps = [lambda: delete(world, second, 2), lambda: reconnect(world, first)]
+    for step in steps if deleted_first else reversed(steps):
+        step()
+    world.schedule.run(5000)
+    replica = next(p for p in world.brokers()[first].partitions() if (p.topic, p.index) == PLACE)
+    leader = world.brokers()[second].partition(*PLACE)
+    assert (replica.log_start_offset, replica.log_end_offset) == (2, leader.log_end_offset)
+    assert world.history.evidence.own_records == ({(first, PLACE)} if deleted_first else set())
+
+
+def test_a_group_waits_for_a_transaction_among_its_offsets_that_has_lost_its_marker() -> None:
+    world = calm_world()
+    place = (CONSUMER_OFFSETS, 0)
+    found = [
+        finding("no-progress", Log("", "t0", -1), "c9#1 cannot end: InitProducerId at 1, OffsetFetch at 1"),
+        finding("lineage-lost", Log("", "in", 0), "input 'feeder.1' is in the committed output 0 of 1 times"),
+    ]
+    evidence = world.history.evidence
+    evidence.dropped.append(Dropped(place, 7, 0))
+    assert [explained(one, world) for one in found] == [None, None]  # another end has decided it since
+    evidence.hung[place] = {7}
+    assert [hole.name for one in found if (hole := explained(one, world))] == ["marker dropped without a leader"] * 2
+    assert explained(found[0]._replace(message="c9#1 cannot end: Produce to t0-0 at 1"), world) is None

@@ -11,6 +11,7 @@ from minibroker.simulation.copier import Copier
 from minibroker.simulation.coverage import report, sizes
 from minibroker.simulation.evidence import Evidence
 from minibroker.simulation.holes import HOLES
+from minibroker.simulation.own_records import OwnRecords
 from minibroker.simulation.plan import draw
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.run import Outcome, simulate
@@ -103,6 +104,7 @@ FACTS: dict[str, tuple[type, str]] = {
     "fenced by a coordinator left behind": (World, "deposed"),
     "truncation undone by a lost machine": (Troubles, "_note_uncut"),
     "late TxnOffsetCommit": (Copier, "served_late"),
+    "own records below the log start": (OwnRecords, "arrives"),
 }
 """Who notes what a hole rests on."""
 
