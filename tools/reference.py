@@ -209,7 +209,7 @@ KAFKA_4_3_APIS: dict[int, str] = {
 
 
 def rewritten(text: str) -> str:
-    """`text` with every block replaced by its table; KeyError for a block nobody knows."""
+    """`text` with every block replaced by its table; KeyError for an unknown block."""
     return _BLOCK.sub(lambda m: f"{m[1]}{TABLES[m['name']]()}{m[4]}", text)
 
 

@@ -147,7 +147,7 @@ class Client:
         return answer
 
     async def leader(self, topic: str, index: int) -> int:
-        """Who leads a partition, as this client knows it; asks a broker, any one, when it does not."""
+        """The leader of a partition by this client's metadata; asks any broker when it is unknown."""
         while (topic, index) not in self._leaders:
             request = MetadataRequest(
                 topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False

@@ -47,7 +47,7 @@ class GroupTimers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """Who sends a request. client_host: as Java prints an address, "/127.0.0.1"."""
+    """The sender of a request. client_host: as Java prints an address, "/127.0.0.1"."""
 
     client_id: str
     client_host: str
