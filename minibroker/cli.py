@@ -25,18 +25,22 @@ class Command:
 
 COMMANDS = {
     "serve": Command("minibroker.server.command", "run a broker"),
-    "trace": Command("minibroker.control.trace_command", "show what a broker and its clients say to each other"),
-    "replay": Command("minibroker.client.replay", "send the requests of a trace to a broker again"),
-    "control": Command("minibroker.control.command", "faults, clock and state of a broker that runs"),
-    "demo": Command("minibroker.demo.command", "run an exactly-once loop and check what came out of it"),
-    "conformance": Command("minibroker.conformance.cli", "check any broker against recorded answers of Apache Kafka"),
+    "trace": Command("minibroker.control.trace_command", "print the exchanges of a broker and its clients"),
+    "replay": Command("minibroker.client.replay", "send the requests of a trace to a broker"),
+    "control": Command("minibroker.control.command", "control faults, clock and state of a running broker"),
+    "demo": Command("minibroker.demo.command", "run an exactly-once loop and check its result"),
+    "conformance": Command("minibroker.conformance.cli", "compare any broker with recorded answers of Apache Kafka"),
     "dump": Command("minibroker.inspection.dump", "print the files of a data directory"),
-    "check": Command("minibroker.inspection.check", "verify a data directory, also a real Kafka's, and change nothing"),
+    "check": Command(
+        "minibroker.inspection.check", "verify a data directory, also a real Kafka's, without changing it"
+    ),
     "judge": Command("minibroker.judge.command", "run a client under failures and judge whether exactly-once held"),
     "transactions": Command(
         "minibroker.client.transactions_command", "list, describe, abort transactions of any broker"
     ),
-    "simulate": Command("minibroker.simulation.command", "run the broker's code under seeded failures and judge it"),
+    "simulate": Command(
+        "minibroker.simulation.command", "run the broker's code under seeded failures and check the result"
+    ),
 }
 
 
@@ -59,7 +63,7 @@ def program(*before: str) -> NoReturn:
         from minibroker.program import run
 
         arguments = [*before, *sys.argv[1:]]
-        # A broker that has stopped has closed and removed what it had, and whoever started it waits for its end.
+        # A stopped broker has closed and removed everything, and its parent waits for its end.
         run(lambda: _prepared(arguments), quick_end=arguments[:1] == ["serve"])
     except KeyboardInterrupt:  # before `run` was ready for it
         print("minibroker: interrupted", file=sys.stderr)

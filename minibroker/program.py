@@ -8,7 +8,7 @@
 | an error that the command does not expect | likewise | one line | 70 |
 
 Commands whose ordinary end is a signal end with a status of their own: `serve`, `trace` and `audit --follow`.
-A signal that comes more than a second after the first ends the process at once, whatever it is cleaning up.
+A signal that comes more than a second after the first ends the process at once, also during clean-up.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class _Stdout(io.FileIO):
 
 
 class _Stderr(io.FileIO):
-    """Progress and log lines: a command goes on when they have no reader any more."""
+    """Progress and log lines: a command continues when their reader is gone."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -287,7 +287,7 @@ def _guarded(stream: Any, kind: type[io.FileIO]) -> Any:
 
 
 def _watched() -> bool:
-    """Whether the program is traced or profiled: who does that writes what it found at the very end."""
+    """Whether the program is traced or profiled: such tools write their results at the very end."""
     if sys.gettrace() is not None or sys.getprofile() is not None:
         return True
     monitoring = getattr(sys, "monitoring", None)  # since Python 3.12

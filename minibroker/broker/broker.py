@@ -91,7 +91,7 @@ class Broker:
         self.listeners: Mapping[int, tuple[str, int]] = {}
         self.name_for: Callable[[str, str], str] | None = None
         self.volume_bytes = volume_bytes
-        #: Who may do what; None where everybody may do everything.
+        #: None: every client may do anything.
         self.authorizer: Authorizer | None = authorizer_of(settings)
         self.refusals = Refusals()
         self.fetch_sessions = FetchSessionCache(
@@ -403,9 +403,8 @@ class Broker:
         return self.image.leader_of(internal_topic, partition_for(key, len(topic.partitions)))
 
     def advertised(self, connection: ConnectionInfo) -> list[tuple[BrokerImage, str, int]]:
-        """(broker, host, port) of all brokers as this client should reach them: a broker that listens on every
-        address is named as the client named it, or by the address the client used, and this one by what its listener
-        shall be called."""
+        """(broker, host, port) of all brokers for this client: a broker that listens on every address under the name or
+        address that the client used, this broker under its advertised listener."""
         own = self.listeners.get(connection.local_port) if self.listeners else None
         found = []
         for broker in self.image.brokers.values():

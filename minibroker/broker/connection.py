@@ -15,7 +15,7 @@ class Link(Protocol):
     """The connection itself, for what goes past the usual one answer a request."""
 
     def push(self, buffers: list[Buffer]) -> None:
-        """Write now, whatever is being served."""
+        """Write now, also while a request is served."""
         ...
 
     def reset(self) -> None:
@@ -33,7 +33,7 @@ class Link(Protocol):
 
 @dataclass(slots=True)
 class ConnectionInfo:
-    """Who is at the other end of a connection, and which of our addresses it reached.
+    """The client of a connection, and the local address that it connected to.
 
     link: None when there is no socket behind it. server_name: what a client of TLS called us, "" for nothing.
     authentication: the SASL exchange of the connection, None where the listener wants none.

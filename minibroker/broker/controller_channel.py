@@ -19,7 +19,7 @@ _NO_CONTROLLER: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_CO
 
 
 class ControllerChannel:
-    """Sends to whoever is the controller, and again while there is none; one that fails over may serve a request twice,
+    """Sends to the active controller, and retries while there is none; one that fails over may serve a request twice,
     as in Kafka."""
 
     def __init__(self, transport: Transport, timers: Timers) -> None:
@@ -38,7 +38,7 @@ class ControllerChannel:
         return waiting.answer
 
     def close(self) -> None:
-        """The broker ends: nothing is sent again, and who waits is told so."""
+        """The broker ends: stop retrying and fail the waiting requests."""
         self._closed = True
         for waiting in tuple(self._waiting):
             self._end(waiting, ApiError(ErrorCode.NETWORK_EXCEPTION, "the broker ends"))

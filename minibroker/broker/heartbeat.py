@@ -21,7 +21,7 @@ BROKER_HEARTBEAT_VERSION: Final = 2
 class Heartbeat:
     """Sends BrokerHeartbeat every broker.heartbeat.interval.ms of real time, while there are other brokers.
 
-    A broker that is alone sends none: nobody could take its place, and an idle one shall not wake up for it.
+    A single broker sends no heartbeats: there is nothing to fail over to.
     """
 
     def __init__(self, broker: Member) -> None:
@@ -53,7 +53,7 @@ class Heartbeat:
             want_fence=False,
             want_shut_down=False,
         )
-        # The next one is due whatever becomes of this one, as nothing is taken from the answer.
+        # The next heartbeat does not depend on the result of this one.
         broker.transport.send(CONTROLLER, request, BROKER_HEARTBEAT_VERSION).then(self._answered)
 
     def _answered(self, answer: Deferred[Response]) -> None:

@@ -15,8 +15,8 @@ log = get_logger(__name__)
 
 
 class LogMaintenance:
-    """Sweeps of one broker: what decides about records on the broker clock, checkpoints on real time, because a clock
-    that is moved makes no crash more likely."""
+    """Sweeps of one broker. Those that remove records run on the broker clock, checkpoints on real time: advancing
+    the clock does not make crashes likelier."""
 
     def __init__(self, broker: LogKeeper) -> None:
         self._broker = broker

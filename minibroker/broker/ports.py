@@ -16,7 +16,7 @@ from minibroker_storage.directory import DataDirectory
 
 
 class Member(Protocol):
-    """A broker as one of its cluster: who it is, what it knows, and its end of the wire."""
+    """A broker as a member of its cluster: its id, its metadata and its transport."""
 
     @property
     def node_id(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Replication of one broker: whom its replicas follow, who follows the partitions it leads, who is in sync.
+"""Replication of one broker: the leaders its replicas follow, the followers and in-sync sets of its partitions.
 
 Kafka's ReplicaFetcherManager, AlterPartitionManager and the ISR expiration of ReplicaManager.
 """
@@ -61,7 +61,7 @@ class Replication:
     # -- as follower -------------------------------------------------------------------------------------------------
 
     def role_changed(self, partition: Partition) -> None:
-        """Follow the partition's leader of now, whoever it was before."""
+        """Follow the partition's current leader."""
         leader = partition.leader_id
         for node_id, fetcher in list(self._fetchers.items()):
             if node_id != leader or partition.is_leader:
@@ -129,7 +129,7 @@ class Replication:
             return  # another reign; its set was begun anew
         if answer is None:
             partition.in_sync_answered(None)
-            # Whoever was meant may have nothing to fetch, and so no other occasion to be looked at.
+            # The follower may have nothing to fetch, and so no other occasion to join the in-sync set.
             broker.timers.call_later(broker.settings.int("replica.fetch.wait.max.ms"), partition.review_in_sync)
         else:
             partition.in_sync_answered(tuple(answer.isr), answer.partition_epoch)

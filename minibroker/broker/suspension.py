@@ -41,7 +41,7 @@ class Suspension:
         self.paused = True
 
     def resume(self) -> None:
-        """Go on with what came in meanwhile, in the order it came."""
+        """Process the requests received while paused, in order."""
         self.paused = False
         while self._waiting and not self.paused:
             work = self._waiting.popleft()
@@ -51,7 +51,7 @@ class Suspension:
                 log.exception("what waited for a paused broker failed")
 
     def drop(self) -> None:
-        """The broker was killed: what waited for it never happens."""
+        """The broker was killed: drop the waiting requests."""
         self.paused = False
         self._waiting.clear()
 

@@ -101,7 +101,7 @@ class Connection:
         self._socket.close()
 
     def shut(self) -> None:
-        """Let whoever waits for an answer, in another thread, meet a closed connection."""
+        """Close the connection; a thread that waits for an answer gets an error."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -24,8 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.description = "Send the requests of a trace (`minibroker trace --frames`) again, in their order."
     parser.add_argument("file", metavar="FILE", help="JSON lines with frames; - for standard input")
-    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the broker to send them to")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="for each answer (default: 10)")
+    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="broker to send them to")
+    parser.add_argument(
+        "--timeout", type=float, default=10.0, metavar="S", help="seconds to wait for each response (default: 10)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -197,7 +197,7 @@ class Cluster(Operations):
         return controller
 
     def _watch_sessions(self) -> None:
-        """Have the controller look who is heard of, once there are several brokers."""
+        """Start the session timer once there are several brokers."""
         if self._sessions is None and len(self._nodes) > 1:
             interval_ms = self.settings.int("broker.session.timeout.ms") / SESSION_TICKS
             self._sessions = self._timers.call_later(interval_ms, self._look_at_sessions)
@@ -244,12 +244,12 @@ class Cluster(Operations):
             self.network.publish(broker.node_id, inform)
 
     def _inform(self, broker: Broker, image: MetadataImage, changed: tuple[str, ...]) -> None:
-        # News on their way must not reach a broker that ended meanwhile, nor the one that has its id now.
+        # A late image must not reach a broker that has ended, nor its successor with the same id.
         if self.brokers.get(broker.node_id) is broker:
             broker.on_image(image, changed)
 
     def _make_broker(self, node: Node, directory: DataDirectory, epoch: int) -> Broker:
-        """A broker that nobody knows yet (`_attach`)."""
+        """A broker that is not yet registered (`_attach`)."""
         suspension = Suspension()
         end = suspension.transport(self.network.endpoint(node.node_id), node.node_id)
         transport = TappedTransport(end)

@@ -32,7 +32,7 @@ class Cuts:
             self._timers.call_later(0, arrive)
 
     def forget(self, node_id: int) -> None:
-        """Nothing of what is held for this node shall arrive."""
+        """Drop all messages that are held for this node."""
         for link in self._held:
             self._held[link] = [(target, arrive) for target, arrive in self._held[link] if target != node_id]
 
@@ -47,7 +47,7 @@ class Cuts:
 
 class InProcessNetwork:
     """All nodes in one process. What goes to another node is encoded and decoded on the way, so that nodes share no
-    object, and takes one turn of the event loop, so that nobody is called back from inside its own call.
+    object, and takes one turn of the event loop, so that no caller is called back inside its own call.
 
     A node that sends to itself is called at once with the object, and so is the controller of a single broker.
 
@@ -158,7 +158,7 @@ class InProcessNetwork:
         self._carry(call_.target, call_.source, arrive)
 
     def _fail(self, number: int, error: ApiError) -> None:
-        """Later, as an answer would come: whoever loses a node in the middle of a change finishes that first."""
+        """Later, as an answer would come, so that the caller finishes its current change first."""
         call_ = self._calls.pop(number, None)
         if call_ is not None:
             self._timers.call_later(0, lambda: call_.answer.fail(error))

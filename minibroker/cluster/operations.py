@@ -39,7 +39,7 @@ _TOPICS: dict[Coordinator, str] = {"transaction": TRANSACTION_STATE_TOPIC, "grou
 
 
 class Operations:
-    """The half of :class:`~minibroker.cluster.cluster.Cluster` that changes which brokers there are and who leads.
+    """The half of :class:`~minibroker.cluster.cluster.Cluster` that changes brokers and leaders.
 
     All run on the loop's thread. Raises ApiError with Kafka's code for what the controller refuses, and
     BROKER_ID_NOT_REGISTERED, DUPLICATE_BROKER_REGISTRATION for brokers that are not there, or already.
@@ -97,14 +97,14 @@ class Operations:
     # -- the controller ----------------------------------------------------------------------------------------------
 
     def stop_controller(self) -> None:
-        """As when the quorum has no leader: nobody is elected or fenced, and what is for the controller waits. Brokers
-        go on with the metadata they have."""
+        """Leave the quorum without a leader: no elections, no fencing, and requests for the controller wait.
+        Brokers keep their metadata."""
         self.controller.close()  # raises when it is stopped already
         self._controller = None
         self.network.detach(CONTROLLER)
 
     def start_controller(self) -> None:
-        """The next active controller: it reads the journal, finds who is gone, and gives the others a new session."""
+        """Start the next active controller: it reads the journal, fences missing brokers, and renews all sessions."""
         state = self._state
         if self._controller is not None or state is None:
             raise ApiError(ErrorCode.INVALID_REQUEST, "there is an active controller")
@@ -118,9 +118,9 @@ class Operations:
     # -- brokers -----------------------------------------------------------------------------------------------------
 
     def stop_broker(self, node_id: int) -> Deferred[None]:
-        """As SIGTERM: its leaders move to other replicas, then it closes its logs and is gone. Without a controller
-        it just goes, as Kafka's does once it waited long enough for one. A paused one goes on first, or it would never
-        see the signal. Resolved once its files are closed; the others go on meanwhile."""
+        """As SIGTERM: its leaders move to other replicas, then it closes its logs. Without a controller no leader
+        moves, as Kafka's after a timeout. A paused broker is resumed first, so that it gets the signal.
+        Resolved once its files are closed; the other brokers keep serving."""
         broker = self._running(node_id)
         self.resume_broker(node_id)
         if self._controller is not None:
@@ -155,7 +155,7 @@ class Operations:
         self.network.detach(broker.node_id)
 
     def pause_broker(self, node_id: int) -> None:
-        """As SIGSTOP: it keeps its connections, takes new ones, and does and answers nothing; harmless when paused."""
+        """As SIGSTOP: keeps connections and accepts new ones, but processes nothing. No effect when paused."""
         self._running(node_id)
         suspension = self._suspensions[node_id]
         if not suspension.paused:
@@ -163,7 +163,7 @@ class Operations:
             self._dispatchers[node_id].tap = PausedTap(suspension, self._tap)
 
     def resume_broker(self, node_id: int) -> None:
-        """As SIGCONT: what came in meanwhile is done now, in the order it came; harmless when not paused."""
+        """As SIGCONT: process the requests received while paused, in order. No effect when not paused."""
         self._running(node_id)
         suspension = self._suspensions[node_id]
         if suspension.paused:
@@ -204,7 +204,7 @@ class Operations:
         node_id = node.node_id
         try:
             if node_id in self._closing:
-                with suppress(Exception):  # told to who stopped it
+                with suppress(Exception):  # `stop_broker`'s caller gets it
                     await self._closing[node_id]
             replication = self.controller.replication
             directory = self._open_directory(node)
@@ -266,13 +266,13 @@ class Operations:
     # -- the wire between them ---------------------------------------------------------------------------------------
 
     def cut_link(self, one: int, other: int) -> None:
-        """Let nothing pass between two brokers, or a broker and the controller (-1): a black hole, no error. Clients
-        still reach both."""
+        """Drop all messages between two brokers, or a broker and the controller (-1), without an error. Clients still
+        reach both."""
         self._check_link(one, other)
         self.network.cut(one, other)
 
     def mend_link(self, one: int, other: int) -> None:
-        """What is still wanted of what was sent meanwhile arrives, and what is sent from now on."""
+        """Let messages pass again. Held ones arrive if their sender still waits."""
         self._check_link(one, other)
         self.network.mend(one, other)
 

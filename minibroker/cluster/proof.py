@@ -47,7 +47,7 @@ class Connecting:
 
 
 class Listening:
-    """The end that listens for the node `target`. source: who connected, once it has proven it."""
+    """The accepting end, of the node `target`. source: the connected node, once authenticated."""
 
     def __init__(self, secret: bytes, random_bytes: RandomBytes, target: int) -> None:
         self.source: int | None = None

@@ -402,7 +402,7 @@ class _Connection:
             self._watch_patience()
 
     def _broken(self) -> None:
-        """Whoever waits for an answer learns that none will come."""
+        """Fail the requests that wait for an answer."""
         self.lost = True
         calls, self._calls = self._calls, {}
         self._unsent.clear()

@@ -1,4 +1,4 @@
-"""The requests that brokers send each other and the controller, where somebody wants to look at or change them."""
+"""Requests between brokers and the controller, observed or changed by a tap."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BETWEEN_BROKERS = frozenset(
 
 @cache
 def apis_between_brokers() -> dict[int, Api]:
-    """Each of these as a row of the handler table; nobody is to call its handler."""
+    """Each of these as a row of the handler table; its handler is never called."""
     found = {}
     for key, (request, response) in registry().items():
         name = request.__name__.removesuffix("Request")

@@ -110,7 +110,7 @@ class Settings(_Reads):
 
     `static` is what the broker was started with, `cluster` what AlterConfigs set for all brokers, `broker` what it set
     for this one; each later layer wins. Values may be text or of the key's own type. Raises ConfigError naming the key
-    for a name nobody knows (with the nearest one that is known), a value out of range, or two that contradict.
+    for an unknown name (with the nearest known one), a value out of range, or two that contradict.
     """
 
     __slots__ = ("_layers", "_topic_defaults", "ignored", "jaas")

@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 class ConfigError(ValueError):
-    """A key nobody knows or a value it cannot have; the text is one line that names both."""
+    """An unknown key or an invalid value; the text is one line that names both."""
 
 
 class ConfigType(IntEnum):

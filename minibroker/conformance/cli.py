@@ -40,13 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command, for a parser of its own or a subcommand's."""
     parser.add_argument("--bootstrap", required=True, type=_address, metavar="HOST:PORT", help="any broker")
     add_command_config(parser)
-    parser.add_argument("files", nargs="*", type=Path, help="scenario files; default: those that come with minibroker")
-    parser.add_argument("--only", metavar="GLOB", help="scenarios whose name matches")
+    parser.add_argument("files", nargs="*", type=Path, help="scenario files (default: the bundled ones)")
+    parser.add_argument("--only", metavar="GLOB", help="only scenarios whose name matches")
     parser.add_argument(
         "--expect",
         choices=EXPECTATIONS,
         default=KAFKA,
-        help="what the broker is held against: Apache Kafka's answers, or the texts of the KIPs",
+        help="expected answers: Apache Kafka's, or those of the KIPs' texts",
     )
     parser.add_argument(
         "--select",
@@ -54,29 +54,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="T",
-        help="scenarios with this tag, of this group, or that prove this seed or KIP (repeatable)",
+        help="only scenarios with this tag, of this group, or that prove this seed or KIP (repeatable)",
     )
-    parser.add_argument("--skip-tag", action="append", default=[], metavar="T", help="leave out those with this tag")
+    parser.add_argument("--skip-tag", action="append", default=[], metavar="T", help="skip scenarios with this tag")
     parser.add_argument(
         "--have",
         action="append",
         default=[],
         metavar="WHAT",
-        help="what the broker has and scenarios may need; short-expiry: producer.id.expiration.ms and "
+        help="capabilities of the broker that scenarios need; short-expiry: producer.id.expiration.ms and "
         "transactional.id.expiration.ms of 4000 and checks every second",
     )
     parser.add_argument(
         "--restart-command",
         metavar="CMD",
-        help="for the shell: restarts the broker; runs the scenarios that need that, one by one",
+        help="shell command that restarts the broker; runs the scenarios that need it, one by one",
     )
-    parser.add_argument("--jobs", type=_positive, default=4, metavar="N", help="scenarios at once (default 4)")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds a response may take (10)")
-    parser.add_argument("--until", type=float, default=30.0, metavar="S", help="seconds a polled step may take (30)")
+    parser.add_argument("--jobs", type=_positive, default=4, metavar="N", help="scenarios run at once (default 4)")
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds to wait for a response (10)")
+    parser.add_argument("--until", type=float, default=30.0, metavar="S", help="seconds to wait for a polled step (30)")
     add_report_arguments(parser, _REPORT)
-    parser.add_argument("--record", action="store_true", help="write what the broker answers into the files")
-    parser.add_argument("--times", action="store_true", help="show each scenario's seconds")
-    parser.add_argument("--keep", action="store_true", help="leave the topics in place")
+    parser.add_argument("--record", action="store_true", help="write the broker's answers into the files")
+    parser.add_argument("--times", action="store_true", help="print each scenario's seconds")
+    parser.add_argument("--keep", action="store_true", help="keep the topics")
     parser.add_argument("--all", action="store_true", help="list every mismatch of a scenario, not only the first")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every response; one scenario at a time")
 
@@ -203,7 +203,7 @@ def run_all(runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int) -> Gen
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         try:
             yield from pool.map(_guarded(have), together)
-        except BaseException:  # an interrupt, or nobody wants further results
+        except BaseException:  # an interrupt, or further results are not needed
             for cluster in {run.cluster for run in together}:
                 cluster.abandon()
             raise

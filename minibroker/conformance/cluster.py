@@ -159,7 +159,7 @@ class Cluster:
 
     def warm_up(self, token: str) -> None:
         """Have the coordinators' topics made and loaded, before a scenario meets one that is loading: Kafka answers a
-        Heartbeat NONE then, whatever the member. Gives up silently, as the scenarios say what is wrong."""
+        Heartbeat NONE then, for any member. Gives up silently, because the scenarios report the error."""
         name = f"mb-warm-{token}"
         with contextlib.suppress(ScenarioFailed):
             self.coordinator(name, TRANSACTION)

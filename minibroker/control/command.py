@@ -22,23 +22,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "`state.move_leader topic=t partition=0 to=2`. Without a command it lists them."
     )
     add_connection_arguments(parser)
-    parser.add_argument("--describe", action="store_true", help="print the OpenAPI description of the API and end")
-    parser.add_argument("command", nargs="?", metavar="COMMAND", help="such as fault.add; none: list them")
+    parser.add_argument("--describe", action="store_true", help="print the OpenAPI description of the API and exit")
+    parser.add_argument(
+        "command", nargs="?", metavar="COMMAND", help="such as fault.add; without it commands are listed"
+    )
     parser.add_argument(
         "arguments",
         nargs="*",
         metavar="NAME=VALUE",
-        help='values are JSON, or text where they are none: action=\'{"name":"delay","ms":50}\'',
+        help='values are JSON, or plain text: action=\'{"name":"delay","ms":50}\'',
     )
 
 
 def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
     """Where the broker is, and the token."""
     parser.add_argument(
-        "--control", default=DEFAULT_ADDRESS, metavar="HOST:PORT", help="of the control API (default: %(default)s)"
+        "--control",
+        default=DEFAULT_ADDRESS,
+        metavar="HOST:PORT",
+        help="address of the control API (default: %(default)s)",
     )
     parser.add_argument(
-        "--token-file", metavar="FILE", help=f"holds the token (default: the variable {TOKEN_VARIABLE})"
+        "--token-file", metavar="FILE", help=f"file with the token (default: the variable {TOKEN_VARIABLE})"
     )
 
 

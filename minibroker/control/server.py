@@ -1,6 +1,6 @@
-"""The control API over HTTP: one POST a command, JSON in and out, for whoever has the token.
+"""The control API over HTTP: one POST a command, JSON in and out, authenticated by a token.
 
-Off unless asked for. Runs in threads of its own, so that waiting for a fault holds nobody up; the commands themselves
+Off unless asked for. Runs in threads of its own, so that waiting for a fault blocks no client; the commands themselves
 run where the cluster does.
 """
 
@@ -51,7 +51,7 @@ def make_token() -> str:
 
 
 class ControlServer:
-    """Serves `run` on `address` to who knows `token`. commands: which there are. Raises OSError for the address."""
+    """Serves `run` on `address` to clients with `token`. commands: all commands. Raises OSError for the address."""
 
     def __init__(self, address: tuple[str, int], token: str, run: Run, description: Callable[[], Any]) -> None:
         self.run = run

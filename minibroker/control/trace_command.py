@@ -25,13 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection_arguments(parser)
     parser.add_argument("--api", action="append", default=[], metavar="NAME", help="only this API; may be repeated")
     parser.add_argument("--client-id", metavar="ID", help="only this client")
-    parser.add_argument("--containing", metavar="TEXT", help="only where request or answer has this topic, group, id …")
+    parser.add_argument("--containing", metavar="TEXT", help="only exchanges with this topic, group, id …")
     parser.add_argument("--errors", action="store_true", help="only exchanges that were refused or closed")
     parser.add_argument("--json", action="store_true", help="JSON lines with every field, instead of short ones")
-    parser.add_argument("--frames", action="store_true", help="the frames' bytes too, for replay; implies --json")
+    parser.add_argument("--frames", action="store_true", help="include the frames' bytes, for replay; implies --json")
     parser.add_argument("--pcapng", metavar="FILE", help="write a capture file for Wireshark instead")
-    parser.add_argument("--count", type=int, metavar="N", help="end after so many exchanges")
-    parser.add_argument("--seconds", type=float, metavar="S", help="end after this time")
+    parser.add_argument("--count", type=int, metavar="N", help="stop after N exchanges")
+    parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -39,7 +39,7 @@ class Operation(IntEnum):
 
 
 Change = Callable[[Mapping[str, str]], dict[str, str]]
-"""From the overrides a resource has to those it shall have."""
+"""From a resource's current overrides to the new ones."""
 
 
 class ConfigControl:

@@ -13,7 +13,7 @@ from minibroker.metadata.image import NO_LEADER, PartitionImage
 
 
 class Election(Enum):
-    """PREFERRED: the first replica if it can; ONLINE: anyone who cannot lose committed records; UNCLEAN: anyone."""
+    """PREFERRED: the first replica if eligible; ONLINE: any replica without loss of committed records; UNCLEAN: any."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -22,7 +22,7 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What shall become of a partition; None leaves a field as it is.
+    """The requested change of a partition; None leaves a field as it is.
 
     acceptable(node): may it lead now. min_isr: effective min.insync.replicas. unclean_shutdown: nodes whose disks may
     have lost acknowledged records, which are no longer eligible because of an earlier membership (KIP-966).
@@ -49,7 +49,7 @@ def changed(partition: PartitionImage, wanted: Wanted) -> PartitionImage:
     elr = _eligible(partition, isr, replicas, wanted)
     leader, unclean = _elect(partition, replicas, isr, elr, wanted)
     if leader != NO_LEADER and (unclean or leader not in isr):
-        # Out of the in-sync set comes a set of one: everybody else must prove that it follows.
+        # An unclean leader starts alone in the in-sync set; the other replicas must catch up first.
         isr = (leader,)
         elr = () if wanted.min_isr <= 1 else tuple(node for node in elr if node != leader)
     last_known = _last_known(partition, isr, leader)
@@ -74,7 +74,7 @@ def changed(partition: PartitionImage, wanted: Wanted) -> PartitionImage:
 def _completed(
     replicas: tuple[int, ...], isr: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """A reassignment ends once every added replica is in sync and somebody in sync stays."""
+    """A reassignment ends once every added replica is in sync and an in-sync replica remains."""
     if not adding and not removing:
         return replicas, isr, adding, removing
     kept = tuple(node for node in replicas if node not in removing)

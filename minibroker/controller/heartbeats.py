@@ -1,4 +1,4 @@
-"""Who of the brokers lives, by what the controller hears of them (Kafka's BrokerHeartbeatManager, KIP-631)."""
+"""Which brokers are alive, by their heartbeats (Kafka's BrokerHeartbeatManager, KIP-631)."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class MetadataJournal:
             self._mark.append([text])
 
     def close(self, *, keep: bool = True) -> None:
-        """Without `keep` nothing more is written, as nobody will read it."""
+        """Without `keep` nothing more is written, because the directory is removed."""
         if self._file is not None:
             if keep:
                 self.sync()

@@ -82,7 +82,7 @@ class ReassignmentControl:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"The replication factor is changed from {len(before)} to {len(replicas)}",
             )
-        # A second reassignment replaces the first: what it was adding and nobody wants any more goes as well.
+        # A second reassignment replaces the first: replicas that only the first one added are removed as well.
         adding = tuple(n for n in replicas if n not in before)
         removing = tuple(n for n in partition.replicas if n not in replicas)
         merged = (*replicas, *(n for n in partition.replicas if n not in replicas))

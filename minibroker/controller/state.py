@@ -188,7 +188,7 @@ class ControllerState:
         self._publish()
 
     def allocate_producer_ids(self) -> tuple[int, int]:
-        """(first id, count) of a block that nobody else gets, also after a restart."""
+        """(first id, count) of a block that is never given out again, also after a restart."""
         first = self.next_producer_id
         if first > (1 << 63) - 1 - PRODUCER_ID_BLOCK_SIZE:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "producer ids are used up")
@@ -196,7 +196,7 @@ class ControllerState:
         return first, PRODUCER_ID_BLOCK_SIZE
 
     def skip_producer_ids(self, following: int) -> None:
-        """Never give out ids below `following`: somebody else did."""
+        """Never give out ids below `following`: they are in use."""
         if following > self.next_producer_id:
             self._commit({"type": "producer-ids", "next": following})
 

@@ -34,7 +34,7 @@ R = TypeVar("R")
 log = get_logger(__name__)
 
 _LOAD_CHUNK_BYTES = 128 * 1024
-"""Read and replayed in one turn of the loop; a partition with more is loaded over several, and answers 14 meanwhile."""
+"""Bytes replayed in one turn of the loop; a larger partition needs several and answers 14 until it is loaded."""
 _MAX_RECORDS_BYTES = 1 << 30
 _BASE_SEQUENCE = 0
 """Kafka's coordinators stamp it on every batch, with and without a producer id."""
@@ -171,7 +171,7 @@ class CoordinatorHost(Generic[S]):
         try:
             done.result()
         except Exception:
-            # As in Kafka, a partition that cannot be read stays in loading until somebody else leads it.
+            # As in Kafka, a partition that cannot be read stays in loading until another broker leads it.
             log.exception("%s cannot be loaded", hosted.partition)
             return
         if self._hosted.get(hosted.partition.index) is hosted:

@@ -1,4 +1,4 @@
-"""The coordinators of one broker: {internal topic: coordinator}. The broker tells them who leads what, and no more."""
+"""The coordinators of one broker: {internal topic: coordinator}. The broker notifies them of leader changes only."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class EndedTransaction:
 
 
 class MarkerSender:
-    """leader_of(topic, partition): node id, or None when nobody leads it; exists(topic, partition): in the image;
+    """leader_of(topic, partition): node id, or None without a leader; exists(topic, partition): in the image;
     append(transaction, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError.
 
     drop_without_leader: Kafka 4.3.1 takes a partition that has no leader for one that was deleted
@@ -187,7 +187,7 @@ class MarkerSender:
                 self.on_dropped(job, partition)
                 self._written(job, partition)
             else:
-                # The topic was deleted: nobody is left to tell (addTxnMarkersToSend).
+                # The topic was deleted and needs no marker (addTxnMarkersToSend).
                 log.info("no marker for %s-%d of %s: it no longer exists", *partition, job.transactional_id)
                 self._written(job, partition)
         self._later(job, retry)

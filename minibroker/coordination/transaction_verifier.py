@@ -76,7 +76,7 @@ class _Asked:
 
 
 class TransactionVerifier:
-    """At most one request to each coordinator is on its way; what comes meanwhile goes together into the next one."""
+    """At most one request to each coordinator is in flight; further verifications are batched into the next one."""
 
     def __init__(self, broker: CoordinatingBroker, transactions: TransactionService) -> None:
         self._broker = broker
@@ -86,7 +86,7 @@ class TransactionVerifier:
         self._closed = False
 
     def close(self) -> None:
-        """Answer NETWORK_EXCEPTION to everyone who still waits for a request to be sent."""
+        """Answer NETWORK_EXCEPTION to all callers whose request was not sent yet."""
         self._closed = True
         waiting, self._waiting = self._waiting, {}
         for asked in [a for node in waiting.values() for a in node.values()]:
@@ -147,7 +147,7 @@ class TransactionVerifier:
         api_version: int,
     ) -> ErrorCode | None:
         """What a stale epoch is told by Produce or TxnOffsetCommit if the coordinator ended its transaction for its
-        timeout, and nobody has claimed the next epoch yet. None: as any other; also when the coordinator cannot be
+        timeout, and the next epoch is not claimed yet. None: as any other; also when the coordinator cannot be
         asked. `partition`: any one that exists."""
         code = self._broker.semantics.timed_out_code(api_key, api_version)
         if code is None or not await self._has_timed_out(transactional_id, producer_id, producer_epoch, partition):
@@ -242,7 +242,7 @@ class TransactionVerifier:
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
     ) -> Codes | None:
         """The answer of this broker's own coordinator where it agrees, without a request made for it: half of what
-        verification costs. None: it does not agree, and the request shall find out why."""
+        verification costs. None: it does not agree; a request must get the reason."""
         if self._closed or not self._broker.transport.direct:
             return None
         try:
@@ -281,7 +281,7 @@ class TransactionVerifier:
             self._send(node_id, following)
         try:
             response = answer.result()
-        except Exception as error:  # whatever it is, every caller gets its answer
+        except Exception as error:  # every caller gets an answer
             log.warning("the transaction coordinator on broker %d did not answer: %s", node_id, error)
             code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
             for asked in batch.values():

@@ -1,7 +1,8 @@
 """Asks the transaction coordinator about a producer that a partition does not know (the draft of KIP-360).
 
 A zombie whose transaction was aborted, and whose state the partition then lost, could begin at sequence 0 again and
-leave a transaction nobody ends. The draft lets the leader ask, through DescribeTransactionState, whether it is fenced.
+leave a transaction that no producer ends. In the draft the leader asks, through DescribeTransactionState, whether the
+producer is fenced.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _READY: Final[Deferred[None]] = resolved(None)
 
 
 class ProducerIdBlocks:
-    """allocate_block() asks the controller for a block that nobody else has and that survives a restart."""
+    """allocate_block() asks the controller for a block of unused ids; its allocation survives a restart."""
 
     def __init__(self, allocate_block: Callable[[], Deferred[Block]]) -> None:
         self._allocate_block = allocate_block

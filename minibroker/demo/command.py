@@ -24,9 +24,11 @@ OWN_CONFIG = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command, on a parser that the command line hands in."""
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="run against this broker instead of one of its own")
-    parser.add_argument("--records", type=int, default=2000, help="records to feed at least (default: %(default)s)")
-    parser.add_argument("--patience", type=float, default=45.0, help="seconds one step may take (default: %(default)s)")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="run against this broker instead of starting one")
+    parser.add_argument(
+        "--records", type=int, default=2000, help="least number of records to process (default: %(default)s)"
+    )
+    parser.add_argument("--patience", type=float, default=45.0, help="maximum seconds per step (default: %(default)s)")
     parser.add_argument(
         "--timeout-ms",
         type=int,

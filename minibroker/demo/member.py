@@ -105,7 +105,7 @@ class Member:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # Taken here and not when offsets are sent: records polled under this generation must be committed under it,
-        # or a member that has lost its partitions meanwhile would commit them in the name of the next generation.
+        # or a member that has lost its partitions would commit them in the name of the next generation.
         self._membership = consumer.consumer_group_metadata()
         self.rebalances += 1
 

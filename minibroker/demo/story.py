@@ -75,7 +75,7 @@ class Feeder(threading.Thread):
             raise StoryFailed(f"feeding failed: {self.error or 'not finished in time'}")
 
     def abandon(self) -> None:
-        """Stop at once, whatever has arrived."""
+        """Stop at once, also if records are missing."""
         self._abandoned = True
         self.join(CALL_SECONDS)
 
@@ -187,7 +187,7 @@ class Story:
         self._progress.event(f"all of them are processed: {committed} transactions committed, {aborted} aborted")
 
     def close(self) -> None:
-        """End every member that still runs, whatever happened."""
+        """End every member that still runs, in any case."""
         self._zombie_wakes.set()
         if self._feeder is not None:
             self._feeder.abandon()

@@ -55,7 +55,7 @@ class Stage(Protocol):
         ...
 
     def later(self, ms: float, exchange: Exchange) -> None:
-        """Apply it by itself; nobody gets the answer."""
+        """Apply it; the answer is discarded."""
         ...
 
 
@@ -233,13 +233,13 @@ class Truncate(Action):
 
 @dataclass(frozen=True, slots=True)
 class Corrupt(Action):
-    """Flip the bits of one byte, as a network would that no checksum watches.
+    """Flip the bits of one byte, as a network without checksums could.
 
-    of: the ``answer`` to what was done as asked, or the ``request``, of which the broker makes what it can: a Produce
-    with a wrong checksum is refused, what cannot be read ends the connection. at: which byte, counted from an answer's
-    correlation id or a request's first field on, or from the end when negative; None: one that nobody misses, the last
-    of the record batches (their checksum is wrong then), or without any the first of an answer's correlation id (it is
-    to nothing that was asked) and the last of a request.
+    of: the ``answer`` of the applied request, or the ``request`` itself: a Produce with a wrong checksum is refused, an
+    unreadable request closes the connection. at: which byte, counted from an answer's
+    correlation id or a request's first field on, or from the end when negative; None: an unused one, the last
+    of the record batches (their checksum is wrong then), or without any the first of an answer's correlation id (it
+    then matches no request) and the last of a request.
     """
 
     name = "corrupt"

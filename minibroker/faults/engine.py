@@ -138,7 +138,7 @@ class SetRule:
         return released
 
     def end(self) -> None:
-        """The rule goes: whoever is kept loses the connection, as nothing else can be said about the answer."""
+        """The rule is removed: held clients are disconnected, because their answer is lost."""
         self.silenced.clear()
         while self._held:
             self._held.popleft().fail(CloseConnection("fault: the rule that held this request is gone"))
@@ -239,7 +239,7 @@ class FaultEngine:
 
 
 class BrokerTap:
-    """`Tap` of requests between brokers: rules act on them, nobody records them."""
+    """`Tap` of requests between brokers: rules act on them, they are not recorded."""
 
     def __init__(self, engine: FaultEngine) -> None:
         self._engine = engine

@@ -256,7 +256,7 @@ async def restart_broker(cluster: Cluster, *, broker: int, clean: bool = True) -
 
 
 def stop_controller(cluster: Cluster) -> None:
-    """Leave the cluster without an active controller: nobody is elected, what is for it waits."""
+    """Leave the cluster without an active controller: no elections, and requests for it wait."""
     cluster.stop_controller()
 
 
@@ -271,7 +271,7 @@ def cut_link(cluster: Cluster, *, one: int, other: int) -> None:
 
 
 def mend_link(cluster: Cluster, *, one: int, other: int) -> None:
-    """Let messages pass again; what is still wanted of what was sent meanwhile arrives."""
+    """Let messages pass again; held ones arrive if their sender still waits."""
     cluster.mend_link(one, other)
 
 

@@ -1,7 +1,6 @@
-"""Administration that is answered from what this broker is: log directories, quorum, quotas, ACLs.
+"""Requests answered from this broker's own state: log directories, quorum, quotas.
 
-DescribeLogDirs (35), DescribeClientQuotas (48), DescribeQuorum (55), DescribeAcls (29), CreateAcls (30),
-DeleteAcls (31).
+DescribeLogDirs (35), DescribeClientQuotas (48), DescribeQuorum (55).
 """
 
 from __future__ import annotations

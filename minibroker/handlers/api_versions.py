@@ -21,7 +21,7 @@ API_VERSIONS_MAX = 4
 
 
 def unsupported(max_version: int = API_VERSIONS_MAX) -> ApiVersionsResponse:
-    """To a version nobody knows: its own row alone, so that the client can ask again (KIP-511)."""
+    """To an unknown version: its own row alone, so that the client can ask again (KIP-511)."""
     own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=0, max_version=max_version)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 

@@ -64,7 +64,7 @@ def _denied(ctx: RequestContext, operation: Operation, kind: ResourceType, name:
 
 
 def _name_of(ctx: RequestContext, item: Any) -> str | None:
-    """What an item of a request is about; None for a topic id that nobody knows, which is the handler's to tell."""
+    """What an item of a request is about; None for an unknown topic id, which the handler answers."""
     if isinstance(item, str):
         return item
     topic_id = getattr(item, "topic_id", NO_ID)
@@ -273,7 +273,7 @@ RULES: dict[type[Request], tuple[Rule, ...]] = {
     m.UpdateFeaturesRequest: (Whole(ALTER, CLUSTER),),
     m.UnregisterBrokerRequest: (Whole(ALTER, CLUSTER),),
 }
-# These need no right: who is told nothing, or only what the client itself has.
+# These need no right: they reveal nothing, or only what is the client's own.
 FREE: frozenset[type[Request]] = frozenset(
     {
         m.ApiVersionsRequest,
@@ -435,7 +435,7 @@ def _described_offsets(ctx: RequestContext, topics: list[Any], *, named: bool) -
 
 
 def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Response:
-    """A topic that was made says how it is set up to those who may describe that (KIP-525)."""
+    """The configs of a created topic are only for clients that may describe them (KIP-525)."""
     for topic in answer.topics:
         if topic.error_code == ErrorCode.NONE and not may(ctx, DESCRIBE_CONFIGS, TOPIC, topic.name):
             topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -518,7 +518,7 @@ def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
 
 
 def _known_names(ctx: RequestContext, answer: Any) -> None:
-    """A topic that was asked for by its id is named to those who may describe it."""
+    """The name of a topic requested by id is only for clients that may describe it."""
     for topic in answer.responses:
         name = ctx.broker.image.topic_names.get(topic.topic_id)
         if name is not None and may(ctx, DESCRIBE, TOPIC, name):

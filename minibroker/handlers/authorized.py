@@ -48,7 +48,7 @@ def allowed(ctx: RequestContext, operation: Operation, kind: ResourceType, name:
 def operations(ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
     """The bits of what the client of a request may do; all that there are without an authorizer.
 
-    None of the cluster's to those who may not describe it (KafkaApis.handleDescribeCluster).
+    None of the cluster's without the right to describe it (KafkaApis.handleDescribeCluster).
     """
     if ctx.broker.authorizer is None:
         return _EVERYTHING[kind]

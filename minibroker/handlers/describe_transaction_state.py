@@ -31,7 +31,7 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _State:
         _check_right(ctx, transactional_id)
         entry = ctx.broker.coordinators.transactions.describe(transactional_id)
     except ApiError as error:
-        # KIP-360 has no code for an empty id; nobody can own one.
+        # KIP-360 has no code for an empty id; no producer can own one.
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if error.code is ErrorCode.INVALID_REQUEST else error.code
         ctx.refused(transactional_id, error, code)
         return _State(error=code)

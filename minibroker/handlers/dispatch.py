@@ -35,7 +35,7 @@ Dispatch = Callable[[Buffer, ConnectionInfo], Answered | Deferred[Answered]]
 
 
 class Exchange:
-    """One decoded request whose answer somebody wants to look at or to change. between_brokers: no client sent it."""
+    """One decoded request whose answer a tap may read or change. between_brokers: no client sent it."""
 
     between_brokers: ClassVar[bool] = False
     __slots__ = ("_dispatcher", "_frame", "_position", "api", "context", "correlation_id", "request", "version")

@@ -44,7 +44,7 @@ def error_response(exchange: Exchange, code: ErrorCode, message: str | None = No
     if name == "Fetch" and builder.items and code not in _SESSION_ERRORS:
         response.error_code = ErrorCode.NONE  # type: ignore[attr-defined]
     if name == "Metadata":
-        # Without brokers a client would have nobody left to ask again.
+        # Without brokers in it a client could not retry.
         kind: Any = response_type
         response.brokers = [  # type: ignore[attr-defined]
             kind.MetadataResponseBroker(node_id=b.node_id, host=host, port=port, rack=b.rack)

@@ -75,14 +75,14 @@ def explained(handler: Handler) -> Handler:
 def _when_answered(ctx: RequestContext, request: Request, done: Deferred[Any]) -> None:
     try:
         answer = done.result()
-    except Exception:  # it goes to whoever waits for the answer
+    except Exception:  # it goes to the caller that waits for the answer
         return
     if isinstance(answer, Response):
         note_errors(ctx, request, answer)
 
 
 def note_errors(ctx: RequestContext, request: Request, answer: Response) -> None:
-    """Remember the errors of `answer` whose codes nobody has given a reason for."""
+    """Remember the errors of `answer` that have no reason yet."""
     errors = errors_in(answer)
     if not errors:
         return

@@ -413,7 +413,7 @@ def _is_news(fetch: _Fetch, session: FetchSession, read: _Read) -> bool:
 
 
 def _tell_leader(ctx: RequestContext, read: _Read, nodes: dict[int, FetchResponse.NodeEndpoint]) -> None:
-    """Who leads instead (KIP-951); versions before 16 have no field for where that broker is."""
+    """The current leader (KIP-951); versions before 16 have no field for where that broker is."""
     image = ctx.broker.image
     known = image.partition(read.target.topic, read.target.index)
     leader = image.brokers.get(known.leader) if known is not None else None

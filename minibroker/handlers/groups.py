@@ -108,7 +108,7 @@ async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveG
         response = await ctx.broker.coordinators.groups.leave(request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
-        if error.code is ErrorCode.UNKNOWN_MEMBER_ID:  # no such group: nobody in it is known
+        if error.code is ErrorCode.UNKNOWN_MEMBER_ID:  # no such group, so no such member
             response = LeaveGroupResponse(
                 members=[
                     _MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error.code)

@@ -64,7 +64,7 @@ def _not_authenticated(code: ErrorCode, message: str) -> SaslAuthenticateRespons
 def describe_user_scram_credentials(
     _: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """DescribeUserScramCredentials v0: nobody has any. A user asked for by name is RESOURCE_NOT_FOUND, one asked for
+    """DescribeUserScramCredentials v0: no user has any. A user asked for by name is RESOURCE_NOT_FOUND, one asked for
     twice DUPLICATE_RESOURCE."""
     asked = Counter(user.name for user in request.users or [])
     return DescribeUserScramCredentialsResponse(

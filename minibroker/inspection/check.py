@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data_dir", metavar="DATA_DIR", help="one broker's directory, that of several brokers, or of a partition"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--quiet", action="store_true", help="leave out what is only worth a notice")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument("--quiet", action="store_true", help="do not print notices")
 
 
 def run(arguments: argparse.Namespace) -> int:

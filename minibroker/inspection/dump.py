@@ -21,12 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=".log, .index, .timeindex, .txnindex, .snapshot, checkpoints, partition.metadata, meta.properties",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--records", action="store_true", help="also the records inside the batches of a log")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.add_argument("--records", action="store_true", help="also print the records inside the batches of a log")
     parser.add_argument(
         "--topic",
         metavar="NAME",
-        help="whose records these are, when the directory's name does not say: those of __transaction_state and "
+        help="topic of the records, when the directory's name does not tell: those of __transaction_state and "
         "__consumer_offsets are decoded",
     )
 

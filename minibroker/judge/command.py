@@ -46,22 +46,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"failures: {', '.join(bundled())}, all of these (all), or a .toml file; may be repeated (default: calm)",
     )
     parser.add_argument(
-        "--history", metavar="FILE", help="what the client believes, as JSON lines (default: $MINIBROKER_HISTORY)"
+        "--history", metavar="FILE", help="the client's history, as JSON lines (default: $MINIBROKER_HISTORY)"
     )
     parser.add_argument(
         "--lineage",
         action="append",
         default=[],
         metavar="IN=OUT",
-        help="each committed record of topic IN is in topic OUT once, by its value",
+        help="check that each committed record of topic IN is in topic OUT once, by its value",
     )
     parser.add_argument("--semantics", default="kafka", metavar="NAME", help="kafka (default) or kip")
-    parser.add_argument("--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="make this topic")
+    parser.add_argument("--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic")
     parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     parser.add_argument(
-        "--timeout", type=float, default=_TIMEOUT_SECONDS, metavar="S", help="for the command (default: %(default)g s)"
+        "--timeout",
+        type=float,
+        default=_TIMEOUT_SECONDS,
+        metavar="S",
+        help="maximum time of the command (default: %(default)g s)",
     )
-    parser.add_argument("--any-exit", action="store_true", help="the command may end with any status")
+    parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
     add_report_arguments(parser, NAME)
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
@@ -97,7 +101,7 @@ def _judged(arguments: argparse.Namespace, script: Script, what: str) -> Judged:
     options = {
         "semantics": arguments.semantics,
         "topics": dict(parse_topic(text) for text in arguments.topic),
-        # The clock moves far ahead; what retention takes nobody could judge.
+        # The clock moves far ahead; records that retention deletes could not be checked.
         "config": {"log.retention.ms": "-1", **dict(parse_assignment(text) for text in arguments.config)},
     }
     with tempfile.TemporaryDirectory(prefix="minibroker-judge-") as place:

@@ -20,7 +20,7 @@ from minibroker.testing.embedded import Minibroker
 _POLL_SECONDS = 0.05
 _KEPT = 10_000
 _ENDING_MS = 16 * 60_000
-"""Above transaction.max.timeout.ms: whatever a client left open has been aborted by then."""
+"""Above transaction.max.timeout.ms, so that every open transaction has been aborted."""
 STANDARD_ERROR = 2
 
 

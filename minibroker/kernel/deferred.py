@@ -17,7 +17,7 @@ _PENDING: Any = object()
 
 
 class Deferred(Generic[T]):
-    """A value or an exception that somebody will deliver exactly once."""
+    """A value or an exception that is delivered exactly once."""
 
     __slots__ = ("_callbacks", "_error", "_value")
 
@@ -107,7 +107,7 @@ def _advance(coroutine: Coroutine[Deferred[Any], None, T], outcome: Deferred[T])
         awaited = coroutine.send(None)
     except StopIteration as stop:
         outcome.resolve(cast("T", stop.value))
-    except Exception as error:  # delivered to whoever waits for the coroutine
+    except Exception as error:  # delivered to the coroutine's waiters
         outcome.fail(error)
     else:
         # The awaited value is read by Deferred.__await__ itself, so the callback only wakes the coroutine.

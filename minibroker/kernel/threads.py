@@ -70,7 +70,7 @@ class ThreadExecutor:
                 outcome.resolve(done.result())
 
         def finished(done: Future[T]) -> None:
-            # A closed loop has nobody left who waits.
+            # On a closed loop nothing waits any more.
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(deliver, done)
 

@@ -1,4 +1,4 @@
-"""A broker to be."""
+"""Specification of a broker before it starts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NO_LISTENERS: Mapping[int, tuple[str, int]] = MappingProxyType({})
 
 
 class Node(NamedTuple):
-    """One broker to be: where it is reached (as clients shall be told) and where it keeps its data.
+    """Specification of one broker before it starts: its advertised address and where it keeps its data.
 
-    host: "" or a wildcard address stands for whichever local address a client connected to. listeners: port a client
-    connected to → (host, port) it shall be told, for a broker with more than one. name_for: for a wildcard, the host to
-    tell a client, by (its address, our address); None for our address.
+    host: "" or a wildcard address stands for the local address a client connected to. listeners: the port it connected
+    to → advertised (host, port), for a broker with more than one. name_for: for a wildcard, the host to
+    advertise to a client, by (its address, our address); None for our address.
     """
 
     node_id: int

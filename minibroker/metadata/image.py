@@ -1,6 +1,6 @@
 """The cluster's metadata as an immutable image (Kafka's MetadataImage).
 
-The controller makes a new image for each change and hands it to every broker; nobody writes into one.
+The controller makes a new image for each change and hands it to every broker; images are immutable.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PartitionImage:
     """replicas, isr: node ids. leader: node id or NO_LEADER. partition_epoch grows with every change.
 
     adding, removing: what a reassignment under way does. elr: eligible to lead though out of sync, because the in-sync
-    set fell below the minimum while they were in it; last_known_elr: who led last, once nobody is left (KIP-966).
+    set fell below the minimum while they were in it; last_known_elr: the last leader, when none is left (KIP-966).
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""What a leader knows of its followers: how far they are, who is in sync, how far the high watermark may go.
+"""A leader's knowledge of its followers: their log ends, the in-sync set, the high watermark.
 
 Kafka's ``Partition.maybeIncrementLeaderHW``, ``isFollowerInSync`` and ``Replica``, as a plain state machine. Time comes
 in ticks, two of which make replica.lag.time.max.ms.
@@ -45,7 +45,7 @@ class InSync:
     """In-sync set and followers of one partition that this broker leads.
 
     isr: what the controller confirmed. proposed: what was asked of it, while the answer is out; until then both count,
-    so that a record is never called committed without somebody who may turn out to be in sync (the maximal ISR).
+    so that a committed record is on every replica that may be in the in-sync set (the maximal ISR).
     """
 
     __slots__ = ("_leader", "followers", "isr", "proposed")
@@ -57,7 +57,7 @@ class InSync:
         self.followers = {node: Follower() for node in replicas if node != leader}
         for node in self.isr:
             if node != leader and node in self.followers:
-                # Whoever was in sync at the election has the full time to show itself.
+                # Replicas in sync at the election have the full time to fetch.
                 self.followers[node].caught_up = tick
 
     @property
@@ -104,7 +104,7 @@ class InSync:
         return self.isr.union(ready) if ready else None
 
     def lagging(self, leader_end: int, tick: int) -> frozenset[int] | None:
-        """The in-sync set without those that fell behind; None when nobody did or an answer is still out."""
+        """The in-sync set without lagging replicas; None when none lags or a change is pending."""
         late = set()
         for node in self.isr:
             follower = self.followers.get(node)

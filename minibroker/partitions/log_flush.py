@@ -26,7 +26,7 @@ log = get_logger(__name__)
 _SYNCED: Deferred[None] = resolved(None)
 # A file can be renamed under a sync by compaction or retention; the next try looks at the segments anew.
 _MISSING_RETRIES = 5
-# How soon a sync that found no room is tried again while somebody may wait for it.
+# Milliseconds before a sync that failed with ENOSPC is retried.
 _RETRY_MS = 1000
 
 
@@ -89,7 +89,7 @@ class LogFlush:
         self.active = asked and self._log.disk.durable
 
     def stop(self) -> None:
-        """The log is closed by somebody else: run nothing more. Whoever waits is told by `failed`'s owner."""
+        """The owner closes the log: start no more syncs. The owner of `failed` answers the waiting requests."""
         self._stopped = True
         self._log.on_roll = None
         self._disarm()

@@ -1,4 +1,4 @@
-"""One partition as one broker sees it: its log, its role, and who waits for it."""
+"""One partition on one broker: its log, its role, and the requests that wait for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DONE: Deferred[None] = resolved(None)
 
 
 class ReplicationRules(Protocol):
-    """What a leader must know of its broker to decide who is in sync."""
+    """What a leader needs of its broker to maintain the in-sync set."""
 
     @property
     def tick(self) -> int:
@@ -274,7 +274,7 @@ class Partition:
             self._advance_high_watermark(self._log)
 
     def _sync_refused(self, error: ApiError) -> None:
-        """Whoever waits for the high watermark to pass what is held back learns that it will not for now."""
+        """Fail the waits for unsynced records: the high watermark will not pass them for now."""
         flush = self._flush
         if flush is None or flush.held_from is None:
             return
@@ -293,7 +293,7 @@ class Partition:
         self._watchers.discard(watcher)
 
     def notify(self) -> None:
-        """Wake everyone who watches: role, log start or configuration changed."""
+        """Wake all watchers: role, log start or configuration changed."""
         for watcher in tuple(self._watchers):
             watcher()
         self._tell_replicas(at_once=True)
@@ -507,7 +507,7 @@ class Partition:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def dropped(self) -> None:
-        """The topic is gone: whoever waits learns that this broker no longer leads it."""
+        """The topic was deleted: waiting requests fail, because this broker no longer leads it."""
         self._let_go()
         self._written = False
         self.leader_id = NO_LEADER

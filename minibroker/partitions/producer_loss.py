@@ -1,6 +1,6 @@
-"""Ways in which a partition comes to know nothing of a producer that goes on writing, brought about on demand.
+"""Makes a partition lose an active producer's state.
 
-What they do to the log is what retention, DeleteRecords or a broken disk do; a client can tell them apart by its last
+The log is changed as by retention, DeleteRecords or a broken disk; a client can tell these apart by its last
 acknowledged offset and the partition's log start offset (KIP-360, KAFKA-5793).
 """
 

@@ -269,7 +269,7 @@ class _LogJudge:
             known = self._producers[marker.producer_id] = _Producer(marker.producer_epoch, blank)
             known.seen = marker.offset
         if not marker.outcome:
-            known.doubtful = True  # whoever rebuilds from this log learns nothing of it
+            known.doubtful = True  # a rebuild from this log does not see it
             return
         opened = known.txn
         if marker.producer_epoch < known.epoch:

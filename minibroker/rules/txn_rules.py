@@ -125,7 +125,7 @@ def judge_transactions(
     """Judges the transactions of any number of producers, all rows of each.
 
     `facts` of every log in the data; `coordinators_complete`: see `coordinators_whole`. Without `as_of_ms`, the time
-    when the data was alive, nothing is called late. `coordinators`: what `states` say, for who has read them already.
+    when the data was alive, nothing is called late. `coordinators`: the decoded `states`, if already read.
     """
     if coordinators is None:
         coordinators = read_coordinators(states, whole=coordinators_complete)

@@ -1,1 +1,1 @@
-"""Who may connect: TLS contexts and SASL exchanges, without a socket in sight."""
+"""TLS contexts, SASL exchanges and access control, without sockets."""

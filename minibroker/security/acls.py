@@ -62,7 +62,7 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# Who may do the first may also do the second (AclAuthorizer.matchingAclExists); only for what is allowed.
+# The first operation implies the second (AclAuthorizer.matchingAclExists); only for what is allowed.
 _IMPLY_DESCRIBE = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})
 _IMPLIES: dict[Operation, frozenset[Operation]] = {
     Operation.DESCRIBE: _IMPLY_DESCRIBE,
@@ -72,7 +72,7 @@ _IMPLIES: dict[Operation, frozenset[Operation]] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class AccessControlEntry:
-    """One rule: who may, or may not, do what with which resources. host: an address, or ``*``."""
+    """One ACL entry: principal, operation, resources, ALLOW or DENY. host: an address, or ``*``."""
 
     resource_type: int
     resource_name: str

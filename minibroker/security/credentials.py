@@ -36,7 +36,7 @@ def users_of_setting(text: str | None) -> dict[str, str]:
 
 
 def users_of_listener(jaas: Mapping[str, str], listener: str, setting: str | None) -> dict[str, str]:
-    """Everybody who may come in through `listener`: those of its JAAS lines and those of our own setting.
+    """All users of `listener`: those of its JAAS lines and those of minibroker.sasl.users.
 
     jaas: text by full configuration name.
     """

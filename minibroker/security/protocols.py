@@ -8,7 +8,7 @@ from minibroker.config.types import ConfigError
 
 
 class SecurityProtocol(Enum):
-    """Whether a listener speaks TLS, and whether clients say who they are."""
+    """Whether a listener uses TLS, and whether clients authenticate."""
 
     PLAINTEXT = (False, False)
     SSL = (True, False)

@@ -1,4 +1,4 @@
-"""What stands before the handlers on a SASL listener until a client has said who it is."""
+"""Serves a connection of a SASL listener until the client is authenticated."""
 
 from __future__ import annotations
 

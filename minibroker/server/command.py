@@ -38,23 +38,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--brokers", type=int, default=1, metavar="N", help="brokers in the cluster (default: 1)")
     parser.add_argument(
-        "--data-dir", metavar="DIR", help="keep everything in DIR; without it nothing outlives the broker"
+        "--data-dir", metavar="DIR", help="keep data in DIR (default: a temporary directory, removed at exit)"
     )
-    parser.add_argument("--ephemeral", action="store_true", help="keep everything in memory, up to a limit")
+    parser.add_argument("--ephemeral", action="store_true", help="keep data in memory only, up to a limit")
     parser.add_argument("--semantics", default="kafka", metavar="NAME", help="kafka (default) or kip")
     parser.add_argument("--transaction-version", type=int, metavar="V", help="0, 1 or 2 (default: the semantics' own)")
     parser.add_argument("--as-version", metavar="V", help=f"answer as this release of Kafka did: {', '.join(RELEASES)}")
     parser.add_argument(
-        "--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="make this topic if it is missing"
+        "--topic", action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic if it is missing"
     )
     parser.add_argument(
-        "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting under Kafka's name"
+        "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="set one of Kafka's settings"
     )
     parser.add_argument(
         "--control", metavar="HOST:PORT", help="serve the control API: faults, clock, state (default: off)"
     )
     parser.add_argument(
-        "--control-token-file", metavar="FILE", help="holds the control API's token (default: a new one, on stderr)"
+        "--control-token-file", metavar="FILE", help="file with the control API's token (default: a new one, on stderr)"
     )
     parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
     parser.add_argument(
@@ -168,7 +168,7 @@ async def _serve(service: Any, arguments: argparse.Namespace) -> int:
 
 
 def _say_where(service: Any, arguments: argparse.Namespace) -> None:
-    # In a container 127.0.0.1 is nobody's address but its own.
+    # In a container 127.0.0.1 is reachable from inside only.
     servers = service.outside_servers if arguments.like_kafka_image else service.bootstrap_servers
     sys.stdout.write(f"bootstrap.servers={servers}\n")
     _say_control(service)
@@ -199,7 +199,7 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
         if not loop.is_closed():
             loop.call_soon_threadsafe(stopping.set)
 
-    # A thread, because Windows' event loop cannot wait for a pipe that somebody else made.
+    # A thread, because Windows' event loop cannot wait for a pipe that another process created.
     threading.Thread(target=watch, name="minibroker-stdin", daemon=True).start()
 
 

@@ -346,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._blocked & DRAINING:
             self._edge.drained(self)
         elif not self._blocked and (self._rest or self._ready is not None or self._read_paused):
-            # Whoever resolved the answer is in the middle of its own request; ours waits until that is done.
+            # The caller is in the middle of another connection's request; wait until that is done.
             self._blocked |= TURN
             self._edge.loop.call_soon(self._unblock, TURN)
 

@@ -32,7 +32,7 @@ class TemporaryDirectory:
                 lock = OsLock(lock_path, lock_path, str(os.getpid()))
             except Locked:
                 continue
-            if not os.path.exists(lock_path):  # somebody's `remove_abandoned` was faster than the lock
+            if not os.path.exists(lock_path):  # another process's `remove_abandoned` was faster
                 lock.release()
                 continue
             break
@@ -96,7 +96,7 @@ def _drop_lock(lock: OsLock, path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
-        # Windows removes no open file; there nobody else can have opened it between the two steps and keep it.
+        # Windows removes no open file, so no other process can have opened it between the two steps.
         lock.release()
         try:
             os.unlink(path)

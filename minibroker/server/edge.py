@@ -1,4 +1,4 @@
-"""All connections of one event loop: limits they share, who is idle, and the orderly end."""
+"""All connections of one event loop: shared limits, idle connections, shutdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from minibroker_protocol.fields import Buffer
 log = get_logger(__name__)
 
 _SCRATCH_BYTES = 64 * 1024
-# Who holds memory for a request and sends nothing of it for this long is closed, if others wait for that memory.
+# A connection that reserved memory and sends nothing for this long is closed if others wait for memory.
 _STALL_SECONDS = 5.0
 _IDLE_TICKS = 8
 
@@ -150,7 +150,7 @@ class Edge:
         self._watch_idle()
 
     def watch_stalled(self) -> None:
-        """Somebody waits for memory: see to it that those who hold it make use of it."""
+        """A connection waits for memory: start closing those that hold a reservation without using it."""
         if self._stall_timer is None:
             self._stall_timer = self.loop.call_later(self.limits.stall_seconds, self._stalled)
 

@@ -1,4 +1,4 @@
-"""Sockets that are bound and listening before anybody is told their port."""
+"""Sockets that are bound and listening before their port is published."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class RequestMemory:
 
     @property
     def contended(self) -> bool:
-        """Somebody waits."""
+        """Whether a connection waits for memory."""
         return bool(self._waiting)
 
     def reserve(self, waiter: Waiter, size: int) -> bool:
@@ -68,7 +68,7 @@ class SpareBuffers:
         self._spare: list[bytearray] = []
 
     def take(self, size: int) -> bytearray:
-        """A buffer of `size` bytes or more that nobody else looks at; what is in it means nothing."""
+        """A buffer of `size` bytes or more without other references; its content is undefined."""
         for number, buffer in enumerate(self._spare):
             if len(buffer) >= size:
                 del self._spare[number]

@@ -61,7 +61,7 @@ class BrokerPorts:
         return listener
 
     def started(self, node_id: int, dispatcher: Dispatcher) -> None:
-        """Raises ListenError when somebody took the port meanwhile."""
+        """Raises ListenError when another process has taken the port."""
         listener = self._listeners.pop(node_id, None)
         if listener is None:
             listener = listen_all(self._hosts.get(node_id, self._host), [self._ports[node_id]], self._backlog)[0]

@@ -216,7 +216,7 @@ class Service:
 
         return Node(
             node_id=place.node_id,
-            # Who asks for a name over TLS is told that name, whatever address it stands for.
+            # A TLS client that asked for a host name (SNI) gets that name.
             host="" if self._security.tls is not None else _advertised_host(listener),
             port=listener.getsockname()[1],
             disk=place.disk,
@@ -304,7 +304,7 @@ class Service:
             self._commands.close()
             self._commands = None
         if self.cluster is not None:
-            for node_id in self.cluster.paused_brokers:  # or nobody could take leave of it
+            for node_id in self.cluster.paused_brokers:  # or it could not shut down
                 self.cluster.resume_broker(node_id)
         if self.control is not None:
             self.control.close()

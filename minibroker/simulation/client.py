@@ -155,7 +155,7 @@ class Client:
         return next((refusal.reason for refusal in self.links.refusals if refusal.code == code), "no reason is known")
 
     async def leader(self, topic: str, index: int) -> int:
-        """Who leads a partition, as this client knows it; asks a broker, any one, when it does not."""
+        """The leader of a partition by this client's metadata; asks any broker when it is unknown."""
         while (topic, index) not in self._leaders:
             request = MetadataRequest(
                 topics=[MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False

@@ -21,22 +21,22 @@ _FINDINGS = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command, on a parser that the command line hands in."""
-    parser.add_argument("--seed", type=int, help="replay this seed and tell what happens")
+    parser.add_argument("--seed", type=int, help="run this seed and print what happens")
     parser.add_argument(
         "--about",
         action="append",
         default=[],
         metavar="TEXT",
-        help="of the story, only lines with this text, such as a client, a partition or `broker` (repeatable)",
+        help="print only lines with this text, such as a client, a partition or `broker` (repeatable)",
     )
     parser.add_argument(
-        "--seeds", type=_at_least_1, default=1000, metavar="N", help="how many to run (default: %(default)s)"
+        "--seeds", type=_at_least_1, default=1000, metavar="N", help="number of seeds to run (default: %(default)s)"
     )
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="first seed (default: %(default)s)")
     parser.add_argument(
         "--find", metavar="EVENT", help="name the seeds in which an event with this text in its name happens"
     )
-    parser.add_argument("--jobs", type=_at_least_1, default=1, metavar="N", help="processes to share the work")
+    parser.add_argument("--jobs", type=_at_least_1, default=1, metavar="N", help="number of processes")
 
 
 def _at_least_1(text: str) -> int:
@@ -93,7 +93,7 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
 
 
 def _quiet() -> None:
-    """A process of the pool: its parent ends it, whatever comes from a terminal."""
+    """A process of the pool: it ignores the terminal's signals, its parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable(logging.CRITICAL)
 

@@ -133,7 +133,7 @@ class ConsumerMember(Member):
         return max(generation, self.generation)
 
     async def leave(self) -> None:
-        """For good, or until it joins again as somebody else."""
+        """For good, or until it joins again as a new member."""
         self.evicted = True
         request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, member_epoch=_LEAVE)
         self.member_id, self.generation, self._held, self._target = "", 0, (), ()

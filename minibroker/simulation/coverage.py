@@ -1,7 +1,7 @@
 """What a run came through: states, what came in them, and the ways from one to another, counted by name.
 
 A name begins with its machine: ``transaction``, ``producer``, ``partition`` or ``group``. ``machine: state, event`` is
-an event in a state, ``machine: state -> state`` a transition; whatever else is counted is an event.
+an event in a state, ``machine: state -> state`` a transition; everything else is an event.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Fact:
 
 
 class Dropped(NamedTuple):
-    """A marker that a coordinator gave up because nobody led the partition."""
+    """A marker that a coordinator dropped because the partition had no leader."""
 
     place: Place
     producer_id: int

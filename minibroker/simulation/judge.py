@@ -42,7 +42,7 @@ def judge_all(world: World) -> list[Finding]:
     found += _lineage(world)
     found += judge_marks(history.marks)
     for broker in world.brokers().values():
-        # As every minute: whoever reads the files has to know where logs begin.
+        # As every minute: readers of the files need the log start offsets.
         broker.directory.note(p.log for p in broker.partitions() if p.is_open)
         broker.directory.write_checkpoints(sync=False)
     scans = [scan_directory(disk, root=str(node)) for node, disk in world.disks.items()]

@@ -58,7 +58,7 @@ class Reasons:
 
 
 class Links:
-    """One client's connections to brokers. `dispatcher`: who serves a node now, with a number for this life of it."""
+    """One client's connections to brokers. `dispatcher`: serves a node now, with a number for its life."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Links:
 
 
 class _Message(NamedTuple):
-    """A request on its way; nobody waits when there is no `answer`."""
+    """A request in flight; without `answer` no client waits for it."""
 
     frame: bytearray
     request: Request
@@ -191,7 +191,7 @@ class _Connection:
 
     def _done(self, done: Deferred[Any], message: _Message, reasons: list[Refusal]) -> None:
         found = self._links._dispatcher(self._node_id)
-        if found is not None and found[0] == self.life:  # else nobody is there to answer
+        if found is not None and found[0] == self.life:  # else that broker is gone
             self._served(done.result(), message, reasons)
 
     def _served(self, buffers: list[Any] | None, message: _Message, reasons: list[Refusal]) -> None:
@@ -224,7 +224,7 @@ class _Connection:
             answer.resolve(decode_frame(kind, version, data))
 
     def break_off(self) -> None:
-        """Whoever still waits for an answer on this connection learns that none will come."""
+        """Fail the requests that wait for an answer on this connection."""
         self.broken = self._failing = True
         waiting, self._waiting = self._waiting, deque()
         for answer in waiting:

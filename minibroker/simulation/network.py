@@ -19,7 +19,7 @@ Strayed = Callable[[int, Request], None]
 
 
 _MARKERS_BAD_LUCK = 3.0
-"""Markers are few, and what befalls them matters."""
+"""Markers are few, and losing them matters."""
 
 
 class SimulatedNetwork:
@@ -130,7 +130,7 @@ class SimulatedNetwork:
         self._schedule.call_later(arrival - now, callback)
 
     def _deliver(self, number: int, target: int, life: int, kind: type[Request], data: bytes, version: int) -> None:
-        """`number` -1: nobody waits for the answer any more."""
+        """`number` -1: no request waits for the answer any more."""
         node = self._nodes.get(target)
         if node is None or self._lives[target] != life:
             return

@@ -1,4 +1,4 @@
-"""What becomes of a message: the chances, and who cannot reach whom."""
+"""What happens to a message: probabilities, and which nodes cannot reach each other."""
 
 from __future__ import annotations
 

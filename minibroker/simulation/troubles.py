@@ -1,4 +1,4 @@
-"""What befalls brokers: they crash, lose power, stop, are cut off, and give up leadership, at any moment."""
+"""Failures of brokers: they crash, lose power, stop, are isolated, and lose leadership, at any moment."""
 
 from __future__ import annotations
 

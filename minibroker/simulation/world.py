@@ -315,7 +315,7 @@ class World:
             self.schedule.run(QUIET_MS, self._all_readable)
             self.launch_transactional(LAST)
             self._wait_for_clients()
-        # Transactions that nobody ends time out, and followers catch up.
+        # Abandoned transactions time out, and followers catch up.
         self.schedule.run(self.plan.transaction_timeout_ms + 3000)
         self.final = Reader(self, "final", self.client_random("final"), [*self.plan.places, *self.plan.inputs])
         self.launch(self.final, self.final.read_all)

@@ -76,7 +76,7 @@ class ChildRunner:
     def _launch(self) -> None:
         try:
             self._launched.set_result(self._spawn())
-        except BaseException as error:  # handed to whoever waits
+        except BaseException as error:  # handed to the waiting caller
             self._launched.set_exception(error)
 
     def _spawn(self) -> str:

@@ -51,7 +51,7 @@ class ThreadRunner:
         try:
             self.loop.run_until_complete(self._serve())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        except BaseException as failure:  # handed to whoever waits
+        except BaseException as failure:  # handed to the waiting caller
             error = failure
         finally:
             self.loop.close()

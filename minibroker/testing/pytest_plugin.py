@@ -1,4 +1,4 @@
-"""The pytest plugin: brokers, names nobody else uses, clients, faults that must happen, and a report when a test fails.
+"""The pytest plugin: brokers, unique names, clients, faults that must happen, and a report when a test fails.
 
 Loaded by pytest through the entry point ``minibroker``; imports nothing of a broker or client until a fixture is used.
 One broker a set of options and a process serves all tests (so every worker of pytest-xdist has its own); names keep the
@@ -41,14 +41,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--minibroker-transaction-version", type=int, metavar="V", help="0, 1 or 2")
     group.addoption(
-        "--minibroker-config", action="append", default=[], metavar="KEY=VALUE", help="a setting under Kafka's name"
+        "--minibroker-config", action="append", default=[], metavar="KEY=VALUE", help="set one of Kafka's settings"
     )
     group.addoption(
         "--minibroker-fault",
         action="append",
         default=[],
         metavar="RULE",
-        help="a rule, as JSON, that acts during every test: "
+        help="a fault rule, as JSON, active in every test: "
         '\'{"api": "EndTxn", "action": "drop_reply", "probability": 0.1, "times": null}\'',
     )
     group.addoption(
@@ -94,7 +94,7 @@ def minibroker_pool(request: pytest.FixtureRequest) -> Iterator[Callable[..., Mi
 @pytest.fixture(scope="session")
 def minibroker_session(request: pytest.FixtureRequest, minibroker_pool: Factory) -> Minibroker:
     """The broker that `minibroker` gives to tests without a marker, for fixtures that live as long as the session.
-    What a test does to it stays; nobody cleans up behind it."""
+    What a test changes stays; nothing is cleaned up."""
     broker: Minibroker = minibroker_pool(**_with(*_of_the_command_line(request.config)))
     return broker
 
@@ -244,13 +244,13 @@ def unique_topic(unique_name: Callable[[str], str], bootstrap_servers: str, requ
 
 @pytest.fixture
 def unique_group(unique_name: Callable[[str], str]) -> str:
-    """The name of a consumer group that nobody has used."""
+    """The name of an unused consumer group."""
     return unique_name("group")
 
 
 @pytest.fixture
 def unique_transactional_id(unique_name: Callable[[str], str]) -> str:
-    """A transactional id that nobody has used."""
+    """An unused transactional id."""
     return unique_name("txn")
 
 

@@ -17,7 +17,7 @@ def add_report_arguments(parser: argparse.ArgumentParser, name: str) -> None:
     """`--report KIND,…` and `--report-dir DIR`; `name` is that of the files without their ending."""
     files = ", ".join(f"{name}{ending}{' (junit)' if kind == 'junit' else ''}" for kind, ending in ENDINGS.items())
     parser.add_argument("--report", type=_kinds, default=[], metavar="KIND,…", help=f"write {files}")
-    parser.add_argument("--report-dir", type=Path, default=Path(), metavar="DIR", help="where reports go (.)")
+    parser.add_argument("--report-dir", type=Path, default=Path(), metavar="DIR", help="directory of the reports (.)")
 
 
 def _kinds(text: str) -> list[str]:

@@ -89,11 +89,11 @@ class RunningCluster:
         self.run(lambda cluster: cluster.start_broker(node_id))
 
     def pause_broker(self, node_id: int) -> None:
-        """As SIGSTOP: connections stay, nothing is done or answered."""
+        """As SIGSTOP: connections stay open, nothing is processed."""
         self.run(lambda cluster: cluster.pause_broker(node_id))
 
     def resume_broker(self, node_id: int) -> None:
-        """As SIGCONT: what came in meanwhile is done now."""
+        """As SIGCONT: requests received while paused are processed."""
         self.run(lambda cluster: cluster.resume_broker(node_id))
 
     def add_broker(self) -> int:
@@ -106,7 +106,7 @@ class RunningCluster:
         self.run(lambda cluster: cluster.remove_broker(node_id))
 
     def stop_controller(self) -> None:
-        """No controller is active: nobody is elected, and what is for the controller waits for the next one."""
+        """Stop the controller: there are no elections, and requests for the controller wait for the next one."""
         self.run(lambda cluster: cluster.stop_controller())
 
     def start_controller(self) -> None:

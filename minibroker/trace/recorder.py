@@ -1,4 +1,4 @@
-"""The exchanges of a broker: the last ones in memory, all of them for whoever listens."""
+"""The exchanges of a broker: the last ones in memory, all of them for listeners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Answered, Exchange
     from minibroker.kernel.refusals import Refusal
 
-# What is larger is told at once instead of being kept until somebody asks.
+# A larger response is converted at once, instead of keeping the object until it is read.
 _KEPT_BYTES = 64 * 1024
 
 Listener = Callable[["Recorded"], None]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ExchangeTap:
-    """`Tap` of a cluster whose faults or exchanges somebody asked for. recorder: None to keep nothing.
+    """`Tap` of a cluster whose faults or trace are in use. recorder: None to keep nothing.
 
     wall_ms: wall clock; monotonic_ms: for durations.
     """

@@ -30,12 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", nargs="?", help="data directory, a directory of such, or a URI of one (s3://…)")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read the topics of a running cluster instead")
     parser.add_argument("--command-config", metavar="FILE", help="with --bootstrap: client properties (TLS, login)")
-    parser.add_argument("--follow", action="store_true", help="with --bootstrap: go on as records arrive")
+    parser.add_argument("--follow", action="store_true", help="with --bootstrap: keep reading new records")
     parser.add_argument("--topic", action="append", default=[], help="only this topic (may be repeated)")
     parser.add_argument("--partition", action="append", default=[], type=int, help="only this partition")
-    parser.add_argument("--compacted", action="append", default=[], metavar="TOPIC", help="any batch may be missing")
-    parser.add_argument("--depth", choices=DEPTHS, default=RECORDS, help="what of a batch is looked at (%(default)s)")
-    parser.add_argument("--as-of", metavar="TIME", help="when the data was alive: now, ms since 1970, or ISO 8601")
+    parser.add_argument(
+        "--compacted", action="append", default=[], metavar="TOPIC", help="compacted topic: batches may be missing"
+    )
+    parser.add_argument("--depth", choices=DEPTHS, default=RECORDS, help="how much of each batch is read (%(default)s)")
+    parser.add_argument("--as-of", metavar="TIME", help="time of the data: now, ms since 1970, or ISO 8601")
     parser.add_argument("--max-timeout-ms", type=int, default=DEFAULT_TIMEOUT_MS, help="transaction.max.timeout.ms")
     parser.add_argument("--content", action="store_true", help="look for records written again after an epoch bump")
     parser.add_argument("--lineage", metavar="IN[,IN]=OUT[,OUT]", help="topics of a consume-process-produce loop")

@@ -145,7 +145,7 @@ def scan_bytes(
 ) -> FileRows:
     """The rows of a log file's bytes [start, stop), runs collapsed.
 
-    `cuts`: offsets of snapshots, at which runs end. `sink` is told every block, for whoever wants the batches too.
+    `cuts`: offsets of snapshots, at which runs end. `sink` gets every block, for callers that need the batches too.
     """
     scan = HeaderScan(data, start, stop)
     collapse = Collapse(facts, path, cuts)

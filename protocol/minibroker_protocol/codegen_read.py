@@ -124,7 +124,7 @@ class _Reader:
         return repr(value)
 
     def tags(self, tagged: list[Field], var: str, path: str) -> None:
-        """Read a tagged section; tags nobody declared are skipped, as KIP-482 asks."""
+        """Read a tagged section; undeclared tags are skipped (KIP-482)."""
         where = [(join_path(path, "tagged fields"), 1)]
         n = self.source.fresh("n")
         self.flush((n, "B", where[0][0]))

@@ -253,7 +253,7 @@ class ConsumerGroupTargetAssignmentMemberKey(Data, record_type=7, versions="0"):
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Data, record_type=7, versions="0", flexible="0+"):
-    """Partitions a member shall own."""
+    """Target partitions of a member."""
 
     class TopicPartition(Struct):
         topic_id: uuid

@@ -21,7 +21,7 @@ _flexible_from: dict[int, int] = {}
 
 
 def first_flexible_version(api_key: int) -> int:
-    """The first version of an API with header version 2; above all versions for an API nobody declared."""
+    """The first version of an API with header version 2; above all versions for an undeclared API."""
     if not _flexible_from:
         _flexible_from.update({key: request.__flexible__ for key, (request, _) in registry().items()})
     return _flexible_from.get(api_key, NEVER)

@@ -101,7 +101,7 @@ class DataDirectory:
         transaction_state_layout: str = KAFKA_LAYOUT,
     ) -> DataDirectory:
         """Locks the directory, making it when there is none. ``make_id`` gives new ids (22 characters); ``holder`` is
-        this process's id, for whoever finds the lock taken; ``version`` is noted as what wrote the directory.
+        this process's id, for the error of the next process; ``version`` is noted as what wrote the directory.
         ``transaction_state_layout`` is noted when the directory is made, unless it is Kafka's, and binds from the first
         record on that is in it.
 

@@ -1,4 +1,4 @@
-"""The seam between the log and whatever keeps its bytes.
+"""The interface between the log and its storage.
 
 Paths are relative to the disk's root and use ``/`` on every platform. Every failure is a :class:`StorageError`; a call
 that failed may have had any part of its effect, and the caller is told nothing more than a power cut would tell it.

@@ -1,7 +1,7 @@
 """A disk in memory that fails when told to and loses power: what was not synced may be gone, torn or out of order.
 
 The n-th changing call raises StorageError, having had half its effect (``fail_at``), or :class:`PowerLost`
-(``lose_power_at``); while ``full``, whatever writes to a file raises. After a loss of power
+(``lose_power_at``); while ``full``, every write to a file raises. After a loss of power
 :meth:`FaultyDisk.after_power_loss` gives a disk as a restarted machine finds it.
 Names survive only once their directory was synced, which is stricter than what most file systems promise.
 """

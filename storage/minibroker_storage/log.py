@@ -1,6 +1,6 @@
 """One partition's log: append, high watermark, reading, and everything that shortens it (Kafka's UnifiedLog).
 
-Synchronous and without a clock: ``now_ms`` is handed in. One thread changes a log; others may read or flush meanwhile.
+Synchronous and without a clock: ``now_ms`` is handed in. One thread changes a log; others may read or flush it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who hands a batch to the log, and therefore which checks apply to it."""
+"""The origin of a batch (client, leader, coordinator), which decides the checks that apply to it."""
 
 from enum import Enum
 

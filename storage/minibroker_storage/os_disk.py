@@ -157,7 +157,7 @@ class OsDisk:
         self.durable = durable
         self.max_handles = max_handles if max_handles is not None else default_max_handles()
         self._flags = _READ_FLAGS if read_only else _OPEN_FLAGS
-        #: Called when the process is out of handles; None: nobody cares.
+        #: Called when the process is out of handles; may be None.
         self.exhausted: Callable[[], None] | None = None
         self._refused: int | None = None
         self._spare: int | None = None
@@ -399,7 +399,7 @@ class OsDisk:
 class OsLock:
     """An exclusive lock on a file that the system gives up when its process ends, however it ends.
 
-    The holder's text stands after the first byte, which is the only locked one: Windows lets nobody read a locked byte.
+    The holder's text stands after the first byte, which is the only locked one: Windows cannot read a locked byte.
     """
 
     def __init__(self, full_path: str, path: str, holder: str) -> None:

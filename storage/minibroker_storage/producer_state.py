@@ -1,8 +1,8 @@
 """What one partition knows of its producers: duplicates, order, open transactions (Kafka's ProducerStateManager).
 
-A batch is first checked (`prepare`, which changes nothing), then written by the log, then `commit`ted; so a refused or
-unwritable batch leaves no trace. Replaying the log through `replay` gives the same state, without the verifications
-under way, which live in memory only.
+`prepare` checks a batch without changing producer state, the log writes it, `commit` applies it. So a batch that is
+refused or cannot be written does not change producer state. Replaying the log through `replay` gives the same state,
+without pending verifications, which are in memory only.
 """
 
 from collections.abc import Iterable, Sequence
@@ -82,7 +82,7 @@ class ProducerStateManager:
         guard: VerificationGuard | None = None,
         after: Sequence[ProducerAppend] = (),
     ) -> ProducerAppend | None:
-        """Check one batch that shall get `offset` (default: the header's) as its base offset.
+        """Check one batch whose base offset will be `offset` (default: the header's).
 
         `control` is the record of a control batch, None when compaction emptied it. `transaction_version` is that of
         the coordinator which sent the marker. `after` holds what was prepared before in the same append.
@@ -191,7 +191,7 @@ class ProducerStateManager:
         return entry.guard
 
     def end_verification(self, producer_id: int, epoch: int, sequence: int, guard: VerificationGuard) -> None:
-        """The request that got `guard` for these from `start_verification` is answered, whatever came of it."""
+        """The request that got `guard` for these from `start_verification` is answered, with or without an error."""
         entry = self._verifications.get(producer_id)
         if entry is None or entry.guard is not guard:
             return

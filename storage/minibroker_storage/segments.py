@@ -9,7 +9,7 @@ from minibroker_storage.segment import Segment
 
 
 class Segments:
-    """Copy on write: whoever took ``all`` keeps a consistent list, also in another thread."""
+    """Copy on write: a caller of ``all`` keeps a consistent list, also in another thread."""
 
     __slots__ = ("_state", "active")
 

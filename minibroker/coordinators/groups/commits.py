@@ -108,7 +108,7 @@ class OffsetDecisions:
     def commit(self, commit: Commit) -> Outcome[Committed]:
         """The records of a commit. Raises ApiError when the whole of it is refused, be it for one partition's sake.
 
-        The topic's id is not written down in a transaction, whose requests do not carry it either. A group nobody knows
+        The topic's id is not written down in a transaction, whose requests do not carry it either. An unknown group
         comes into being by an offset that names no generation (a "simple" group).
         """
         check = self._checked(commit)

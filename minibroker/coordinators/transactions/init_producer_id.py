@@ -32,7 +32,7 @@ def checked_timeout_ms(
     enable_two_phase_commit: bool = False,
     keep_prepared_transaction: bool = False,
 ) -> int:
-    """The transaction timeout to use; raises ApiError for what is wrong with the request whatever the id's state is."""
+    """The transaction timeout to use; raises ApiError for a request that is invalid in every state."""
     if enable_two_phase_commit and not config.two_phase_commit_enabled:
         raise ApiError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,

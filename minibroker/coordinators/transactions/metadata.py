@@ -37,8 +37,8 @@ class TransactionMetadata(NamedTuple):
     last transition.
     next_producer_id: allocated while preparing, taken over on completion, when the epoch is used up (KIP-890).
     last_producer_epoch: the epoch before the current one as a client may still hold it, -1 for none (KIP-360).
-    timed_out: the coordinator aborted the last transaction because of its timeout, and nobody went on since. No record
-        has a field for it; `records` says what of it a reload can still tell.
+    timed_out: the coordinator aborted the last transaction because of its timeout, and no producer has continued since.
+        No record has a field for it; `records` says what a reload can infer.
     """
 
     transactional_id: str

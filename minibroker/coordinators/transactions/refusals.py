@@ -45,7 +45,7 @@ def fenced(entry: Entry, offered: ProducerIdAndEpoch, why: str) -> Fenced:
 
 
 def timed_out(entry: Entry, offered: ProducerIdAndEpoch) -> bool:
-    """Whether `offered` is the producer whose transaction timed out, and nobody has claimed the next epoch yet."""
+    """Whether `offered` is the producer whose transaction timed out, and the next epoch is not claimed yet."""
     metadata = entry.metadata
     if not metadata.timed_out or NO_PRODUCER_EPOCH in (offered.producer_epoch, entry.last_epoch):
         return False

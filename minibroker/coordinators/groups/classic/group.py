@@ -274,8 +274,8 @@ class ClassicGroup:
         """Whether offsets may be committed in the name of this member (KIP-447 for transactional ones).
 
         Raises ApiError: COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-        REBALANCE_IN_PROGRESS. A commit of nobody (generation -1, no member) passes when the group is empty, and in a
-        transaction always: request versions before TxnOffsetCommit v3 cannot say more.
+        REBALANCE_IN_PROGRESS. A commit without a member (generation -1, no member id) passes when the group is
+        empty, and in a transaction always: request versions before TxnOffsetCommit v3 cannot say more.
         """
         self.check_alive()
         if generation_id < 0 and self.is_empty:

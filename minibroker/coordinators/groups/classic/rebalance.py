@@ -135,7 +135,7 @@ class Rebalance:
         return Outcome(None)
 
     def complete(self, group: ClassicGroup) -> Outcome[None]:
-        """End the join phase with whoever is there."""
+        """End the join phase with the members that have joined."""
         self._env.timers.cancel(join_key(group.group_id))
         if group.state is not GroupState.PREPARING_REBALANCE:
             return Outcome(None)
@@ -185,14 +185,14 @@ class Rebalance:
         return self.prepare(group, f"{len(late)} members sent no SyncGroup in time")
 
     def fail_syncs(self, group: ClassicGroup, error: ErrorCode) -> None:
-        """Forget the assignment and answer everyone who waits for it."""
+        """Forget the assignment and answer all members that wait for it."""
         for member in group.members.values():
             member.assignment = b""
             if group.complete_sync(member, SyncGroupResponse(error_code=error, assignment=b"")):
                 self.rearm_session(group, member)
 
     def propagate(self, group: ClassicGroup) -> None:
-        """Answer everyone who waits for an assignment with his."""
+        """Answer each member that waits with its assignment."""
         for member in group.members.values():
             answered = group.complete_sync(
                 member,

@@ -1,4 +1,4 @@
-"""Server-side assignors: who shall own which partition (KIP-848: uniform and range).
+"""Server-side assignors: which member owns which partition (KIP-848: uniform and range).
 
 An assignor is a function of the members, in a stable order, and of the topics' partition counts.
 """
@@ -83,7 +83,7 @@ def _uniform_alike(members: Sequence[Candidate], counts: Mapping[bytes, int]) ->
 
 
 def _uniform_mixed(members: Sequence[Candidate], counts: Mapping[bytes, int]) -> Assignment:
-    """Members subscribe to different topics: keep what is legal, give the rest to whoever has least, then even out."""
+    """Members subscribe to different topics: keep what is legal, give the rest to those with least, then balance."""
     subscribers: dict[bytes, list[str]] = defaultdict(list)
     for member in members:
         for topic_id in member.topics:
@@ -114,7 +114,7 @@ def _uniform_mixed(members: Sequence[Candidate], counts: Mapping[bytes, int]) ->
 def _even_out(
     owner: dict[TopicPartition, str], load: dict[str, int], subscribers: Mapping[bytes, Sequence[str]]
 ) -> None:
-    """Move partitions to subscribers with at least two fewer until nobody gains."""
+    """Move partitions to subscribers with at least two fewer until the assignment is balanced."""
     moved = True
     while moved:
         moved = False

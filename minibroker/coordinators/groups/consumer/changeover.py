@@ -127,7 +127,7 @@ def _native(
 
 
 def can_downgrade(env: Environment, group: ConsumerGroup, leaving: ConsumerMember) -> bool:
-    """Whether nobody but classic members is left when `leaving` is gone."""
+    """Whether only classic members are left after `leaving` has left."""
     config = env.config()
     left = [member for member in group.members.values() if member.member_id != leaving.member_id]
     return (

@@ -185,7 +185,7 @@ class ClassicMembers:
 
     @staticmethod
     def _still_waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
-        """Whether a partition of its target is in somebody else's hands."""
+        """Whether another member still owns a partition of its target assignment."""
         return any(
             group.owners.get((topic_id, partition), member.member_id) != member.member_id
             for topic_id, partitions in group.target(member.member_id).items()

@@ -122,8 +122,8 @@ class ConsumerGroup:
         """By member epoch. An older epoch is good for partitions the member has had since then (KIP-1251).
 
         Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, UNSUPPORTED_VERSION, and ILLEGAL_GENERATION for a member that
-        uses the classic protocol. A commit of nobody passes while there are no members, and in a transaction always:
-        request versions before TxnOffsetCommit v3 cannot say more.
+        uses the classic protocol. A commit without a member passes while there are no members, and in a transaction
+        always: request versions before TxnOffsetCommit v3 cannot say more.
         """
         nobody = not member_id and group_instance_id is None
         if generation_id < 0 and (not self.members or (transactional and nobody)):

@@ -379,7 +379,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """Whether a partition is in somebody's hands; a static member's former self does not count."""
+    """Whether a member owns a partition; a static member's former instance does not count."""
 
     group: ConsumerGroup
     former_id: str | None
@@ -393,7 +393,7 @@ class _Holder:
 
 
 def check_instance(held_by: ConsumerMember | None, instance_id: str, member_id: str) -> None:
-    """Raises UNKNOWN_MEMBER_ID when nobody holds the instance id, FENCED_INSTANCE_ID when another member does."""
+    """Raises UNKNOWN_MEMBER_ID when no member holds the instance id, FENCED_INSTANCE_ID when another member does."""
     if held_by is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if held_by.member_id != member_id:
