@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--expect",
         choices=EXPECTATIONS,
         default=KAFKA,
-        help="what the broker is held against: Apache Kafka's answers, or the texts of the KIPs",
+        help="what the broker is held against: what a release of Apache Kafka answered, or the texts of the KIPs",
     )
     parser.add_argument(
         "--select",
@@ -142,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
         for number, scenario in enumerate(scenarios)
     ]
     if arguments.record:
-        return record(runs, arguments.files)
+        return record(runs, arguments.files, arguments.expect)
     with contextlib.closing(run_all(runs, have, jobs)) as outcomes:
         results = list(_told(outcomes, len(runs), times=arguments.times))
     host, port = arguments.bootstrap
