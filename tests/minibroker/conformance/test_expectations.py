@@ -12,6 +12,7 @@ from scripted_broker import ScriptedBroker, scripted_broker
 
 from minibroker.conformance import cli
 from minibroker.conformance.recording import rewritten
+from minibroker.conformance.scenario import KAFKA
 from minibroker_protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -131,7 +132,7 @@ def test_reports(run: Run, tmp_path: Path) -> None:
     run(one("expect: {errorCode: NONE}", "proves: [360-1],"), "--report", "json,junit,html", "--report-dir", str(out))
     document = json.loads((out / "conformance.json").read_text())
     assert document["counts"] == {"passed": 0, "failed": 1, "skipped": 0, "absent": 0}
-    assert document["expectation"] == "kafka-4.3"
+    assert document["expectation"] == KAFKA
     row = document["scenarios"][0]
     assert (row["name"], row["proves"], row["outcome"]) == ("s", ["360-1"], "failed")
     assert "expected 'NONE'" in row["message"]
