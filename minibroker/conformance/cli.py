@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--expect",
         choices=EXPECTATIONS,
         default=KAFKA,
-        help="expected answers: Apache Kafka's, or those of the KIPs' texts",
+        help="expected answers: those of a release of Apache Kafka, or those of the KIPs' texts",
     )
     parser.add_argument(
         "--select",
@@ -142,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
         for number, scenario in enumerate(scenarios)
     ]
     if arguments.record:
-        return record(runs, arguments.files)
+        return record(runs, arguments.files, arguments.expect)
     with contextlib.closing(run_all(runs, have, jobs)) as outcomes:
         results = list(_told(outcomes, len(runs), times=arguments.times))
     host, port = arguments.bootstrap

@@ -8,15 +8,17 @@ from typing import Any
 
 from .paths import plain
 from .runner import ScenarioRun
-from .scenario import Step, every_step
+from .scenario import KAFKA, Step, every_step
 
 PASSED, FAILED = 0, 1
+_NEWEST = "expect"
 _SHORTEST_NUMBER_TO_NAME = 1000
 
 
-def record(runs: Sequence[ScenarioRun], files: Iterable[Path]) -> int:
-    """Run the scenarios one by one and put what came back in place of what was expected; the exit status is 1 when one
-    could not be run to its end. Only the first answer of a step inside a loop counts."""
+def record(runs: Sequence[ScenarioRun], files: Iterable[Path], expectation: str = KAFKA) -> int:
+    """Run the scenarios one by one and put what came back in place of what was expected, or beside it when the newest
+    release is not what the broker is held against; the exit status is 1 when one could not be run to its end. Only the
+    first answer of a step inside a loop counts."""
     status = PASSED
     found: dict[tuple[str, int, str], str] = {}
     for run in runs:
@@ -45,29 +47,64 @@ def record(runs: Sequence[ScenarioRun], files: Iterable[Path]) -> int:
         found |= {(run.scenario.name, number, path): text for (number, path), text in told.items()}
     for file in files:
         before = file.read_text(encoding="utf-8")
-        after = rewritten(before, found)
+        after = rewritten(before, found, _NEWEST if expectation == KAFKA else expectation)
         if after != before:
             file.write_text(after, encoding="utf-8")
             print(f"wrote {file}")
     return status
 
 
-def rewritten(text: str, found: Mapping[tuple[str, int, str], str]) -> str:
-    """A scenario file with other values: (scenario, number of the step counted through, path under `expect`) → YAML."""
+def rewritten(text: str, found: Mapping[tuple[str, int, str], str], option: str = _NEWEST) -> str:
+    """A scenario file with other values: (scenario, number of the step counted through, path under `option`) → YAML.
+    Another option than `expect` is made, beside that one, where a step has it not yet."""
     import yaml
 
     document = yaml.compose(text, Loader=yaml.SafeLoader)
-    changes: list[tuple[int, int, str]] = []
+    changes: set[tuple[int, int, str]] = set()  # an alias shows the same step more than once
     for scenario in document.value if document is not None else ():
         fields = _fields(scenario)
         for number, step in enumerate(_step_nodes(fields["steps"])):
-            for key, value in _fields(step).get("expect", _NOTHING).value:
-                new = found.get((fields["name"].value, number, key.value))
-                if new is not None:
-                    changes.append((value.start_mark.index, value.end_mark.index, new))
+            named = (fields["name"].value, number)
+            answers = {path: new for (name, at, path), new in found.items() if (name, at) == named}
+            if answers:
+                changes |= set(_changes(step, answers, option))
     for start, end, new in sorted(changes, reverse=True):
         text = text[:start] + new + text[end:]
     return text
+
+
+def _changes(step: Any, answers: Mapping[str, str], option: str) -> Iterator[tuple[int, int, str]]:
+    """(start, end, text) of what is written into a step."""
+    options = _fields(step)
+    known = _fields(options[option]) if option in options else {}
+    for path in answers.keys() & known.keys():
+        yield known[path].start_mark.index, known[path].end_mark.index, answers[path]
+    rest = ", ".join(f"{_quoted(path)}: {answers[path]}" for path in answers if path not in known)
+    if not rest or option == _NEWEST:
+        return
+    if known:
+        end, separator = _last(options[option]), ", " if options[option].flow_style else _line(options[option])
+        yield end, end, f"{separator}{rest}"
+        return
+    answer = options[_NEWEST]
+    end = answer.end_mark.index if answer.flow_style else _last(answer)
+    yield end, end, f"{', ' if step.flow_style else _line(step)}{option}: {{{rest}}}"
+
+
+def _last(mapping: Any) -> int:
+    """Where the last value of a mapping ends."""
+    end: int = mapping.value[-1][1].end_mark.index
+    return end
+
+
+def _line(mapping: Any) -> str:
+    """A new line of a block."""
+    column: int = mapping.value[0][0].start_mark.column
+    return "\n" + " " * column
+
+
+def _quoted(path: str) -> str:
+    return f"'{path}'" if set(path) & set("[]{},#:' ") else path
 
 
 class _Nothing:

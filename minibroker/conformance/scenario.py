@@ -1,9 +1,9 @@
 """Scenario files: read, checked, and turned into steps.
 
 A file is a YAML list of scenarios: `name`, `why`, `proves` (seed ids and KIPs, or `protocol-guide`), `catches` (names
-of deliberate defects that make it fail), `tags`, `only` (expectations it is for, by default all), `topics` (variable →
-partitions and configs, made before the steps and deleted after), `names` (variables for unique strings), `needs`
-(capabilities), `alone`, `steps`.
+of deliberate defects that make it fail), `tags`, `only` (expectations it is for, `kafka` for those of every release, by
+default all), `topics` (variable → partitions and configs, made before the steps and deleted after), `names` (variables
+for unique strings), `needs` (capabilities), `alone`, `steps`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from minibroker.kernel.extras import hint
 from minibroker.kernel.words import reason
+from minibroker.releases.chain import RELEASES
 
 from .batches import BATCH_KEYS
 from .failure import ScenarioError
@@ -40,13 +41,16 @@ _SEND_OPTIONS: dict[str, tuple[type, ...]] = {
     "to": (str,),
     "conn": (str,),
 }
-KAFKA, KIP = "kafka-4.3", "kip"
-EXPECTATIONS = (KAFKA, KIP)
-"""What a broker can be held against: Apache Kafka 4.3's answers, or what the KIPs say."""
+_ANY_RELEASE = "kafka"
+RELEASE_EXPECTATIONS = tuple(f"{_ANY_RELEASE}-{name}" for name in reversed(list(RELEASES)))
+"""Apache Kafka's releases, the newest first."""
+KAFKA, KIP = RELEASE_EXPECTATIONS[0], "kip"
+EXPECTATIONS = (*RELEASE_EXPECTATIONS, KIP)
+"""What a broker can be held against: what a release of Apache Kafka answered, or what the KIPs say."""
 
 _ANSWER_OPTIONS: dict[str, tuple[type, ...]] = {
     "expect": (dict,),
-    "kip": (dict,),
+    **dict.fromkeys(EXPECTATIONS[1:], (dict,)),
     "may": (dict,),
     "save": (dict,),
     "timeout": _NUMBER,
@@ -117,9 +121,13 @@ class Step:
         return self.options.get(name, default)
 
     def expected(self, expectation: str) -> Mapping[str, Any]:
-        """Path → value that must come back. Under `kip` its own values stand beside or in place of Kafka's."""
-        common: Mapping[str, Any] = self.get("expect") or {}
-        return {**common, **(self.get("kip") or {})} if expectation == KIP else common
+        """Path → value that must come back: those of the newest release, and beside or in place of them those of `kip`,
+        or of every older release down to the one asked for."""
+        chain = EXPECTATIONS[-1:] if expectation == KIP else RELEASE_EXPECTATIONS[1 : _age(expectation) + 1]
+        found: dict[str, Any] = {}
+        for name in ("expect", *chain):
+            found |= self.get(name) or {}
+        return found
 
     def used_versions(self) -> Iterator[tuple[str, int]]:
         """(API, version) of every request the broker is to serve; those it should refuse are left out."""
@@ -164,6 +172,10 @@ class Scenario:
     def used_versions(self) -> frozenset[tuple[str, int]]:
         """(API, version) of every request the broker is to serve."""
         return frozenset(used for step in self.steps for used in step.used_versions())
+
+
+def _age(release: str) -> int:
+    return RELEASE_EXPECTATIONS.index(release)
 
 
 def every_step(steps: Iterable[Step]) -> Iterator[Step]:
@@ -244,9 +256,7 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
     names = _texts(entry, "names", where)
     if taken := _RESERVED & {*topics, *names}:
         raise ScenarioError(f"{where}: ${min(taken)} has a meaning of its own")
-    only = _texts(entry, "only", where)
-    if odd := set(only) - set(EXPECTATIONS):
-        raise ScenarioError(f"{where}: only: {min(odd)} is none of {', '.join(EXPECTATIONS)}")
+    only = _only(entry, where)
     steps = _steps(entry["steps"], where, "")
     needs = _texts(entry, "needs", where)
     restarts = any(step.kind == RESTART for step in every_step(steps))
@@ -266,6 +276,13 @@ def _scenario(entry: Any, file: str, number: int) -> Scenario:
         catches=_texts(entry, "catches", where),
         only=only or EXPECTATIONS,
     )
+
+
+def _only(entry: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    given = _texts(entry, "only", where)
+    if odd := set(given) - {*EXPECTATIONS, _ANY_RELEASE}:
+        raise ScenarioError(f"{where}: only: {min(odd)} is none of {', '.join((_ANY_RELEASE, *EXPECTATIONS))}")
+    return tuple(one for one in EXPECTATIONS if one in given or (_ANY_RELEASE in given and one != KIP))
 
 
 def _texts(entry: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:

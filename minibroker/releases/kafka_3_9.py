@@ -32,6 +32,15 @@ RELEASE: Final = Release(
         "metadata.version": Feature(1, 21, 21),
         "transaction.version": ABSENT,
     },
-    does_otherwise=("transaction.version 0: no end of a transaction bumps the epoch",),
-    not_emulated=("versions of its APIs that Kafka 4 does not serve any more (KIP-896)",),
+    behaviours={"join_while_ending": "refused after its producer"},
+    does_otherwise=(
+        "transaction.version 0: no end of a transaction bumps the epoch",
+        "while a transaction ends, joins at another epoch or for another producer id are told so",
+    ),
+    not_emulated=(
+        "versions of its APIs that Kafka 4 does not serve any more (KIP-896)",
+        "AddPartitionsToTxn from v4 on of a client, which none sends",
+        "ListOffsets answers a partition that is asked for twice twice",
+        "OffsetCommit v9 of a member of no group is ILLEGAL_GENERATION",
+    ),
 )

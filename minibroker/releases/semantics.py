@@ -155,6 +155,14 @@ class Semantics:
         " current one, the current one aborts its transaction and is bumped, any other is refused. If not, each aborts"
         " the transaction, and its retry is fenced.",
     )
+    join_while_ending: Literal["refused", "refused after its producer"] = _f(
+        "refused",
+        "",
+        "AddPartitionsToTxn and AddOffsetsToTxn while a transaction ends: CONCURRENT_TRANSACTIONS for any producer, or"
+        " its id and epoch are looked at first, as before Kafka 4.0 (KAFKA-18660).",
+        "refused",
+        "refused after its producer",
+    )
     remember_offered_producer_id: bool = _f(
         False,
         "360-6",

@@ -24,7 +24,7 @@ from minibroker.conformance.cluster import Cluster
 from minibroker.conformance.failure import ScenarioFailed
 from minibroker.conformance.results import Outcome, Result
 from minibroker.conformance.runner import Options, ScenarioRun
-from minibroker.conformance.scenario import KAFKA, KIP, RESTART, Scenario, bundled
+from minibroker.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, RESTART, Scenario, bundled
 
 SETTINGS = {
     "producer.id.expiration.ms": 4000,
@@ -42,7 +42,6 @@ ARGUMENTS: dict[str, list[str]] = {
         *("-c", "minibroker.semantics.fenced_code=91"),
         *("-c", "transaction.abort.timed.out.transaction.cleanup.interval.ms=500"),
     ],
-    "release-2.3": ["--as-version", "2.3"],
     "draft-check-at-level-0": [
         *("--transaction-version", "0", "-c", "minibroker.semantics.check_unknown_producer=true"),
         *("-c", "transaction.partition.verification.enable=false"),
@@ -87,23 +86,32 @@ def failures(defects: Sequence[str], scenarios: Sequence[Scenario]) -> dict[str,
     """Scenario → why it failed against a fresh broker with these defects: one like Kafka or, when it passed there, one
     that follows the KIPs."""
     found: dict[str, str] = {}
-    for expectation, semantics in ((KAFKA, "kafka"), (KIP, "kip")):
+    for expectation in (KAFKA, KIP, *RELEASE_EXPECTATIONS[1:]):
         own = [one for one in scenarios if expectation in one.only and one.name not in found]
+        if expectation not in (KAFKA, KIP):  # of the others only what neither of the two is asked
+            own = [one for one in own if not {KAFKA, KIP} & set(one.only)]
         for have in ARGUMENTS:
             same = [one for one in own if have == (one.needs or ("short-expiry",))[0]]
             if same:
-                with running(have, semantics, defects) as (bootstrap, restart):
+                with running(have, broker_like(expectation), defects) as (bootstrap, restart):
                     ran = results(bootstrap, same, expectation=expectation, have=have, restart=restart)
                 found |= {one.scenario.name: one.why for one in ran if one.outcome is Outcome.FAILED}
     return found
 
 
+def broker_like(expectation: str) -> list[str]:
+    """Arguments of a minibroker that is to answer as expected."""
+    if expectation in (KAFKA, KIP):
+        return ["--semantics", "kip" if expectation == KIP else "kafka"]
+    return ["--as-version", expectation.removeprefix("kafka-")]
+
+
 @contextmanager
-def running(have: str, semantics: str, defects: Sequence[str] = ()) -> Iterator[Running]:
+def running(have: str, like: Sequence[str], defects: Sequence[str] = ()) -> Iterator[Running]:
     """A fresh minibroker that has what scenarios need."""
     plain = [sys.executable, "-m", "minibroker"]
     command = [sys.executable, "-m", "defects", ",".join(defects)] if defects else plain
-    arguments = ["--semantics", semantics, *ARGUMENTS[have]]
+    arguments = [*like, *ARGUMENTS[have]]
     if have == RESTART:
         with restartable_minibroker(arguments, command=command) as (bootstrap, state):
             yield bootstrap, lambda: restart(state)

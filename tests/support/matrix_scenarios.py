@@ -21,7 +21,7 @@ from minibroker.client.connection import parse_address
 from minibroker.conformance import scenario as scenarios
 from minibroker.conformance.cluster import Cluster
 from minibroker.conformance.runner import Options, ScenarioRun
-from minibroker.conformance.scenario import Step, parse
+from minibroker.conformance.scenario import RELEASE_EXPECTATIONS, Scenario, Step, parse
 
 FILE = Path(scenarios.__file__).parent / "scenarios" / "26-matrix-versions.yaml"
 HEAD = """\
@@ -271,6 +271,21 @@ def _expectation(kafka: Mapping[str, Any], kip: Mapping[str, Any]) -> str:
     return _flow("expect", kafka) + (f", {_flow('kip', other)}" if other else "")
 
 
+def _of_older_releases(before: Scenario | None, count: int) -> list[str]:
+    """What stood behind the calls of each of `count` producers for older releases, which neither broker can tell."""
+    if before is None:
+        return [""] * count
+    steps = before.steps[0].steps[-count:]
+    return [
+        "".join(f", {_flow(key, _quoted(step.get(key)))}" for key in RELEASE_EXPECTATIONS[1:] if step.get(key))
+        for step in steps
+    ]
+
+
+def _quoted(expected: Mapping[str, Any]) -> dict[str, str]:
+    return {path: f"'{value}'" if "," in str(value) else str(value) for path, value in expected.items()}
+
+
 def _cluster(address: str) -> Cluster:
     cluster = Cluster(parse_address(address), timeout=10, patience=30)
     cluster.warm_up(secrets.token_hex(3))
@@ -281,6 +296,7 @@ def main(arguments: list[str]) -> int:
     kafka, *others = map(_cluster, arguments)
     before = parse(FILE.read_text(encoding="utf-8"), FILE.name) if FILE.exists() else []
     catches = {one.name: one.catches for one in before}
+    by_name = {one.name: one for one in before}
     defined: set[str] = set()
     written = [HEAD]
     for number, cell in enumerate(cells()):
@@ -291,6 +307,9 @@ def main(arguments: list[str]) -> int:
             version: [_expectation(a, b) for a, b in zip(answers[version], kip[version], strict=True)]
             for version in cell.request.versions
         }
+        older = _of_older_releases(by_name.get(cell.name), len(cell.whos))
+        for keys in expected.values():
+            keys[:] = [key + more for key, more in zip(keys, older, strict=True)]
         groups = [(list(same), key) for key, same in groupby(cell.request.versions, key=lambda v: expected[v])]
         written.append(text(cell, groups, defined, catches.get(cell.name, ())))
         print(cell.name, flush=True)

@@ -33,10 +33,11 @@ def add_partitions(
     refuse_timed_out(shard.config.semantics, entry, producer)
     # Before the id and epoch: after EndTxn v5 used the epochs up, a client's next transaction may come with the new
     # producer id while the old one is still completing (KAFKA-18660).
-    if entry.volatile.pending_state is not None:
+    ending = entry.volatile.pending_state is not None
+    if ending and shard.config.semantics.join_while_ending == "refused":
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     _require_producer(shard, entry, producer)
-    if entry.metadata.state in PREPARED:
+    if ending or entry.metadata.state in PREPARED:
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     added = frozenset(partitions)
     if entry.metadata.state is ONGOING and added <= entry.metadata.partitions:

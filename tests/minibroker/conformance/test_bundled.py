@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from broker import running_broker
-from defect_matrix import ARGUMENTS, results, running
+from defect_matrix import ARGUMENTS, broker_like, results, running
 from restart import restart_command, restartable_minibroker
 from seeds import SEEDS
 
@@ -13,7 +13,7 @@ from minibroker.conformance import cli
 from minibroker.conformance.results import Outcome
 from minibroker.conformance.scenario import KAFKA, KIP, RESTART, bundled
 
-SPECIAL = {"draft-codes", "release-2.3", "draft-check-at-level-0", RESTART}
+SPECIAL = {"draft-codes", "draft-check-at-level-0", RESTART}
 """What another broker has than the one that most scenarios are run against."""
 BOTH = pytest.mark.parametrize(("semantics", "expectation"), [("kafka", KAFKA), ("kip", KIP)])
 
@@ -50,15 +50,12 @@ def test_what_is_known_after_a_restart(capsys: pytest.CaptureFixture[str], seman
     assert status == 0
 
 
-@pytest.mark.parametrize(
-    ("have", "semantics", "expectation"),
-    [("draft-codes", "kip", KIP), ("release-2.3", "kafka", KAFKA), ("draft-check-at-level-0", "kip", KIP)],
-)
-def test_what_another_broker_has(have: str, semantics: str, expectation: str) -> None:
+@pytest.mark.parametrize("have", ["draft-codes", "draft-check-at-level-0"])
+def test_what_another_broker_has(have: str) -> None:
     chosen = [one for one in bundled() if have in one.needs]
     assert chosen
-    with running(have, semantics) as (bootstrap, _):
-        ran = results(bootstrap, chosen, expectation=expectation, have=have)
+    with running(have, broker_like(KIP)) as (bootstrap, _):
+        ran = results(bootstrap, chosen, expectation=KIP, have=have)
     assert [(one.scenario.name, one.why) for one in ran if one.outcome is not Outcome.PASSED] == []
 
 

@@ -12,6 +12,7 @@ from scripted_broker import ScriptedBroker, scripted_broker
 
 from minibroker.conformance import cli
 from minibroker.conformance.recording import rewritten
+from minibroker.conformance.scenario import KAFKA
 from minibroker_protocol.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -64,6 +65,25 @@ def test_an_expectation_of_the_kips_stands_in_place_of_kafkas(run: Run) -> None:
     assert run.status == 1
 
 
+def test_what_a_release_answered_holds_for_the_older_ones_too(run: Run) -> None:
+    text = one("expect: {errorCode: NONE}, kafka-3.9: {errorCode: UNKNOWN_MEMBER_ID, throttleTimeMs: 0}")
+    for release, status in (("kafka-4.3", 1), ("kafka-4.0", 1), ("kafka-3.9", 0), ("kafka-2.8", 0), ("kip", 1)):
+        run(text, "--expect", release)
+        assert run.status == status, release
+    nearer = text.replace("kafka-3.9", "kafka-2.8: {errorCode: NONE}, kafka-3.9")
+    assert [run(nearer, "--expect", release)[0][:4] for release in ("kafka-3.9", "kafka-2.8")] == ["ok s", "FAIL"]
+
+
+def test_scenarios_of_releases(run: Run) -> None:
+    every, one_release = (
+        one("expect: {errorCode: UNKNOWN_MEMBER_ID}", f"only: [{only}],") for only in ("kafka", "kafka-3.9")
+    )
+    both = every + one_release.replace("name: s", "name: older")
+    assert run(both, "--expect", "kafka-2.8")[0] == "ok s"
+    assert [line for line in run(both, "--expect", "kafka-3.9") if line.startswith("ok")] == ["ok s", "ok older"]
+    assert [line for line in run(both) if line.startswith("ok")] == ["ok s"]
+
+
 def test_a_scenario_of_one_expectation_only(run: Run) -> None:
     assert (
         run(one("expect: {errorCode: NONE}", "only: [kip],") + one("", "").replace("name: s", "name: r"))[0] == "ok r"
@@ -112,7 +132,7 @@ def test_reports(run: Run, tmp_path: Path) -> None:
     run(one("expect: {errorCode: NONE}", "proves: [360-1],"), "--report", "json,junit,html", "--report-dir", str(out))
     document = json.loads((out / "conformance.json").read_text())
     assert document["counts"] == {"passed": 0, "failed": 1, "skipped": 0, "absent": 0}
-    assert document["expectation"] == "kafka-4.3"
+    assert document["expectation"] == KAFKA
     row = document["scenarios"][0]
     assert (row["name"], row["proves"], row["outcome"]) == ("s", ["360-1"], "failed")
     assert "expected 'NONE'" in row["message"]
@@ -149,6 +169,31 @@ def test_recorded_values_go_to_their_step_inside_loops() -> None:
     text = "- {name: s, steps: [{loop: 2, steps: [{call: A v1, expect: {a: 1}}]}, {call: A v1, expect: {a: 2, b: 3}}]}"
     assert rewritten(text, {("s", 1, "a"): "7", ("s", 2, "b"): "[8, 9]"}) == text.replace("a: 1", "a: 7").replace(
         "b: 3", "b: [8, 9]"
+    )
+
+
+def test_what_an_older_release_answers_is_written_beside_the_newest(run: Run) -> None:
+    flow = one("expect: {errorCode: NONE, throttleTimeMs: 0}")
+    run(flow, "--record", "--expect", "kafka-3.9")
+    assert run.file.read_text() == flow.replace("Ms: 0}", "Ms: 0}, kafka-3.9: {errorCode: UNKNOWN_MEMBER_ID}")
+    block = """- name: s
+  steps:
+  - call: Heartbeat v3
+    req: {groupId: g, memberId: m}
+    expect:
+      errorCode: NONE
+      throttleTimeMs: 0
+    kafka-3.9:
+      throttleTimeMs: 1
+  - sleep: 0
+"""
+    run(block, "--record", "--expect", "kafka-3.9")
+    written = block.replace("Ms: 1", "Ms: 0\n      errorCode: UNKNOWN_MEMBER_ID")
+    assert run.file.read_text() == written
+    assert run(written, "--record", "--expect", "kafka-3.9") == ["ok s"]
+    run(written, "--record", "--expect", "kafka-4.0")
+    assert (
+        "      throttleTimeMs: 0\n    kafka-4.0: {errorCode: UNKNOWN_MEMBER_ID}\n    kafka-3.9:" in run.file.read_text()
     )
 
 
