@@ -2,53 +2,26 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.context import Api, RequestContext
+from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange, Tap, framed
+from minibroker.handlers.table import between_brokers, rows
 from minibroker.kernel.deferred import Deferred, failed
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.fields import Buffer
 from minibroker_protocol.headers import encode_response_header, first_flexible_version
 from minibroker_protocol.messages.headers import RequestHeader
-from minibroker_protocol.registry import registry
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.kernel.transport import Transport
 
 _frame_start = Struct(">ii").unpack_from
-
-BETWEEN_BROKERS = frozenset(
-    {
-        "AddPartitionsToTxn", "AllocateProducerIds", "AlterConfigs", "AlterPartition", "AlterPartitionReassignments",
-        "BrokerHeartbeat", "CreateAcls", "CreatePartitions", "CreateTopics", "DeleteAcls", "DeleteTopics",
-        "DescribeTransactionState", "ElectLeaders", "Fetch",
-        "IncrementalAlterConfigs", "ListOffsets", "ListPartitionReassignments", "UnregisterBroker", "UpdateFeatures",
-        "WriteTxnMarkers",
-    }
-)  # fmt: skip
-"""What a broker sends to others, to itself or to the controller: of its own accord, or on behalf of a client."""
-
-
-@cache
-def apis_between_brokers() -> dict[int, Api]:
-    """Each of these as a row of the handler table; its handler is never called."""
-    found = {}
-    for key, (request, response) in registry().items():
-        name = request.__name__.removesuffix("Request")
-        if name in BETWEEN_BROKERS:
-            low, high = request.__versions__
-            found[key] = Api(key, name, request, response, _nobody, low, high)
-    return found
-
-
-def _nobody(_: RequestContext, __: Any) -> None:
-    raise AssertionError("a request between brokers is sent on, not handled here")
 
 
 class TappedTransport:
@@ -168,7 +141,7 @@ class _Sent(Exchange):
     def __init__(
         self, transport: TappedTransport, broker: Broker, line: _Line, request: Request, api_version: int
     ) -> None:
-        api = apis_between_brokers().get(request.__api_key__) or _unlisted(request)
+        api = between_brokers().get(request.__api_key__) or rows()[request.__api_key__]
         client_id = f"broker-{broker.node_id}"
         context = RequestContext(broker, api.key, api_version, client_id, line.info, inter_broker=True)
         self._transport = transport
@@ -217,13 +190,6 @@ class _Sent(Exchange):
         """The response in a frame, without its size."""
         header = encode_response_header(self.api.key, self.version, self.correlation_id)
         return self.api.response.decode(data, self.version, len(header))
-
-
-def _unlisted(request: Request) -> Api:
-    low, high = request.__versions__
-    response = registry()[request.__api_key__][1]
-    return Api(request.__api_key__, type(request).__name__.removesuffix("Request"), type(request), response,
-               _nobody, low, high)  # fmt: skip
 
 
 def _broken(text: str) -> ApiError:

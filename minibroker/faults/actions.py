@@ -20,7 +20,7 @@ from minibroker_protocol.errors import ErrorCode, Malformed
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.handlers.context import Api
+    from minibroker.handlers.api import Api
     from minibroker.handlers.dispatch import Answered, Exchange
 
 Of = Literal["answer", "request"]
@@ -325,6 +325,10 @@ class BlackHole(Action):
         raise CloseConnection("fault: the black hole is gone")
 
 
+def _throttle_field(api: Api) -> str | None:
+    return next((field.name for field in api.response.__fields__ if field.throttle), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Throttle(Action):
     """Answer with this throttle time, and read nothing more of the connection until it is over (KIP-219)."""
@@ -337,13 +341,13 @@ class Throttle(Action):
         return False
 
     def problem(self, api: Api) -> str | None:
-        names = {f.name for f in api.response.__fields__}
-        return None if "throttle_time_ms" in names else f"an answer of {api.name} has no throttle time"
+        return None if _throttle_field(api) is not None else f"an answer of {api.name} has no throttle time"
 
     async def run(self, exchange: Exchange, stage: Stage) -> Answered:
         response = await exchange.apply()
-        if response is not None:
-            response.throttle_time_ms = self.ms
+        field = _throttle_field(exchange.api)
+        if response is not None and field is not None:
+            setattr(response, field, self.ms)
         link = exchange.context.connection.link
         if link is not None:
             link.mute(self.ms)

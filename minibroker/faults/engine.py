@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from minibroker.cluster.tapped_transport import apis_between_brokers
 from minibroker.faults.errors import FaultError
 from minibroker.faults.facts import Facts, facts_of
 from minibroker.faults.rules import Rule
 from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange
-from minibroker.handlers.table import apis
+from minibroker.handlers.table import apis, between_brokers
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.waiting import sleep, with_timeout
@@ -177,7 +176,7 @@ class FaultEngine:
     def add(self, rule: Rule) -> SetRule:
         """Set a rule. Raises FaultError for one that can never act, or not on its requests."""
         self._count += 1
-        added = SetRule(self._count, rule.checked(self._apis, apis_between_brokers()), self)
+        added = SetRule(self._count, rule.checked(self._apis, between_brokers()), self)
         self.rules[added.number] = added
         self._on_change()
         return added

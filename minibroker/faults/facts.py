@@ -10,7 +10,7 @@ from typing import Any
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.fields import NO_ID, Field
 from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
-from minibroker_protocol.structs import Struct, struct_of, struct_types
+from minibroker_protocol.structs import Struct, named_by, struct_of, struct_types
 
 TopicName = Callable[[bytes], str | None]
 """Topic id → name."""
@@ -70,25 +70,19 @@ def carried_by(request: type[Request]) -> frozenset[str]:
     return frozenset(found)
 
 
-@cache
-def _field(kind: type[Struct], entity: str) -> str | None:
-    """The field whose one value names such a thing."""
-    return next((field_.name for field_ in kind.__fields__ if field_.entity == entity and not field_.array), None)
-
-
 def _one(struct: Struct, entity: str) -> Any:
-    name = _field(type(struct), entity)
+    name = named_by(type(struct), entity)
     return None if name is None else getattr(struct, name)
 
 
 def _is_topic(kind: type[Struct]) -> bool:
-    return _field(kind, "topicName") is not None or _field(kind, "topicId") is not None
+    return named_by(kind, "topicName") is not None or named_by(kind, "topicId") is not None
 
 
 def _is_partitions(request: type[Request], field_: Field) -> bool:
     """Whether a list has partitions, as numbers or as structs."""
     item = struct_of(request, field_)
-    return field_.array and (field_.entity == "partition" or (item is not None and bool(_field(item, "partition"))))
+    return field_.array and (field_.entity == "partition" or (item is not None and bool(named_by(item, "partition"))))
 
 
 def _walk(struct: Struct, facts: Facts, topic_name: TopicName) -> None:

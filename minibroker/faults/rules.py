@@ -14,7 +14,7 @@ from minibroker.faults.errors import FaultError
 from minibroker.faults.facts import Facts, carried_by
 
 if TYPE_CHECKING:
-    from minibroker.handlers.context import Api
+    from minibroker.handlers.api import Api
     from minibroker.handlers.dispatch import Exchange
 
 

@@ -1,4 +1,4 @@
-"""What each request needs, and what is left of it for a client that may not do everything (Kafka's ``KafkaApis``).
+"""What is left of a request for a client that may not do everything (Kafka's ``KafkaApis``).
 
 The guard stands before the handlers, only where an authorizer is set. A request without the right to its group,
 transactional id or cluster is refused as a whole; of one about many topics, groups or ids the handler sees those that
@@ -9,44 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import iscoroutine
 from typing import Any
 
-from minibroker.handlers.context import Answer, Api, RequestContext
+from minibroker.handlers.api import Api
+from minibroker.handlers.authorized import allowed as may
+from minibroker.handlers.context import Answer, RequestContext
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import refused
-from minibroker.handlers.produce import has_transactional_batch
+from minibroker.handlers.rights import (
+    CLUSTER,
+    CODES,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Whole,
+    denied,
+    topic_of,
+)
 from minibroker.kernel.deferred import Deferred, mapped, spawn
 from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.fields import NO_ID
 
-CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
-TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
-CODES = {
-    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-}
-_NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name")
-_GROUP_KEY, _TRANSACTION_KEY = 0, 1
 _TOP_LEVEL_OFFSET_FETCH = 2
 """First version of OffsetFetch with an error of the whole."""
-# ConfigResource.Type: TOPIC, GROUP; BROKER, BROKER_LOGGER, CLIENT_METRICS.
-_CONFIG_TYPES = {TOPIC: (2,), GROUP: (32,), CLUSTER: (4, 8, 16)}
-
-
-def may(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
-    """Whether the client of a request may do this; True without an authorizer, and for other brokers."""
-    authorizer = ctx.broker.authorizer
-    if authorizer is None or ctx.inter_broker:
-        return True
-    who = ctx.connection
-    return authorizer.allows(ctx.broker.image.acls, who.principal, who.client_host, operation, kind, name)
 
 
 def _may_write_some_topic(ctx: RequestContext) -> bool:
@@ -57,240 +48,8 @@ def _may_write_some_topic(ctx: RequestContext) -> bool:
     )
 
 
-def _denied(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str) -> ApiError:
-    error = ApiError(CODES[kind], f"{ctx.connection.principal} may not {operation.name} {kind.name} {name}")
-    ctx.refused(name, error)
-    return error
-
-
-def _name_of(ctx: RequestContext, item: Any) -> str | None:
-    """What an item of a request is about; None for an unknown topic id, which the handler answers."""
-    if isinstance(item, str):
-        return item
-    topic_id = getattr(item, "topic_id", NO_ID)
-    if topic_id != NO_ID:
-        return ctx.broker.image.topic_names.get(topic_id)
-    for name in _NAMES:
-        value = getattr(item, name, None)
-        if isinstance(value, str):
-            return value
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A right that the request as a whole needs. names: of what; none means that it needs no right.
-
-    instead: another operation that will do as well.
-    """
-
-    operation: Operation
-    kind: ResourceType
-    names: Callable[[Any], Sequence[str]] = lambda _: (CLUSTER_NAME,)
-    instead: Operation | None = None
-
-    def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
-        for name in self.names(request):
-            if self.instead is not None and may(ctx, self.instead, self.kind, name):
-                continue
-            if not may(ctx, self.operation, self.kind, name):
-                return _denied(ctx, self.operation, self.kind, name)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Each:
-    """A right that every item of the list `field` needs, or every one for which `applies` says so.
-
-    cluster: a right to the cluster that stands for all of them. unless: for which requests none is asked for.
-    """
-
-    field: str
-    operation: Operation
-    kind: ResourceType
-    cluster: Operation | None = None
-    applies: Callable[[RequestContext, Any, Any], bool] = lambda _, __, ___: True
-    unless: Callable[[Any], bool] = lambda _: False
-
-    def split(self, ctx: RequestContext, request: Request) -> tuple[list[Any], list[Any]]:
-        """(items the client has a right to, the others)."""
-        items = getattr(request, self.field) or []
-        if not items or self.unless(request) or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
-            return items, []
-        allowed, others = [], []
-        for item in items:
-            name = self._name(ctx, item) if self.applies(ctx, request, item) else None
-            if name is None or may(ctx, self.operation, self.kind, name):
-                allowed.append(item)
-            else:
-                _denied(ctx, self.operation, self.kind, name)
-                others.append(item)
-        return allowed, others
-
-    def _name(self, ctx: RequestContext, item: Any) -> str | None:
-        return CLUSTER_NAME if self.kind is CLUSTER else _name_of(ctx, item)
-
-
-Rule = Whole | Each
-
-
-def _group(request: Any) -> Sequence[str]:
-    return (request.group_id,)
-
-
-def _transactional_id(request: Any) -> Sequence[str]:
-    return () if request.transactional_id is None else (request.transactional_id,)
-
-
-def _id_of_transactional_batches(request: Any) -> Sequence[str]:
-    """A transactional id counts only where there is a transactional batch (KafkaApis.handleProduceRequest)."""
-    return _transactional_id(request) if has_transactional_batch(request) else ()
-
-
-def _transactional_without_id(request: Any) -> bool:
-    """The handler refuses that as a whole."""
-    return request.transactional_id is None and has_transactional_batch(request)
-
-
-def _v3_transactional_id(request: Any) -> Sequence[str]:
-    return () if request.transactions else (request.v3_and_below_transactional_id,)
-
-
-def _old_group(request: Any) -> Sequence[str]:
-    return () if request.groups else (request.group_id,)
-
-
-def _key(kind: int) -> Callable[[Any], Sequence[str]]:
-    return lambda request: () if request.coordinator_keys or request.key_type != kind else (request.key,)
-
-
-def _keys(kind: int) -> Callable[[RequestContext, Any, Any], bool]:
-    return lambda _, request, __: bool(request.key_type == kind)
-
-
-def _configs(operation: Operation) -> tuple[Each, ...]:
-    """Settings of topics and groups are theirs; those of brokers, their loggers and clients the cluster's. A type that
-    is none of these is the handler's to refuse."""
-    return tuple(Each("resources", operation, kind, applies=_of_types(types)) for kind, types in _CONFIG_TYPES.items())
-
-
-def _of_types(types: tuple[int, ...]) -> Callable[[RequestContext, Any, Any], bool]:
-    return lambda _, __, resource: resource.resource_type in types
-
-
-def _subscribed(request: Any) -> Sequence[str]:
-    return request.subscribed_topic_names or ()
-
-
-def _may_be_deleted(ctx: RequestContext, _: Any, topic: Any) -> bool:
-    """Whether it is a topic. One named twice or not at all is the handler's to refuse, as is a name that stands for
-    nothing where the client may know that (ControllerApis.deleteTopics)."""
-    name = _name_of(ctx, topic)
-    if not isinstance(topic, str) and (topic.name is None) == (topic.topic_id == NO_ID):
-        return False
-    return name in ctx.broker.image.topics or not may(ctx, DESCRIBE, TOPIC, name or "")
-
-
-def _would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
-    """Metadata makes a topic that is asked for by name and not there."""
-    asked = ctx.api_version < 4 or request.allow_auto_topic_creation
-    missing = topic.name is not None and topic.topic_id == NO_ID and topic.name not in ctx.broker.image.topics
-    return bool(asked and missing and ctx.broker.settings.bool("auto.create.topics.enable"))
-
-
-READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
-ALTER, DESCRIBE, ALTER_CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.ALTER_CONFIGS
-DESCRIBE_CONFIGS = Operation.DESCRIBE_CONFIGS
-
-RULES: dict[type[Request], tuple[Rule, ...]] = {
-    m.ProduceRequest: (
-        Whole(WRITE, TRANSACTIONAL_ID, _id_of_transactional_batches),
-        Each("topic_data", WRITE, TOPIC, unless=_transactional_without_id),
-    ),
-    m.ListOffsetsRequest: (Each("topics", DESCRIBE, TOPIC),),
-    m.MetadataRequest: (
-        Each("topics", DESCRIBE, TOPIC),
-        Each("topics", CREATE, TOPIC, cluster=CREATE, applies=_would_be_made),
-    ),
-    m.OffsetCommitRequest: (Whole(READ, GROUP, _group), Each("topics", READ, TOPIC)),
-    m.OffsetFetchRequest: (
-        Whole(DESCRIBE, GROUP, _old_group),
-        Each("groups", DESCRIBE, GROUP),
-    ),
-    m.FindCoordinatorRequest: (
-        Whole(DESCRIBE, GROUP, _key(_GROUP_KEY)),
-        Whole(DESCRIBE, TRANSACTIONAL_ID, _key(_TRANSACTION_KEY)),
-        Each("coordinator_keys", DESCRIBE, GROUP, applies=_keys(_GROUP_KEY)),
-        Each("coordinator_keys", DESCRIBE, TRANSACTIONAL_ID, applies=_keys(_TRANSACTION_KEY)),
-    ),
-    m.JoinGroupRequest: (Whole(READ, GROUP, _group),),
-    m.HeartbeatRequest: (Whole(READ, GROUP, _group),),
-    m.LeaveGroupRequest: (Whole(READ, GROUP, _group),),
-    m.SyncGroupRequest: (Whole(READ, GROUP, _group),),
-    m.ConsumerGroupHeartbeatRequest: (Whole(READ, GROUP, _group), Whole(DESCRIBE, TOPIC, _subscribed)),
-    m.DescribeGroupsRequest: (Each("groups", DESCRIBE, GROUP),),
-    m.ConsumerGroupDescribeRequest: (Each("group_ids", DESCRIBE, GROUP),),
-    m.DeleteGroupsRequest: (Each("groups_names", DELETE, GROUP),),
-    m.OffsetDeleteRequest: (Whole(DELETE, GROUP, _group), Each("topics", READ, TOPIC)),
-    m.CreateTopicsRequest: (Each("topics", CREATE, TOPIC, cluster=CREATE),),
-    m.DeleteTopicsRequest: (
-        Each("topics", DELETE, TOPIC, cluster=DELETE, applies=_may_be_deleted),
-        Each("topic_names", DELETE, TOPIC, cluster=DELETE, applies=_may_be_deleted),
-    ),
-    m.CreatePartitionsRequest: (Each("topics", ALTER, TOPIC),),
-    m.DeleteRecordsRequest: (Each("topics", DELETE, TOPIC),),
-    m.OffsetForLeaderEpochRequest: (Each("topics", DESCRIBE, TOPIC, cluster=Operation.CLUSTER_ACTION),),
-    m.DescribeProducersRequest: (Each("topics", READ, TOPIC),),
-    m.DescribeTopicPartitionsRequest: (Each("topics", DESCRIBE, TOPIC),),
-    m.InitProducerIdRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id),),
-    m.AddPartitionsToTxnRequest: (  # whose handler looks at the topics itself: one that cannot join stops all others
-        Whole(Operation.CLUSTER_ACTION, CLUSTER, lambda request: (CLUSTER_NAME,) if request.transactions else ()),
-        Whole(WRITE, TRANSACTIONAL_ID, _v3_transactional_id),
-    ),
-    m.AddOffsetsToTxnRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id), Whole(READ, GROUP, _group)),
-    m.EndTxnRequest: (Whole(WRITE, TRANSACTIONAL_ID, _transactional_id),),
-    m.TxnOffsetCommitRequest: (
-        Whole(WRITE, TRANSACTIONAL_ID, _transactional_id),
-        Whole(READ, GROUP, _group),
-        Each("topics", READ, TOPIC),
-    ),
-    m.DescribeTransactionsRequest: (Each("transactional_ids", DESCRIBE, TRANSACTIONAL_ID),),
-    m.WriteTxnMarkersRequest: (Whole(Operation.CLUSTER_ACTION, CLUSTER, instead=ALTER),),
-    m.DescribeAclsRequest: (Whole(DESCRIBE, CLUSTER),),
-    m.CreateAclsRequest: (Whole(ALTER, CLUSTER),),
-    m.DeleteAclsRequest: (Whole(ALTER, CLUSTER),),
-    m.DescribeConfigsRequest: _configs(DESCRIBE_CONFIGS),
-    m.AlterConfigsRequest: _configs(ALTER_CONFIGS),
-    m.IncrementalAlterConfigsRequest: _configs(ALTER_CONFIGS),
-    m.ListConfigResourcesRequest: (Whole(DESCRIBE_CONFIGS, CLUSTER),),
-    m.DescribeLogDirsRequest: (Whole(DESCRIBE, CLUSTER),),
-    m.ElectLeadersRequest: (Whole(ALTER, CLUSTER),),
-    m.AlterPartitionReassignmentsRequest: (Whole(ALTER, CLUSTER),),
-    m.ListPartitionReassignmentsRequest: (Whole(DESCRIBE, CLUSTER),),
-    m.DescribeClientQuotasRequest: (Whole(DESCRIBE_CONFIGS, CLUSTER),),
-    m.DescribeUserScramCredentialsRequest: (Whole(DESCRIBE, CLUSTER),),
-    m.DescribeQuorumRequest: (Whole(DESCRIBE, CLUSTER),),
-    m.UpdateFeaturesRequest: (Whole(ALTER, CLUSTER),),
-    m.UnregisterBrokerRequest: (Whole(ALTER, CLUSTER),),
-}
-# These need no right: they reveal nothing, or only what is the client's own.
-FREE: frozenset[type[Request]] = frozenset(
-    {
-        m.ApiVersionsRequest,
-        m.FetchRequest,  # whose handler looks itself: at every topic of the session, named in the request or not
-        m.SaslHandshakeRequest,
-        m.SaslAuthenticateRequest,
-        m.DescribeClusterRequest,
-        m.ListGroupsRequest,  # lists what may be described
-        m.ListTransactionsRequest,  # likewise
-        m.DescribeTransactionStateRequest,  # whose handler looks itself: its answers are in order and have no names
-    }
-)
-
-
 def guarded(api: Api) -> Api:
     """The row with its rights in front."""
-    rules = RULES.get(api.request, ())
     more = _MORE.get(api.request)
     after = _AFTER.get(api.request)
     handler = api.handler
@@ -298,16 +57,17 @@ def guarded(api: Api) -> Api:
     def handle(ctx: RequestContext, request: Any) -> Answer:
         others: list[Response] = []
         left = True
-        for rule in rules:
+        for rule in api.rights:
             if isinstance(rule, Whole):
                 error = rule.error(ctx, request)
                 if error is not None:
                     return _refuse(ctx, request, error)
                 continue
-            allowed, denied = rule.split(ctx, request)
-            if denied:
-                others.append(_refuse_some(ctx, _with(request, rule.field, denied), CODES[rule.kind]))
-                request, left = _with(request, rule.field, allowed), bool(allowed)
+            for field in rule.fields(api.request):
+                allowed, rest = rule.split(ctx, request, field)
+                if rest:
+                    others.append(_refuse_some(ctx, _with(request, field, rest), CODES[rule.kind]))
+                    request, left = _with(request, field, allowed), bool(allowed)
         if more is not None:
             early = more(ctx, request)
             if early is not None:
@@ -389,7 +149,7 @@ def _init_producer_id(ctx: RequestContext, request: Any) -> Response | None:
         return None
     if _may_write_some_topic(ctx):
         return None
-    return _refuse(ctx, request, _denied(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME))
+    return _refuse(ctx, request, denied(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME))
 
 
 def _described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
@@ -423,11 +183,11 @@ def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any)
 def _described_offsets(ctx: RequestContext, topics: list[Any], *, named: bool) -> list[Any]:
     kept = []
     for topic in topics:
-        name = _name_of(ctx, topic)
+        name = topic_of(ctx, topic)
         if name is not None and not may(ctx, DESCRIBE, TOPIC, name):
             if not named:
                 continue
-            code = _denied(ctx, DESCRIBE, TOPIC, name).code
+            code = denied(ctx, DESCRIBE, TOPIC, name).code
             for partition in topic.partitions:
                 partition.committed_offset, partition.metadata, partition.error_code = -1, "", code
         kept.append(topic)
@@ -456,7 +216,7 @@ def _without_hidden_topics(ctx: RequestContext, group: Any) -> Any:
     names = dict.fromkeys(topic.topic_name for held in assignments for topic in held.topic_partitions)
     for name in names:
         if not may(ctx, DESCRIBE, TOPIC, name):
-            code = _denied(ctx, DESCRIBE, TOPIC, name).code
+            code = denied(ctx, DESCRIBE, TOPIC, name).code
             return type(group)(
                 error_code=code,
                 error_message="The group has described topic(s) that the client is not authorized to describe.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred
-from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.registry import registry
 
@@ -66,24 +66,3 @@ class RequestContext:
 # A handler answers at once, later, or (Produce with acks=0) not at all.
 Answer = Response | None | Deferred[Any] | Coroutine[Deferred[Any], None, Any]
 Handler = Callable[[RequestContext, Any], Answer]
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """One row of the handler table.
-
-    min_version..max_version: what is served. advertised_min: what ApiVersions says when that differs (KAFKA-18659).
-    advertised: False for APIs that are always served but not listed by default. unstable_from: first version that
-    needs unstable.api.versions.enable (Kafka's latestVersionUnstable).
-    """
-
-    key: int
-    name: str
-    request: type[Request]
-    response: type[Response]
-    handler: Handler
-    min_version: int
-    max_version: int
-    advertised_min: int | None = None
-    advertised: bool = True
-    unstable_from: int | None = None

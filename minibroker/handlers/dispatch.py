@@ -8,7 +8,8 @@ from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.context import Api, RequestContext
+from minibroker.handlers.api import Api
+from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed

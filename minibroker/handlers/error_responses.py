@@ -13,7 +13,7 @@ from minibroker_protocol.dsl import Message, Request, Response
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.fields import NO_ID, Field
 from minibroker_protocol.registry import registry
-from minibroker_protocol.structs import Struct, struct_of
+from minibroker_protocol.structs import Struct, entities_of, lists_about, naming, struct_of
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Exchange
@@ -123,9 +123,11 @@ class _Builder:
     def _homeless(self, kind: type[Struct]) -> bool:
         """Whether the error would stand nowhere: the results are about nothing that can be asked for, and this version
         has no error beside them (DescribeLogDirs 1 and 2)."""
-        about = set(_entities(kind))
+        about = set(entities_of(kind))
         request = type(self._request)
-        askable = {e for k in _reachable(request, request) for e in (*_entities(k), *(f.entity for f in k.__fields__))}
+        askable = {
+            e for k in _reachable(request, request) for e in (*entities_of(k), *(f.entity for f in k.__fields__))
+        }
         beside = any(f.error and f.versions[0] <= self._version <= f.versions[1] for f in self._root.__fields__)
         return bool(about) and not beside and not about & askable
 
@@ -136,13 +138,13 @@ _NOTHING: Any = object()
 def _asked(request: type[Request], struct: Struct, field: Field, kind: type[Struct]) -> list[_Item]:
     """What `struct`, a request or a part of one, asks for that the results `kind` in `field` are about: one item for
     each result. A thing that stands in several lists is answered once."""
-    names, inner = _lists(request, type(struct), field.answers, _entities(kind))
+    names, inner = _lists(request, type(struct), field.answers, entities_of(kind))
     found = []
     for name in names:
         found += [_item(value) if isinstance(value, Struct) else _plain_item(type(struct), name, value)
                   for value in getattr(struct, name) or ()]  # fmt: skip
     if sum(bool(getattr(struct, name)) for name in names) > 1:
-        keys = _entities(kind)
+        keys = entities_of(kind)
         found = list({str([item.named.get(key) for key in keys]): item for item in found}.values())
     for name in inner:
         for value in getattr(struct, name) or ():
@@ -157,33 +159,13 @@ def _lists(
     """(the lists of `struct` about one of these entities, or without such, lists that may have some further in)."""
     if answers is not None:
         return tuple(answers.split()), ()
-    direct, inner = [], []
-    for field in struct.__fields__:
-        if not field.array:
-            continue
-        kind = struct_of(request, field)
-        if set(about) & {*(_entities(kind) if kind is not None else [field.entity])}:
-            direct.append(field.name)
-        elif kind is not None:
-            inner.append(field.name)
-    return tuple(direct), () if direct else tuple(inner)
-
-
-@cache
-def _entities(kind: type[Struct]) -> tuple[str, ...]:
-    """What one struct of this kind is about; lists of plain values are what it has, not what it is about."""
-    return tuple(field.entity for field in _naming(kind) if field.entity is not None)
-
-
-@cache
-def _naming(kind: type[Struct]) -> tuple[Field, ...]:
-    return tuple(
-        field for field in kind.__fields__ if field.entity and not (field.array and field.element[0].islower())
-    )
+    direct = lists_about(request, struct, about)
+    inner = [field.name for field in struct.__fields__ if field.array and struct_of(request, field) is not None]
+    return direct, () if direct else tuple(inner)
 
 
 def _item(struct: Struct) -> _Item:
-    return _Item({str(field.entity): getattr(struct, field.name) for field in _naming(type(struct))}, struct)
+    return _Item({str(field.entity): getattr(struct, field.name) for field in naming(type(struct))}, struct)
 
 
 def _plain_item(kind: type[Struct], name: str, value: object) -> _Item:

@@ -52,7 +52,8 @@ RULES: Final = {
 }
 """What is behind a code that comes without a message."""
 
-_SAID: Final = ("group_id", "member_id", "group_instance_id", "generation_id", "session_timeout_ms", "resource_types")
+_SAID: Final = frozenset({"groupId", "memberId", "groupInstanceId", "generation", "resourceType"})
+"""Entities that a reason names beside the rule."""
 
 
 def explained(handler: Handler) -> Handler:
@@ -97,5 +98,6 @@ def _reason(ctx: RequestContext, code: ErrorCode, request: Request) -> str:
     rule = RULES.get(code, "")
     if code.name.endswith("_AUTHORIZATION_FAILED"):
         return f"{rule}: {ctx.connection.principal} of {ctx.connection.client_host}"
-    said = ", ".join(f"{name}={getattr(request, name)!r}" for name in _SAID if hasattr(request, name))
+    named = [field.name for field in request.__fields__ if field.entity in _SAID]
+    said = ", ".join(f"{name}={getattr(request, name)!r}" for name in named)
     return f"{rule}; the request said {said}" if rule and said else rule

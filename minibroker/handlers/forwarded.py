@@ -1,8 +1,6 @@
 """Requests that change metadata: any broker takes them and passes them to the controller (KIP-590).
 
-CreateTopics (19), DeleteTopics (20), CreateAcls (30), DeleteAcls (31), CreatePartitions (37), AlterConfigs (33),
-IncrementalAlterConfigs (44), UpdateFeatures (57), ElectLeaders (43), AlterPartitionReassignments (45),
-ListPartitionReassignments (46), UnregisterBroker (64).
+Which these are, the rows of the table say; what the controller does with each: `minibroker.controller.controller`.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from minibroker.coordination.transaction_verifier import timed_out
 from minibroker.coordination.unknown_producer_check import refusal_of_unknown
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.transactional_batches import is_transactional
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.waiting import sleep, with_timeout
@@ -28,7 +29,7 @@ from minibroker.partitions.partition import Partition
 from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker.releases.semantics import PRODUCE
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.fields import NO_ID, Buffer
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import UNHURRIED, Brief, Pace, TakesLong
 from minibroker_storage.log import AppendInfo
@@ -61,11 +62,8 @@ _WITHOUT_LOG_START = frozenset(
 
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
 _ProduceAnswer = ProduceResponse | None | Coroutine[Deferred[Any], None, ProduceResponse | None]
-_TRANSACTIONAL_BIT = 0x10
-_ATTRIBUTES_LOW_BYTE = 22
 _producer_fields = struct.Struct(">qhi")  # producer id, epoch, base sequence, at byte 43 of a batch
 _PRODUCER_FIELDS_AT = 43
-_HEADER_SIZE = 61
 _STEPS_PER_APPEND = 64
 """What an append costs beside the walk over its records, in records."""
 
@@ -88,18 +86,7 @@ class _Entry:
 
     @property
     def transactional(self) -> bool:
-        return _is_transactional(self.records)
-
-
-def _is_transactional(records: Buffer | None) -> bool:
-    return (
-        records is not None and len(records) >= _HEADER_SIZE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT != 0
-    )
-
-
-def has_transactional_batch(request: ProduceRequest) -> bool:
-    """Whether one of its partitions gets a batch of a transaction."""
-    return any(_is_transactional(part.records) for topic in request.topic_data for part in topic.partition_data)
+        return is_transactional(self.records)
 
 
 def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:

@@ -1,13 +1,14 @@
-"""Every API this broker serves, in one table: key → versions, request, handler.
+"""Every API, one row each: versions, handler, who may ask, whether brokers ask, whether the controller answers.
 
-ApiVersions, the README's table and the fuzz tests read it; nothing registers itself. An API that is not here is not
-served: a request for it closes the connection, as in Kafka.
+ApiVersions, rights, forwarding, faults between brokers, the README's table and the fuzz tests read it; nothing
+registers itself. An API that is not here is not served: a request for it closes the connection, as in Kafka.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,33 @@ from minibroker.handlers import (
     metadata,
     partitions,
     produce,
+    rights,
     transactions,
     write_txn_markers,
 )
+from minibroker.handlers.api import Api
 from minibroker.handlers.api_versions import ApiVersions, unsupported
-from minibroker.handlers.context import Api, Handler, RequestContext
+from minibroker.handlers.context import Handler, RequestContext
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.handlers.explained import explained
+from minibroker.handlers.rights import (
+    ALTER,
+    ALTER_CONFIGS,
+    CLUSTER,
+    CLUSTER_ACTION,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Each,
+    Rule,
+    Whole,
+)
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.registry import registry
@@ -46,15 +67,21 @@ _INIT_PRODUCER_ID_UNSTABLE = 6
 def _row(
     request: type[Request],
     handler: Handler,
-    *,
+    *needs: Rule,
+    free: bool = False,
     min_version: int | None = None,
     advertised_min: int | None = None,
     advertised: bool = True,
     unstable_from: int | None = None,
     reads_answer: bool = True,
+    between_brokers: bool = False,
+    clients: bool = True,
 ) -> Api:
-    """reads_answer: False for handlers that note every refusal themselves, and answer too often and too much to look
-    through it again."""
+    """needs: the rights that the client must have, in the order in which they are looked at; `free` says in words that
+    there are none. reads_answer: False for handlers that note every refusal themselves, and answer too often and too
+    much to look through it again. The rest is as in `Api`."""
+    if bool(needs) == (free or not clients):
+        raise TypeError(f"{request.__name__}: a row says either which rights it needs, or that it is free")
     low, high = request.__versions__
     return Api(
         key=request.__api_key__,
@@ -67,6 +94,10 @@ def _row(
         advertised_min=advertised_min,
         advertised=advertised,
         unstable_from=unstable_from,
+        rights=needs,
+        controller=handler is forwarded.handle,
+        between_brokers=between_brokers or handler is forwarded.handle,
+        clients=clients,
     )
 
 
@@ -83,68 +114,110 @@ def _later(module: str, name: str) -> Handler:
     return handle
 
 
+def _only_brokers(_: RequestContext, request: Any) -> Any:
+    raise AssertionError(f"{type(request).__name__} is sent on, not handled here")
+
+
 def _rows(api_versions: ApiVersions) -> list[Api]:
+    """One row for each API; how to add one: docs/guides/add-an-api.md."""
+    on_controller = forwarded.handle
     return [
         # Produce is listed from version 0 because librdkafka looks for that (KAFKA-18659).
-        _row(m.ProduceRequest, produce.handle, min_version=_PRODUCE_MIN, advertised_min=0, reads_answer=False),
-        _row(m.FetchRequest, fetch.handle, reads_answer=False),
-        _row(m.ListOffsetsRequest, list_offsets.handle),
-        _row(m.MetadataRequest, metadata.handle),
-        _row(m.OffsetCommitRequest, _later("offsets", "offset_commit")),
-        _row(m.OffsetFetchRequest, _later("offsets", "offset_fetch")),
-        _row(m.FindCoordinatorRequest, find_coordinator.handle),
-        _row(m.JoinGroupRequest, _later("groups", "join_group")),
-        _row(m.HeartbeatRequest, _later("groups", "heartbeat")),
-        _row(m.LeaveGroupRequest, _later("groups", "leave_group")),
-        _row(m.SyncGroupRequest, _later("groups", "sync_group")),
-        _row(m.DescribeGroupsRequest, _later("group_admin", "describe_groups")),
-        _row(m.ListGroupsRequest, _later("group_admin", "list_groups")),
-        _row(m.SaslHandshakeRequest, _later("security", "sasl_handshake")),
-        _row(m.ApiVersionsRequest, api_versions.handle),
-        _row(m.CreateTopicsRequest, forwarded.handle),
-        _row(m.DeleteTopicsRequest, forwarded.handle),
-        _row(m.DeleteRecordsRequest, partitions.delete_records),
-        _row(m.InitProducerIdRequest, init_producer_id.handle, unstable_from=_INIT_PRODUCER_ID_UNSTABLE),
-        _row(m.OffsetForLeaderEpochRequest, partitions.offset_for_leader_epoch),
-        _row(m.AddPartitionsToTxnRequest, transactions.handle_add_partitions),
-        _row(m.AddOffsetsToTxnRequest, transactions.handle_add_offsets),
-        _row(m.EndTxnRequest, transactions.handle_end_txn),
-        _row(m.WriteTxnMarkersRequest, write_txn_markers.handle),
-        _row(m.TxnOffsetCommitRequest, _later("txn_offset_commit", "handle")),
-        _row(m.DescribeAclsRequest, acls.describe),
-        _row(m.CreateAclsRequest, forwarded.handle),
-        _row(m.DeleteAclsRequest, forwarded.handle),
-        _row(m.DescribeConfigsRequest, configs.describe),
-        _row(m.AlterConfigsRequest, forwarded.handle),
-        _row(m.DescribeLogDirsRequest, administration.describe_log_dirs),
-        _row(m.SaslAuthenticateRequest, _later("security", "sasl_authenticate")),
-        _row(m.CreatePartitionsRequest, forwarded.handle),
-        _row(m.DeleteGroupsRequest, _later("group_admin", "delete_groups")),
-        _row(m.IncrementalAlterConfigsRequest, forwarded.handle),
-        _row(m.ElectLeadersRequest, forwarded.handle),
-        _row(m.AlterPartitionReassignmentsRequest, forwarded.handle),
-        _row(m.ListPartitionReassignmentsRequest, forwarded.handle),
-        _row(m.OffsetDeleteRequest, _later("offsets", "offset_delete")),
-        _row(m.DescribeClientQuotasRequest, administration.describe_client_quotas),
-        _row(m.DescribeUserScramCredentialsRequest, _later("security", "describe_user_scram_credentials")),
-        _row(m.DescribeQuorumRequest, administration.describe_quorum),
-        _row(m.UpdateFeaturesRequest, forwarded.handle),
-        _row(m.DescribeClusterRequest, metadata.describe_cluster),
-        _row(m.DescribeProducersRequest, partitions.describe_producers),
-        _row(m.UnregisterBrokerRequest, forwarded.handle),
-        _row(m.DescribeTransactionsRequest, describe_transactions.handle_describe),
-        _row(m.ListTransactionsRequest, describe_transactions.handle_list),
-        _row(m.ConsumerGroupHeartbeatRequest, _later("consumer_groups", "handle_heartbeat")),
-        _row(m.ConsumerGroupDescribeRequest, _later("consumer_groups", "handle_describe")),
-        _row(m.ListConfigResourcesRequest, configs.list_resources),
-        _row(m.DescribeTopicPartitionsRequest, metadata.describe_topic_partitions),
-        _row(m.DescribeTransactionStateRequest, describe_transaction_state.handle, advertised=False),
-    ]
+        _row(m.ProduceRequest, produce.handle,
+             Whole(WRITE, TRANSACTIONAL_ID, rights.id_of_transactional_batches),
+             Each(WRITE, TOPIC, unless=rights.transactional_without_id),
+             min_version=_PRODUCE_MIN, advertised_min=0, reads_answer=False),
+        # Looks itself at every topic of the session, named in the request or not.
+        _row(m.FetchRequest, fetch.handle, free=True, reads_answer=False, between_brokers=True),
+        _row(m.ListOffsetsRequest, list_offsets.handle, Each(DESCRIBE, TOPIC), between_brokers=True),
+        _row(m.MetadataRequest, metadata.handle,
+             Each(DESCRIBE, TOPIC), Each(CREATE, TOPIC, cluster=CREATE, applies=rights.would_be_made)),
+        _row(m.OffsetCommitRequest, _later("offsets", "offset_commit"), Whole(READ, GROUP), Each(READ, TOPIC)),
+        _row(m.OffsetFetchRequest, _later("offsets", "offset_fetch"),
+             Whole(DESCRIBE, GROUP, rights.old_group), Each(DESCRIBE, GROUP)),
+        _row(m.FindCoordinatorRequest, find_coordinator.handle, *rights.COORDINATORS),
+        _row(m.JoinGroupRequest, _later("groups", "join_group"), Whole(READ, GROUP)),
+        _row(m.HeartbeatRequest, _later("groups", "heartbeat"), Whole(READ, GROUP)),
+        _row(m.LeaveGroupRequest, _later("groups", "leave_group"), Whole(READ, GROUP)),
+        _row(m.SyncGroupRequest, _later("groups", "sync_group"), Whole(READ, GROUP)),
+        _row(m.DescribeGroupsRequest, _later("group_admin", "describe_groups"), Each(DESCRIBE, GROUP)),
+        # Lists what may be described.
+        _row(m.ListGroupsRequest, _later("group_admin", "list_groups"), free=True),
+        _row(m.SaslHandshakeRequest, _later("security", "sasl_handshake"), free=True),
+        _row(m.ApiVersionsRequest, api_versions.handle, free=True),
+        _row(m.CreateTopicsRequest, on_controller, Each(CREATE, TOPIC, cluster=CREATE)),
+        _row(m.DeleteTopicsRequest, on_controller,
+             Each(DELETE, TOPIC, cluster=DELETE, applies=rights.may_be_deleted)),
+        _row(m.DeleteRecordsRequest, partitions.delete_records, Each(DELETE, TOPIC)),
+        # `authorization` has the rest: without an id, some topic that may be written to will do.
+        _row(m.InitProducerIdRequest, init_producer_id.handle, Whole(WRITE, TRANSACTIONAL_ID),
+             unstable_from=_INIT_PRODUCER_ID_UNSTABLE),
+        _row(m.OffsetForLeaderEpochRequest, partitions.offset_for_leader_epoch,
+             Each(DESCRIBE, TOPIC, cluster=CLUSTER_ACTION)),
+        # `authorization` has the rest: one topic that may not be written to leaves all untried.
+        _row(m.AddPartitionsToTxnRequest, transactions.handle_add_partitions,
+             Whole(CLUSTER_ACTION, CLUSTER, rights.of_brokers),
+             Whole(WRITE, TRANSACTIONAL_ID, rights.v3_transactional_id), between_brokers=True),
+        _row(m.AddOffsetsToTxnRequest, transactions.handle_add_offsets,
+             Whole(WRITE, TRANSACTIONAL_ID), Whole(READ, GROUP)),
+        _row(m.EndTxnRequest, transactions.handle_end_txn, Whole(WRITE, TRANSACTIONAL_ID)),
+        _row(m.WriteTxnMarkersRequest, write_txn_markers.handle, Whole(CLUSTER_ACTION, CLUSTER, instead=ALTER),
+             between_brokers=True),
+        _row(m.TxnOffsetCommitRequest, _later("txn_offset_commit", "handle"),
+             Whole(WRITE, TRANSACTIONAL_ID), Whole(READ, GROUP), Each(READ, TOPIC)),
+        _row(m.DescribeAclsRequest, acls.describe, Whole(DESCRIBE, CLUSTER)),
+        _row(m.CreateAclsRequest, on_controller, Whole(ALTER, CLUSTER)),
+        _row(m.DeleteAclsRequest, on_controller, Whole(ALTER, CLUSTER)),
+        _row(m.DescribeConfigsRequest, configs.describe, *rights.configs(DESCRIBE_CONFIGS)),
+        _row(m.AlterConfigsRequest, on_controller, *rights.configs(ALTER_CONFIGS)),
+        _row(m.DescribeLogDirsRequest, administration.describe_log_dirs, Whole(DESCRIBE, CLUSTER)),
+        _row(m.SaslAuthenticateRequest, _later("security", "sasl_authenticate"), free=True),
+        _row(m.CreatePartitionsRequest, on_controller, Each(ALTER, TOPIC)),
+        _row(m.DeleteGroupsRequest, _later("group_admin", "delete_groups"), Each(DELETE, GROUP)),
+        _row(m.IncrementalAlterConfigsRequest, on_controller, *rights.configs(ALTER_CONFIGS)),
+        _row(m.ElectLeadersRequest, on_controller, Whole(ALTER, CLUSTER)),
+        _row(m.AlterPartitionReassignmentsRequest, on_controller, Whole(ALTER, CLUSTER)),
+        _row(m.ListPartitionReassignmentsRequest, on_controller, Whole(DESCRIBE, CLUSTER)),
+        _row(m.OffsetDeleteRequest, _later("offsets", "offset_delete"), Whole(DELETE, GROUP), Each(READ, TOPIC)),
+        _row(m.DescribeClientQuotasRequest, administration.describe_client_quotas, Whole(DESCRIBE_CONFIGS, CLUSTER)),
+        _row(m.DescribeUserScramCredentialsRequest, _later("security", "describe_user_scram_credentials"),
+             Whole(DESCRIBE, CLUSTER)),
+        _row(m.DescribeQuorumRequest, administration.describe_quorum, Whole(DESCRIBE, CLUSTER)),
+        _row(m.AlterPartitionRequest, _only_brokers, clients=False, between_brokers=True),
+        _row(m.UpdateFeaturesRequest, on_controller, Whole(ALTER, CLUSTER)),
+        _row(m.DescribeClusterRequest, metadata.describe_cluster, free=True),
+        _row(m.DescribeProducersRequest, partitions.describe_producers, Each(READ, TOPIC)),
+        _row(m.BrokerHeartbeatRequest, _only_brokers, clients=False, between_brokers=True),
+        _row(m.UnregisterBrokerRequest, on_controller, Whole(ALTER, CLUSTER)),
+        _row(m.DescribeTransactionsRequest, describe_transactions.handle_describe, Each(DESCRIBE, TRANSACTIONAL_ID)),
+        # Lists what may be described.
+        _row(m.ListTransactionsRequest, describe_transactions.handle_list, free=True),
+        _row(m.AllocateProducerIdsRequest, _only_brokers, clients=False, between_brokers=True),
+        _row(m.ConsumerGroupHeartbeatRequest, _later("consumer_groups", "handle_heartbeat"),
+             Whole(READ, GROUP), Whole(DESCRIBE, TOPIC)),
+        _row(m.ConsumerGroupDescribeRequest, _later("consumer_groups", "handle_describe"), Each(DESCRIBE, GROUP)),
+        _row(m.ListConfigResourcesRequest, configs.list_resources, Whole(DESCRIBE_CONFIGS, CLUSTER)),
+        _row(m.DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, Each(DESCRIBE, TOPIC)),
+        # Looks itself: its answers are in order and have no names.
+        _row(m.DescribeTransactionStateRequest, describe_transaction_state.handle, free=True, advertised=False,
+             between_brokers=True),
+    ]  # fmt: skip
+
+
+def rows() -> dict[int, Api]:
+    """Every row by API key, those that only brokers ask among them; not bound to a broker."""
+    return {api.key: api for api in _rows(ApiVersions())}
+
+
+@cache
+def between_brokers() -> dict[int, Api]:
+    """What a broker sends to others, to itself or to the controller: of its own accord, or on behalf of a client."""
+    return {key: api for key, api in rows().items() if api.between_brokers}
 
 
 def apis() -> dict[int, Api]:
-    """The table by API key, for docs and tests; it is not bound to a broker."""
-    return {api.key: api for api in _rows(ApiVersions())}
+    """What clients are served, by API key, for docs and tests; it is not bound to a broker."""
+    return {key: api for key, api in rows().items() if api.clients}
 
 
 def as_release(table: Mapping[int, Api], max_versions: Mapping[str, int]) -> dict[int, Api]:
@@ -163,7 +236,7 @@ def as_release(table: Mapping[int, Api], max_versions: Mapping[str, int]) -> dic
 def make_dispatcher(broker: Broker) -> Dispatcher:
     """The table bound to one broker."""
     api_versions = ApiVersions()
-    table = {api.key: api for api in _rows(api_versions)}
+    table = {api.key: api for api in _rows(api_versions) if api.clients}
     advertised = broker.semantics.advertised
     served = table if advertised is None else as_release(table, advertised.max_versions)
     api_versions.describe(

@@ -143,8 +143,9 @@ def f(
 
     * ``entity``: what the value, or each element of a list of plain values, names. Kafka's entityType: brokerId,
       groupId, producerId, topicName, transactionalId. Ours, where Kafka has none: coordinatorKey and coordinatorType
-      (its kind), feature, groupInstanceId, logDir, memberId, partition, producerEpoch, quotaEntity, resourceName and
-      resourceType, topicId, user. Request and response speak of the same thing where they use the same word.
+      (its kind), feature, generation, groupInstanceId, logDir, memberId, partition, producerEpoch, quotaEntity,
+      resourceName and resourceType, topicId, user. Request and response speak of the same thing where they use the
+      same word.
     * ``map_key``: the value tells the items of a list apart (Kafka's mapKey).
     * ``error``, ``error_message``: the code of an error about the struct that has the field, and its text.
     * ``throttle``: milliseconds for which the client is to send nothing.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, dataclass_transform
 
@@ -90,3 +91,35 @@ def struct_types(message: type[Struct]) -> Mapping[str, type[Struct]]:
 def struct_of(message: type[Struct], field: Field) -> type[Struct] | None:
     """The struct that a field of `message`, or of a struct in it, holds or lists; None for plain values."""
     return struct_types(message).get(field.element)
+
+
+@cache
+def named_by(kind: type[Struct], entity: str) -> str | None:
+    """The field of a struct whose one value names such a thing, as `f(entity=…)` says; None without one."""
+    return next((field.name for field in kind.__fields__ if field.entity == entity and not field.array), None)
+
+
+@cache
+def lists_about(message: type[Struct], kind: type[Struct], entities: tuple[str, ...]) -> tuple[str, ...]:
+    """The lists of `kind`, `message` itself or a struct in it, each of whose items is about one of these entities."""
+    found = []
+    for field in kind.__fields__:
+        item = struct_of(message, field)
+        about = entities_of(item) if item is not None else (field.entity,)
+        if field.array and not set(about).isdisjoint(entities):
+            found.append(field.name)
+    return tuple(found)
+
+
+@cache
+def entities_of(kind: type[Struct]) -> tuple[str, ...]:
+    """What a struct is about. Lists of plain values are what it has, not what it is about."""
+    return tuple(field.entity for field in naming(kind) if field.entity is not None)
+
+
+@cache
+def naming(kind: type[Struct]) -> tuple[Field, ...]:
+    """The fields that say what a struct is about."""
+    return tuple(
+        field for field in kind.__fields__ if field.entity and not (field.array and field.element[0].islower())
+    )

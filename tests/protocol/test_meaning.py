@@ -22,6 +22,7 @@ OURS = frozenset(
         "coordinatorKey",
         "coordinatorType",
         "feature",
+        "generation",
         "groupInstanceId",
         "logDir",
         "memberId",

@@ -114,7 +114,7 @@ class IncrementalAlterConfigsResponse(Response, key=44, versions="0-1", flexible
 class ListConfigResourcesRequest(Request, key=74, versions="0-1", flexible="0+"):
     """Ask for configuration resources."""
 
-    resource_types: list[int8] = f("1+", default=[])
+    resource_types: list[int8] = f("1+", default=[], entity="resourceType")
 
 
 class ListConfigResourcesResponse(Response, key=74, versions="0-1", flexible="0+"):

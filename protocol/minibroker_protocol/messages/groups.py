@@ -81,7 +81,7 @@ class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
     """Say that a member is alive."""
 
     group_id: string = f(entity="groupId")
-    generation_id: int32
+    generation_id: int32 = f(entity="generation")
     member_id: string = f(entity="memberId")
     group_instance_id: string | None = f("3+", nullable="3+", default=None, entity="groupInstanceId")
 
@@ -127,7 +127,7 @@ class SyncGroupRequest(Request, key=14, versions="0-5", flexible="4+"):
         assignment: bytes_
 
     group_id: string = f(entity="groupId")
-    generation_id: int32
+    generation_id: int32 = f(entity="generation")
     member_id: string = f(entity="memberId")
     group_instance_id: string | None = f("3+", nullable="3+", default=None, entity="groupInstanceId")
     protocol_type: string | None = f("5+", nullable="5+", default=None, ignorable=True)

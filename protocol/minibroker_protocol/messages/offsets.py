@@ -62,7 +62,7 @@ class OffsetCommitRequest(Request, key=8, versions="2-10", flexible="8+"):
         partitions: list[OffsetCommitRequest.OffsetCommitRequestPartition]
 
     group_id: string = f(entity="groupId")
-    generation_id_or_member_epoch: int32 = f(default=-1)
+    generation_id_or_member_epoch: int32 = f(default=-1, entity="generation")
     member_id: string = f(entity="memberId")
     group_instance_id: string | None = f("7+", nullable="7+", default=None, entity="groupInstanceId")
     retention_time_ms: int64 = f("2-4", default=-1, ignorable=True)

@@ -163,7 +163,7 @@ class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
     group_id: string = f(entity="groupId")
     producer_id: int64 = f(entity="producerId")
     producer_epoch: int16 = f(entity="producerEpoch")
-    generation_id: int32 = f("3+", default=-1)
+    generation_id: int32 = f("3+", default=-1, entity="generation")
     member_id: string = f("3+", default="", entity="memberId")
     group_instance_id: string | None = f("3+", nullable="3+", default=None, entity="groupInstanceId")
     topics: list[TxnOffsetCommitRequestTopic]

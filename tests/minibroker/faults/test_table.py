@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from fault_table import FIELDS, PAGE, actions_by_name, carried, page, unbearable
 
-from minibroker.cluster.tapped_transport import apis_between_brokers
 from minibroker.faults import FaultError
 from minibroker.faults.rules import rule_from
-from minibroker.handlers.table import apis
+from minibroker.handlers.table import apis, between_brokers
 
 APIS = sorted(api.name for api in apis().values())
 SOME: dict[str, Any] = {
@@ -25,7 +24,7 @@ SOME: dict[str, Any] = {
 
 
 def check(rule: dict[str, Any]) -> None:
-    rule_from(rule).checked(apis(), apis_between_brokers())
+    rule_from(rule).checked(apis(), between_brokers())
 
 
 @pytest.mark.parametrize("api", APIS)

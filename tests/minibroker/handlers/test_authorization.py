@@ -14,7 +14,6 @@ from minibroker import Minibroker
 from minibroker.client.connection import BrokerFailed, parse_address
 from minibroker.client.security import Security
 from minibroker.handlers.answered_errors import errors_in
-from minibroker.handlers.authorization import FREE, RULES
 from minibroker.handlers.table import apis
 from minibroker.security.authorizers import STANDARD
 from minibroker_protocol import messages as m
@@ -119,10 +118,11 @@ def world() -> Iterator[World]:
         yield found
 
 
-def test_every_api_has_its_rights_or_needs_none() -> None:
-    served = {api.request for api in apis().values()}
-    assert served == set(RULES) | FREE
-    assert not set(RULES) & FREE
+def test_only_these_apis_need_no_right_of_their_row() -> None:
+    # They tell nothing, or what the client itself has, or their handlers look item by item.
+    free = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster", "Fetch", "ListGroups",
+            "ListTransactions", "DescribeTransactionState"}  # fmt: skip
+    assert {api.name for api in apis().values() if not api.rights} == free
 
 
 def test_metadata_names_what_may_be_described(world: World) -> None:

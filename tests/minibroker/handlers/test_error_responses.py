@@ -11,7 +11,8 @@ from faulty import FaultyCluster
 from samples import sample
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.context import Api, RequestContext
+from minibroker.handlers.api import Api
+from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import Exchange
 from minibroker.handlers.error_responses import can_fail, error_response, refused
 from minibroker.handlers.table import apis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.handlers.context import Api
+from minibroker.handlers.api import Api
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker_protocol import messages as m

@@ -8,7 +8,7 @@ import pytest
 from memory_cluster import MemoryCluster
 from samples import sample
 
-from minibroker.handlers.context import Api
+from minibroker.handlers.api import Api
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker_protocol import messages as m

@@ -1,0 +1,38 @@
+"""One row of the table: everything that is so of one API, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minibroker.handlers.context import Handler
+from minibroker.handlers.rights import Rule
+from minibroker_protocol.dsl import Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row of the handler table.
+
+    min_version..max_version: what is served. advertised_min: what ApiVersions says when that differs (KAFKA-18659).
+    advertised: False for APIs that are always served but not listed by default. unstable_from: first version that
+    needs unstable.api.versions.enable (Kafka's latestVersionUnstable).
+    rights: what the client must have a right to; without any, everyone who has logged in may ask.
+    controller: the controller answers it; whichever broker is asked passes it on (KIP-590).
+    between_brokers: brokers send it to each other, or to the controller, of their own accord.
+    clients: False for what only brokers may ask; it is not served on a listener and not in ApiVersions.
+    """
+
+    key: int
+    name: str
+    request: type[Request]
+    response: type[Response]
+    handler: Handler
+    min_version: int
+    max_version: int
+    advertised_min: int | None = None
+    advertised: bool = True
+    unstable_from: int | None = None
+    rights: tuple[Rule, ...] = ()
+    controller: bool = False
+    between_brokers: bool = False
+    clients: bool = True

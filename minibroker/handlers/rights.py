@@ -1,0 +1,211 @@
+"""What a request needs a right to, as values that the rows of the table are made of (Kafka's ``KafkaApis``).
+
+Which field of a request names the topics, groups or ids is what the fields say of themselves (`f(entity=…)`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from minibroker.handlers.authorized import allowed as may
+from minibroker.handlers.context import RequestContext
+from minibroker.handlers.transactional_batches import has_transactional_batch
+from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import NO_ID
+from minibroker_protocol.structs import Struct, lists_about, named_by
+
+READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
+ALTER, DESCRIBE, ALTER_CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.ALTER_CONFIGS
+DESCRIBE_CONFIGS, CLUSTER_ACTION = Operation.DESCRIBE_CONFIGS, Operation.CLUSTER_ACTION
+CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+CODES = {
+    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_ENTITIES = {TOPIC: ("topicName", "topicId"), GROUP: ("groupId",), TRANSACTIONAL_ID: ("transactionalId",), CLUSTER: ()}
+"""What a field says of itself that names a resource of each type."""
+_GROUP_KEY, _TRANSACTION_KEY = 0, 1
+# ConfigResource.Type: TOPIC, GROUP; BROKER, BROKER_LOGGER, CLIENT_METRICS.
+_CONFIG_TYPES = {TOPIC: (2,), GROUP: (32,), CLUSTER: (4, 8, 16)}
+
+
+def denied(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str) -> ApiError:
+    """The refusal, of which a note is made."""
+    error = ApiError(CODES[kind], f"{ctx.connection.principal} may not {operation.name} {kind.name} {name}")
+    ctx.refused(name, error)
+    return error
+
+
+def topic_of(ctx: RequestContext, item: Any) -> str | None:
+    """The topic that an item of a request or an answer is about; None for an id that no topic has."""
+    return _name_of(ctx, item, _ENTITIES[TOPIC])
+
+
+def _name_of(ctx: RequestContext, item: Any, entities: Sequence[str]) -> str | None:
+    if isinstance(item, str):
+        return item
+    topic_id = _value(item, "topicId") if "topicId" in entities else None
+    if topic_id is not None and topic_id != NO_ID:
+        return ctx.broker.image.topic_names.get(topic_id)
+    return next((value for value in (_value(item, entity) for entity in entities) if isinstance(value, str)), None)
+
+
+def _value(struct: Struct, entity: str) -> Any:
+    name = named_by(type(struct), entity)
+    return None if name is None else getattr(struct, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A right that the request as a whole needs, to each resource of this type that it names outside its lists.
+
+    names: of what, where that is not so simple; none means that it needs no right. instead: another operation that
+    will do as well.
+    """
+
+    operation: Operation
+    kind: ResourceType
+    names: Callable[[Any], Sequence[str]] | None = None
+    instead: Operation | None = None
+
+    def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
+        """The refusal of the request, None when the client has the right."""
+        for name in self._named(request) if self.names is None else self.names(request):
+            if self.instead is not None and may(ctx, self.instead, self.kind, name):
+                continue
+            if not may(ctx, self.operation, self.kind, name):
+                return denied(ctx, self.operation, self.kind, name)
+        return None
+
+    def _named(self, request: Request) -> Sequence[str]:
+        if self.kind is CLUSTER:
+            return (CLUSTER_NAME,)
+        found: list[str] = []
+        for field in request.__fields__:
+            value = getattr(request, field.name)
+            if field.entity in _ENTITIES[self.kind] and value is not None:
+                found += value if field.array else [value]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A right that every item needs of the request's lists of such resources, or every one for which `applies` says so.
+
+    cluster: a right to the cluster that stands for all of them. unless: for which requests none is asked for.
+    entities: what the lists are about, where that is not a word for this type of resource.
+    """
+
+    operation: Operation
+    kind: ResourceType
+    cluster: Operation | None = None
+    applies: Callable[[RequestContext, Any, Any], bool] = lambda _, __, ___: True
+    unless: Callable[[Any], bool] = lambda _: False
+    entities: tuple[str, ...] = ()
+
+    def fields(self, request: type[Request]) -> tuple[str, ...]:
+        """The lists whose items need it."""
+        return lists_about(request, request, self.entities or _ENTITIES[self.kind])
+
+    def split(self, ctx: RequestContext, request: Request, field: str) -> tuple[list[Any], list[Any]]:
+        """(items of a list that the client has a right to, the others)."""
+        items = getattr(request, field) or []
+        if not items or self.unless(request) or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
+            return items, []
+        allowed, others = [], []
+        for item in items:
+            name = self._name(ctx, item) if self.applies(ctx, request, item) else None
+            if name is None or may(ctx, self.operation, self.kind, name):
+                allowed.append(item)
+            else:
+                denied(ctx, self.operation, self.kind, name)
+                others.append(item)
+        return allowed, others
+
+    def _name(self, ctx: RequestContext, item: Any) -> str | None:
+        if self.kind is CLUSTER:
+            return CLUSTER_NAME
+        return _name_of(ctx, item, self.entities or _ENTITIES[self.kind])
+
+
+Rule = Whole | Each
+
+
+def id_of_transactional_batches(request: Any) -> Sequence[str]:
+    """A transactional id counts only where there is a transactional batch (KafkaApis.handleProduceRequest)."""
+    if request.transactional_id is None or not has_transactional_batch(request):
+        return ()
+    return (request.transactional_id,)
+
+
+def transactional_without_id(request: Any) -> bool:
+    """The handler refuses that as a whole."""
+    return request.transactional_id is None and has_transactional_batch(request)
+
+
+def v3_transactional_id(request: Any) -> Sequence[str]:
+    return () if request.transactions else (request.v3_and_below_transactional_id,)
+
+
+def old_group(request: Any) -> Sequence[str]:
+    return () if request.groups else (request.group_id,)
+
+
+def of_brokers(request: Any) -> Sequence[str]:
+    """Several transactions at once are a broker's to verify (KIP-890)."""
+    return (CLUSTER_NAME,) if request.transactions else ()
+
+
+def _key(key_type: int) -> Callable[[Any], Sequence[str]]:
+    return lambda request: () if request.coordinator_keys or request.key_type != key_type else (request.key,)
+
+
+def _keys(key_type: int) -> Callable[[RequestContext, Any, Any], bool]:
+    return lambda _, request, __: bool(request.key_type == key_type)
+
+
+COORDINATORS: Final = tuple(
+    rule
+    for kind, key_type in ((GROUP, _GROUP_KEY), (TRANSACTIONAL_ID, _TRANSACTION_KEY))
+    for rule in (
+        Whole(DESCRIBE, kind, _key(key_type)),
+        Each(DESCRIBE, kind, applies=_keys(key_type), entities=("coordinatorKey",)),
+    )
+)
+"""To describe what is coordinated, of the type that the request says."""
+
+
+def configs(operation: Operation) -> tuple[Each, ...]:
+    """Settings of topics and groups are theirs; those of brokers, their loggers and clients the cluster's. A type that
+    is none of these is the handler's to refuse."""
+    return tuple(
+        Each(operation, kind, applies=_of_types(types), entities=("resourceName",))
+        for kind, types in _CONFIG_TYPES.items()
+    )
+
+
+def _of_types(types: tuple[int, ...]) -> Callable[[RequestContext, Any, Any], bool]:
+    return lambda _, __, resource: resource.resource_type in types
+
+
+def may_be_deleted(ctx: RequestContext, _: Any, topic: Any) -> bool:
+    """Whether it is a topic. One named twice or not at all is the handler's to refuse, as is a name that stands for
+    nothing where the client may know that (ControllerApis.deleteTopics)."""
+    name = topic_of(ctx, topic)
+    if not isinstance(topic, str) and (topic.name is None) == (topic.topic_id == NO_ID):
+        return False
+    return name in ctx.broker.image.topics or not may(ctx, DESCRIBE, TOPIC, name or "")
+
+
+def would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
+    """Metadata makes a topic that is asked for by name and not there."""
+    asked = ctx.api_version < 4 or request.allow_auto_topic_creation
+    missing = topic.name is not None and topic.topic_id == NO_ID and topic.name not in ctx.broker.image.topics
+    return bool(asked and missing and ctx.broker.settings.bool("auto.create.topics.enable"))
