@@ -261,6 +261,8 @@ class Broker:
                 old = None
             if new is not None:
                 self._take_topic(old, new)
+        if image.brokers is not before.brokers:
+            self.replication.brokers_changed()
 
     def _altered_settings(self, image: MetadataImage) -> Settings:
         return self._base_settings.altered(

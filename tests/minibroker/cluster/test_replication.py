@@ -169,3 +169,25 @@ def test_a_restarted_follower_is_proposed_under_its_new_epoch_only(brokers: Many
     brokers.settle(2000)
     assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
     assert codes == [0]
+
+
+def test_a_follower_whose_first_fetch_came_before_the_word_that_it_is_back(
+    brokers: ManyBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written, so it has no reason to name the partition again."""
+    brokers.create("t", [[1, 2, 3]])
+    brokers.produce("t", b"a")
+    brokers.cluster.kill_broker(3)
+    brokers.settle(600)
+    leader = brokers.cluster.brokers[1]
+    told, held = leader.on_image, []
+    monkeypatch.setattr(leader, "on_image", lambda image, changed: held.append((image, [*changed])))
+    brokers.cluster.start_broker(3)
+    brokers.settle(1000)
+    assert held
+    assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2]
+    monkeypatch.undo()
+    for image, changed in held:
+        told(image, changed)
+    brokers.settle(50)
+    assert sorted(brokers.cluster.image.partition("t", 0).isr) == [1, 2, 3]
