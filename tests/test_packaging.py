@@ -44,7 +44,7 @@ def parts_of_ci() -> set[str]:
     assert spec.loader is not None
     module = sys.modules["pipeline_of_ci"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {name for name, _, _ in module.PARTS}
+    return {part[0] for part in module.PARTS}
 
 
 # Pages
