@@ -44,7 +44,7 @@ def parts_of_ci() -> set[str]:
     assert spec.loader is not None
     module = sys.modules["pipeline_of_ci"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {name for name, _, _ in module.PARTS}
+    return {part[0] for part in module.PARTS}
 
 
 # Pages
@@ -153,3 +153,15 @@ def test_what_is_released_is_what_ci_has_built_and_checked() -> None:
 
 def test_ci_has_time_for_its_parts() -> None:
     assert workflow("ci")["jobs"]["all"]["timeout-minutes"] >= 60
+
+
+# The image
+
+
+def test_the_image_is_built_from_all_that_the_wheel_needs() -> None:
+    lines = (ROOT / "docker" / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
+    assert lines[0] == "*"
+    let_in = {line[1:] for line in lines if line.startswith("!")}
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
+    needed = {package.partition("/")[0] for package in build["wheel"]["packages"]}
+    assert needed | {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"], "docker/shims"} <= let_in
