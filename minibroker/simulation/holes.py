@@ -147,7 +147,7 @@ def _torn_snapshot(found: Finding, world: World) -> bool:
 
 
 def _dropped_marker(found: Finding, world: World) -> bool:
-    """Whatever comes later in such a partition is not stable, and the next end of that producer decides both."""
+    """Later records of such a partition are not stable, and the producer's next end decides both transactions."""
     return _in_places(found, world, world.history.evidence.dropped_places())
 
 

@@ -316,7 +316,7 @@ class World:
         self._closing = True
         self._wait_for_clients()
         if self.plan.copiers:
-            # Whoever was left of the copiers may have been fenced, so that input remains; some of it is read only when
+            # The last copiers may have been fenced, so that input remains; some of it is read only when
             # followers have caught up.
             self.schedule.run(1000)
             self.launch_transactional(LAST)
