@@ -111,7 +111,7 @@ class Broker:
     # -- life cycle --------------------------------------------------------------------------------------------------
 
     def prepare(self, *, remove_strays: bool = False) -> None:
-        """What `start` needs of the disk; may run on another thread, before anybody knows this broker. After an unclean
+        """What `start` needs of the disk; may run on another thread, before this broker is registered. After an unclean
         end each log is checked and mended.
 
         remove_strays: delete replicas that were taken from this broker, or whose topic was deleted, while it was down.

@@ -180,7 +180,7 @@ class TransactionsClient:
                 known |= {(state.producer_id, topic.topic, index) for index in topic.partitions}
         return known
 
-    # -- who answers -------------------------------------------------------------------------------------------------
+    # -- brokers to ask ----------------------------------------------------------------------------------------------
 
     def _metadata(self, topics: list[str] | None) -> m.MetadataResponse:
         named = None if topics is None else [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]

@@ -308,7 +308,7 @@ class Cluster(Operations):
         return tuple(self._nodes.values())
 
     def stop(self, *, keep: bool = True) -> None:
-        """Close every broker cleanly, then the controller. Without `keep` nothing is written, as nobody will read it:
+        """Close every broker cleanly, then the controller. Without `keep` nothing is written, as it is never read:
         a test that wrote to thousands of partitions would wait for it."""
         self._stopped = True
         for timer in (self._balancing, self._sessions):

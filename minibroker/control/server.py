@@ -62,7 +62,9 @@ class ControlServer:
         self._server: _Server = server_type(address, _Handler)
         self._server.control = self
         if not ipaddress.ip_address(self._server.server_address[0].partition("%")[0]).is_loopback:
-            log.warning("the control API is open to other machines, on %s; whoever has the token rules", address[0])
+            log.warning(
+                "the control API is reachable from other machines, on %s; its token gives full control", address[0]
+            )
         self.address: tuple[str, int] = self._server.server_address[:2]
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="minibroker-control", daemon=True

@@ -38,7 +38,7 @@ class BrokerHeartbeats:
         caught_up = request.current_metadata_offset >= broker.epoch
         fenced = broker.fenced
         if fenced and caught_up and not request.want_fence:
-            log.info("broker %d is heard of again and serves", broker.node_id)
+            log.info("broker %d sent a heartbeat again and is unfenced", broker.node_id)
             self._replication.unfence(broker.node_id)
             fenced = False
         return BrokerHeartbeatResponse(
@@ -53,5 +53,5 @@ class BrokerHeartbeats:
             if epoch != broker.epoch or broker.fenced:
                 self._heard[broker.node_id] = (broker.epoch, self._tick)
             elif self._tick - heard > SESSION_TICKS:
-                log.warning("broker %d is fenced: nothing was heard of it for its session's time", broker.node_id)
+                log.warning("broker %d is fenced: no heartbeat within its session timeout", broker.node_id)
                 self._replication.fence(broker.node_id)

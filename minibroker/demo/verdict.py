@@ -46,7 +46,7 @@ class Verdict:
             ("fenced producers", self.fenced_producers),
         ]
         if self.strays:
-            rows.insert(4, ("records nobody sent", self.strays))
+            rows.insert(4, ("records never sent", self.strays))
         lines = [f"{name:<20}{count:>8}" for name, count in rows]
         return [*lines, "verdict: exactly once" if self.exactly_once else "verdict: NOT exactly once"]
 

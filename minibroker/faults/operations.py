@@ -367,7 +367,7 @@ def _leader(cluster: Cluster, topic: str, partition: int) -> Partition:
     leader = cluster.image.leader_of(topic, partition)
     broker = cluster.brokers.get(leader) if leader is not None else None
     if broker is None:
-        raise FaultError(f"{topic}-{partition} does not exist, or nobody leads it")
+        raise FaultError(f"{topic}-{partition} does not exist, or has no leader")
     return broker.partition(topic, partition)
 
 

@@ -3,8 +3,8 @@
 Metadata versions 0-13. v1 null asks for all topics; v4 auto creation; v8 authorized operations; v10 topic ids; v12
 topics by id; v13 top-level error. Kafka: KafkaApis.handleTopicMetadataRequest.
 
-Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, LEADER_NOT_AVAILABLE, and whatever the
-controller says when it refuses to create a topic.
+Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, LEADER_NOT_AVAILABLE, and the
+controller's when it refuses to create a topic.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ async def _append_in_turns(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], done: int
 ) -> ProduceResponse | None:
     """Append what a turn of the loop was too short for. What fills a turn by itself is checked on another thread; the
-    log is not looked at for that, so that others may append to the partition meanwhile."""
+    log is not looked at for that, so that other requests may append to the partition."""
     alone = done == 0
     while done < len(entries):
         if alone:

@@ -26,7 +26,7 @@ from minibroker_protocol.messages.sasl import (
 def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     """SaslHandshake v0-1: the mechanism for what follows; UNSUPPORTED_SASL_MECHANISM ends the connection.
 
-    ILLEGAL_SASL_STATE where nobody has to authenticate, or has done so.
+    ILLEGAL_SASL_STATE without authentication on the listener, or after it.
     """
     authentication = ctx.connection.authentication
     if authentication is None or authentication.state is not State.HANDSHAKE:
@@ -41,7 +41,7 @@ def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHa
 def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     """SaslAuthenticate v0-2: the mechanism's next token; SASL_AUTHENTICATION_FAILED ends the connection.
 
-    ILLEGAL_SASL_STATE where nobody has to authenticate, or has done so.
+    ILLEGAL_SASL_STATE without authentication on the listener, or after it.
     """
     authentication = ctx.connection.authentication
     if authentication is None or authentication.state is not State.AUTHENTICATE:

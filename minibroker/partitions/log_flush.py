@@ -2,8 +2,8 @@
 UnifiedLog.flush and LogManager.flushDirtyLogs).
 
 Kafka syncs inside the append that reaches ``flush.messages``, so that append is not answered before. Here it is
-written at once, and what it wrote is held back from readers and from those who wait for an answer until a sync on
-another thread has covered it. Whatever is appended meanwhile shares the next sync: with ``flush.messages=1`` many
+written at once, and what it wrote is held back from readers and waiting requests until a sync on
+another thread has covered it. Batches appended during a sync share the next one: with ``flush.messages=1`` many
 producers commit as a group.
 """
 
@@ -130,7 +130,7 @@ class LogFlush:
         return waiter
 
     def press(self) -> None:
-        """Somebody waits for what is held back: see to it that a sync is under way. A log that a failed sync took
+        """A request waits for a sync: make sure that one is running. A log that a failed sync took
         offline refuses instead."""
         if self.held_from is None or self._running:
             return

@@ -430,7 +430,7 @@ class Partition:
         if self._log is not None:
             self._advance_high_watermark(self._log)
         if isr is not None:
-            # Who became ready while the answer was out is silent now, as there is nothing new to fetch. One that lagged
+            # A follower that caught up during the change is idle now, as there is nothing new to fetch. One that lagged
             # behind is not ready: the high watermark has just gone past it.
             self._expand_in_sync(in_sync)
 

@@ -102,7 +102,7 @@ def mechanisms(enabled: Sequence[str], users: Mapping[str, str]) -> dict[str, Ca
         else:
             raise ConfigError(f"sasl.enabled.mechanisms: {name!r} is none of {', '.join(MECHANISMS)}")
     if not found:
-        raise ConfigError("sasl.enabled.mechanisms is empty: nobody could come in")
+        raise ConfigError("sasl.enabled.mechanisms is empty: no client could authenticate")
     return found
 
 

@@ -1,4 +1,4 @@
-"""TLS of listeners: keys from PEM or made here, which server name a client asked for, and who its certificate is."""
+"""TLS of listeners: keys from PEM or generated, a client's server name (SNI), and the principal of its certificate."""
 
 from __future__ import annotations
 

@@ -44,5 +44,5 @@ class LoopWatchdog:
         if lag_ms > self._max_lag_ms:
             self.late += 1
             self.worst_ms = max(self.worst_ms, min(lag_ms, own_ms))
-            log.warning("the event loop ran %.1f ms late; this thread worked %.1f ms meanwhile", lag_ms, own_ms)
+            log.warning("the event loop ran %.1f ms late; of these its thread worked %.1f ms", lag_ms, own_ms)
         self.start()

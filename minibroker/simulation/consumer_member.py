@@ -22,7 +22,7 @@ _Partitions = ConsumerGroupHeartbeatRequest.TopicPartitions
 
 class ConsumerMember(Member):
     """`generation` is the member epoch, 0 for none. What is taken away is given back only between two transactions, so
-    that whoever gets it next finds its offsets settled."""
+    that the next owner finds its offsets decided."""
 
     def __init__(self, world: Surroundings, name: str, random: Random, places: Sequence[Place]) -> None:
         super().__init__(world, name, random, places)

@@ -76,7 +76,7 @@ class Links:
         #: Told of each request that a broker takes up.
         self.watch: Callable[[int, Request], None] = lambda node_id, request: None
         self._connections: dict[int, _Connection] = {}
-        #: What the client is at, and who is told when a request that it gave up at some moment is served after all.
+        #: The client's current step, and the callback for a request that is served after the client gave it up.
         self.moment: Callable[[], Hashable] = lambda: None
         self.late: Callable[[Request, Hashable], None] = lambda request, moment: None
         #: The tap of all brokers, and what it kept of the request whose answer has just come.

@@ -28,7 +28,7 @@ def _kept(metadata: TransactionMetadata, transaction_version: int) -> Transactio
 
 
 def in_memory(brokers: dict[int, Broker], transaction_version: int) -> States:
-    """Per replica its ends and producers; per coordinator partition, whoever coordinates it, ids and offsets."""
+    """Per replica its ends and producers; per coordinator partition its ids and offsets."""
     states: States = {}
     for node, broker in brokers.items():
         for partition in broker.partitions():

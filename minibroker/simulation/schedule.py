@@ -102,7 +102,7 @@ class ScheduledExecutor:
             work(item)
 
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
-        # A broker comes up and goes down in one step here: who is told that it did can rely on it.
+        # A broker comes up and goes down in one step here, so a caller can rely on it.
         return InlineExecutor().submit(work)
 
     def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:

@@ -58,7 +58,7 @@ TASKS_TO_A_SHUFFLE = 32
 """Reading tasks for each partition of what is shuffled."""
 LOG_ROWS = "rows of a log"
 ROWS_TOGETHER = 65_536
-"""Rows of a log travel as bytes, many together, so that only who judges them takes them apart."""
+"""Rows of a log travel as bytes, many together, and are decoded only where they are judged."""
 _LOG_ROWS = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
 
 

@@ -56,7 +56,7 @@ class WrongDirectory(Exception):
 
 
 class DataDirectory:
-    """Made by :meth:`open`, which locks it. ``clean``: whoever used it before closed every log.
+    """Made by :meth:`open`, which locks it. ``clean``: its last user closed every log.
 
     Offsets by (topic, partition): ``recovery_points``, ``log_starts`` (only where the log begins inside its first
     segment), ``high_watermarks``, ``cleaner_offsets`` (first dirty offset). Logs that stay closed keep theirs.

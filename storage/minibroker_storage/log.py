@@ -55,7 +55,7 @@ class PartitionLog(Shortening):
         log_start_offset: int = 0,
         high_watermark: int = 0,
     ) -> PartitionLog:
-        """The log in directory ``path``, made when there is none. ``clean``: whoever wrote it closed it; otherwise what
+        """The log in directory ``path``, created if missing. ``clean``: its last writer closed it; otherwise what
         lies past ``recovery_point`` is checked and cut at the first bad batch.
 
         Raises ApiError KAFKA_STORAGE_ERROR, and INCONSISTENT_TOPIC_ID when the directory is another topic's.

@@ -138,7 +138,7 @@ class OsDisk:
     ``read_only`` files are opened for reading alone, which also works where writing is not allowed.
 
     It keeps at most ``max_handles`` files open. When the process has no handle left, it gives back files of its own,
-    then one that it had put aside, and calls ``exhausted``, on whichever thread: somebody else should let go of some.
+    then one that it had put aside, and calls ``exhausted``, on any thread, so that others are released.
 
     ``positional`` says whether the platform's pread and pwrite are used; without them (Windows) a lock makes seek and
     read one step.

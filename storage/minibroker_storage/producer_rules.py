@@ -29,7 +29,7 @@ class ProducerRules:
     """Keep the whole duplicate window over a restart (in a side file), not only the newest batch."""
     rebuild_from: Literal["log_start", "first_segment"] = "log_start"
     """What a start, or a truncation, rebuilds producers from: in Kafka no snapshot at or below the log start and no
-    batch below it, so that producers go with their deleted records then; or whatever the files hold (KIP-360)."""
+    batch below it, so that producers go with their deleted records then; or from all records in the files (KIP-360)."""
     expire_by: Literal["record_timestamp", "arrival"] = "record_timestamp"
     """An idle producer's age: by the largest timestamp of its last batch, or by the broker's clock when it came."""
     producer_id_expiration_ms: int = 86_400_000

@@ -316,7 +316,7 @@ def rebuild_producers(
     """Brings the manager to ``end_offset``: newest snapshot, then the batches after it.
 
     Kafka's UnifiedLog.rebuildProducerState; with ``take`` it also leaves snapshots for the next time.
-    ``as_new_replica``: from the log start on, whatever the rules say, as a replica that has fetched it all.
+    ``as_new_replica``: from the log start on, regardless of the rules, as a replica that has fetched it all.
     """
     rules = producers.rules
     if rules.rebuild_from == "log_start" or rules.forget_with_records or as_new_replica:

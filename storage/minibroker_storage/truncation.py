@@ -79,8 +79,8 @@ class Shortening(LogState):
         When the disk fails half-way the log takes no more writes until it was opened again.
         """
         if offset >= self.log_end_offset:
-            # Who led and was deposed before its first append has an epoch at its end that nobody else knows; with it
-            # the follower and its leader would never agree where they part (UnifiedLog.truncateTo).
+            # A leader deposed before its first append has an epoch that no other replica knows. With it follower and
+            # leader would never find their last common offset (UnifiedLog.truncateTo).
             if self.leader_epochs.truncate_from_end(self.log_end_offset):
                 self._save_epochs()
             return False

@@ -174,7 +174,7 @@ def validate_and_assign(
 
 @dataclass(slots=True)
 class CheckedBatch:
-    """A client's batch that may be appended, whatever the log holds: it has no offset yet.
+    """A client's batch that passed the checks that do not need the log: it has no offset yet.
 
     max_timestamp_index: number of the first record with the largest timestamp, None where only the header was looked
     at. stamped_ms: log append time, None where the topic keeps the producer's. rebuilt: `batch` is not the sender's.

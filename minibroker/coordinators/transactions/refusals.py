@@ -26,8 +26,8 @@ FENCED_SINCE = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TX
 
 
 class Fenced(ApiError):
-    """PRODUCER_FENCED. timed_out: the epoch is the one that a timeout of the transaction bumped away, and nobody has
-    claimed the new one yet. successor: what may be claimed then."""
+    """PRODUCER_FENCED. timed_out: the epoch is the one before a timeout's bump, and the new one is not
+    claimed yet. successor: the producer id and epoch to claim."""
 
     def __init__(self, message: str, *, timed_out: bool, successor: ProducerIdAndEpoch) -> None:
         super().__init__(ErrorCode.PRODUCER_FENCED, message)

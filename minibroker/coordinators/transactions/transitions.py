@@ -123,10 +123,10 @@ def prepared(
 
 
 def fence_epoch(entry: Entry) -> int:
-    """The epoch that shuts the running producer out.
+    """The epoch that fences the running producer.
 
-    Raises ApiError(UNKNOWN_SERVER_ERROR) at 32767. After a fence whose append failed it is not raised again: nobody
-    ever got the epoch (KAFKA-9666).
+    Raises ApiError(UNKNOWN_SERVER_ERROR) at 32767. After a fence whose append failed the epoch is not bumped again,
+    because no producer got it (KAFKA-9666).
     """
     if entry.epoch == MAX_EPOCH:
         raise ApiError(

@@ -71,7 +71,7 @@ def uneven_run(data: bytes, p: int, index: int, limit: int, *, low: int, high: i
         return None
     if layout is None or not _is_worth_it(layout, limit - index):
         return None
-    # Between two matches lies nothing, as the last branch takes whatever is no such record, and captures nothing.
+    # There is no gap between two matches: the last branch matches everything else, and captures nothing.
     # Not more is copied than so many records of the layout can have, nor for more records than AT_ONCE.
     limit = min(limit, index + AT_ONCE)
     block = data[p : p + (limit - index) * (layout.band + 2)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 """What a batch may decompress to unless the caller says otherwise."""
 MOST_FAULTS = 1000
-"""Records at fault, of one kind, after which a walk ends: the batch is refused whatever follows."""
+"""Faulty records of one kind after which a walk ends: the batch is refused in any case."""
 _COPIED_PER_DECOMPRESSED = 8
 """How much faster bytes are copied than decompressed, at the least."""
 _SMALLEST_RECORD = 7

@@ -1,4 +1,4 @@
-"""A classic group: its members, its generation and who waits (Kafka's ClassicGroup).
+"""A classic group: its members, its generation and waiting requests (Kafka's ClassicGroup).
 
 What is durable of a group is one GroupMetadata record, written when a generation got its assignment, when the group
 became empty and when a static member was replaced. Everything else, the members that join and the requests they have

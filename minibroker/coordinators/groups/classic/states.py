@@ -48,7 +48,7 @@ def document() -> str:
 
 
 _CAUSES = {
-    GroupState.EMPTY: "nobody joined",
+    GroupState.EMPTY: "no member joined",
     GroupState.PREPARING_REBALANCE: "a member joins, changes or goes",
     GroupState.COMPLETING_REBALANCE: "all have joined",
     GroupState.STABLE: "the leader has assigned",
