@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -46,18 +47,18 @@ def _shape(cls: type[Struct]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[s
 
 def errors_in(answer: Struct) -> list[AnsweredError]:
     """Every error code but NONE, from the outside in."""
-    found: list[AnsweredError] = []
-    _collect(answer, "", found)
-    return found
+    return [error for error in looked_through(answer) if error is not None]
 
 
-def _collect(struct: Struct, subject: str, found: list[AnsweredError]) -> None:
+def looked_through(struct: Struct, subject: str = "") -> Iterator[AnsweredError | None]:
+    """The same one after the other, and None for each struct that was looked at."""
+    yield None
     codes, names, indexes, below = _shape(type(struct))
     for field in codes:
         code = getattr(struct, field)
         if code:
             message = getattr(struct, "error_message", None)
-            found.append(AnsweredError(_subject(struct, subject, names, indexes), int(code), message or None))
+            yield AnsweredError(_subject(struct, subject, names, indexes), int(code), message or None)
     inner = None
     for field in below:
         value = getattr(struct, field)
@@ -65,7 +66,7 @@ def _collect(struct: Struct, subject: str, found: list[AnsweredError]) -> None:
             if isinstance(item, Struct):
                 if inner is None:
                     inner = _subject(struct, subject, names, indexes)
-                _collect(item, inner, found)
+                yield from looked_through(item, inner)
 
 
 def _subject(struct: Struct, subject: str, names: tuple[str, ...], indexes: tuple[str, ...]) -> str:

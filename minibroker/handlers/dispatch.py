@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.context import Api, RequestContext
+from minibroker.handlers.context import Api, RequestContext, settled
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
@@ -94,10 +93,8 @@ class Exchange:
 
         Raises, or fails with, CloseConnection.
         """
-        answer = self.api.handler(self.context, self.request)
-        if answer is None or isinstance(answer, Response):
-            return resolved(answer)
-        return answer if isinstance(answer, Deferred) else spawn(answer)
+        answer = settled(self.context, self.api.handler(self.context, self.request))
+        return answer if isinstance(answer, Deferred) else resolved(answer)
 
     def encode(self, response: Response | None) -> Answered:
         """The buffers of a response to this request."""
@@ -174,12 +171,12 @@ class Dispatcher:
         context = RequestContext(self._broker, api_key, version, client_id, connection)
         if self.tap is not None:
             return self.tap.serve(Exchange(self, frame, position, api, correlation_id, context, request))
-        answer = api.handler(context, request)
+        answer = settled(context, api.handler(context, request))
         if isinstance(answer, Response):
             return framed(api, version, correlation_id, answer)
         if answer is None:
             return None
-        pending: Deferred[Any] = answer if isinstance(answer, Deferred) else spawn(answer)
+        pending: Deferred[Any] = answer
         if pending.done:
             return self._finish(api, version, correlation_id, pending)
         later: Deferred[Answered] = Deferred()
@@ -213,12 +210,10 @@ class Dispatcher:
             self._broker, api.key, api_version, None, ConnectionInfo(listener="INTERNAL"), inter_broker=True
         )
         try:
-            answer = api.handler(context, request)
+            answer = settled(context, api.handler(context, request))
         except Exception as error:
             return failed(error)
         if isinstance(answer, Deferred):
             return answer
-        if iscoroutine(answer):
-            return spawn(answer)
         assert isinstance(answer, Response)
         return resolved(answer)
