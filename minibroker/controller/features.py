@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minibroker.controller.state import ControllerState
+from minibroker.controller.state import ControllerState, Steps
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -36,11 +36,12 @@ class FeatureControl:
         self._state = state
         self._problems = problems
 
-    def update(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    def update(self, request: UpdateFeaturesRequest) -> Steps[UpdateFeaturesResponse]:
         """All updates or none (v2 reports a top-level error, earlier versions one per feature)."""
         results = []
         failed: ApiError | None = None
         for update in request.feature_updates:
+            yield
             try:
                 self._check(update)
                 code, message = ErrorCode.NONE, None

@@ -26,7 +26,7 @@ from minibroker.handlers import follower_fetch
 from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP
+from minibroker.kernel.turns import STEP, STEPS_AT_ONCE
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
 from minibroker.security.acls import Operation, ResourceType
@@ -37,6 +37,9 @@ from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 READ_COMMITTED = 1
 TOPIC_IDS_VERSION = 13
 _CURRENT_LEADER_VERSION = 16
+
+_TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
+"""Fewer partitions than these are named, read and answered in one turn of the loop."""
 
 _PartitionData = FetchResponse.PartitionData
 
@@ -214,6 +217,12 @@ async def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
         if read.size:
             min_one_message = False
             remaining = max(0, remaining - read.size)
+            if link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
+                # Others may read as well before this is sent.
+                link.hold(read.size)
+                room = link.answer_room()
+                if room is not None and room < remaining:
+                    remaining = room
     return reads
 
 

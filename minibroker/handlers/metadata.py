@@ -37,11 +37,16 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
     image = ctx.broker.image
     if wanted is None or (ctx.api_version == 0 and not wanted):
         return _answer(ctx, request, [await _describe(ctx, request, topic) for topic in image.topics.values()])
-    missing = [t.name for t in wanted if t.name is not None and t.topic_id == NO_ID and t.name not in image.topics]
-    may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
     refused: dict[str, ErrorCode] = {}
-    if missing and may_be_made and ctx.broker.settings.bool("auto.create.topics.enable"):
-        refused = await ctx.broker.create_topics(missing)
+    may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
+    if may_be_made and ctx.broker.settings.bool("auto.create.topics.enable"):
+        missing = []
+        for topic in wanted:
+            await STEP
+            if topic.name is not None and topic.topic_id == NO_ID and topic.name not in image.topics:
+                missing.append(topic.name)
+        if missing:
+            refused = await ctx.broker.create_topics(missing)
     return _answer(ctx, request, [await _find(ctx, request, topic, refused) for topic in wanted])
 
 

@@ -250,7 +250,7 @@ def test_generated_source_is_kept_and_shown_in_tracebacks() -> None:
     import linecache
 
     decoder = Evolved.decoder(2)
-    assert decoder.source.startswith("def decode(buf, pos):")
+    assert decoder.source.startswith("def decode(buf, pos, most=BUDGET):")
     assert linecache.getline("<decoder of Evolved v2>", 1) == "def decode(buf, pos):\n"
 
 

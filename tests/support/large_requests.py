@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
+from copy import copy
 from typing import Any
 
 from minibroker.handlers.context import Api
@@ -79,8 +79,8 @@ class _Maker:
         return [self.value(name, element, here, i) for i in range(self.count if here == self.path else 1)]
 
     def numbered(self, first: Struct, number: int) -> Struct:
-        """The same with names and indexes of its own."""
-        made = deepcopy(first)
+        """The same with names and indexes of its own; what its lists hold is shared."""
+        made = copy(first)
         for field in self.shapes.present(type(first)):
             kind = self.shapes.kind(field)
             if not kind.array and kind.struct is None:
