@@ -84,11 +84,11 @@ def _matching(expression: str, image: MetadataImage) -> frozenset[str]:
     """Topics whose whole name the expression matches. Raises INVALID_REGULAR_EXPRESSION."""
     try:
         pattern = compile_pattern(expression)
+        return frozenset(image.topics) if pattern is None else pattern.matching(image.topics)
     except ApiError as error:
         raise ApiError(
             error.code, f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}"
         ) from None
-    return frozenset(name for name in image.topics if pattern is None or pattern.fullmatch(name))
 
 
 def _invalid(message: str) -> ApiError:
