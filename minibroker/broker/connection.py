@@ -26,6 +26,10 @@ class Link(Protocol):
         """Bytes that answers may still take until clients have read some, over all connections; None for no limit."""
         ...
 
+    def hold(self, size: int) -> None:
+        """Count `size` bytes, which the answer to the request being served will have, as not read by the client."""
+        ...
+
     def mute(self, ms: int) -> None:
         """Begin no further request for this long; the answer to the one being served still leaves."""
         ...

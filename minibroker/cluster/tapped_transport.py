@@ -85,6 +85,9 @@ class _Line:
     def answer_room(self) -> int | None:
         return None
 
+    def hold(self, size: int) -> None:
+        """Brokers read what they are sent."""
+
     def expect(self, exchange: _Sent) -> Deferred[Response]:
         answer: Deferred[Response] = Deferred()
         self._waiting[exchange.correlation_id] = (exchange, answer)

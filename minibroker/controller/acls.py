@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minibroker.controller.state import ControllerState
+from minibroker.controller.state import ControllerState, Steps
 from minibroker.security.acls import NO_AUTHORIZER, AccessControlEntry, EntryFilter, problem_of
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.acls import (
@@ -26,9 +26,13 @@ class AclControl:
     def _enabled(self) -> bool:
         return bool(self._state.settings.str("authorizer.class.name"))
 
-    def create(self, request: CreateAclsRequest) -> CreateAclsResponse:
+    def create(self, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
         """One result an entry; INVALID_REQUEST for what cannot be one. An entry that is there stays."""
-        return CreateAclsResponse(throttle_time_ms=0, results=[self._create(given) for given in request.creations])
+        results = []
+        for given in request.creations:
+            yield
+            results.append(self._create(given))
+        return CreateAclsResponse(throttle_time_ms=0, results=results)
 
     def _create(self, given: CreateAclsRequest.AclCreation) -> _Created:
         if not self._enabled:
@@ -49,9 +53,13 @@ class AclControl:
             self._state.add_acl(entry)
         return _Created(error_code=0, error_message=None)
 
-    def delete(self, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    def delete(self, request: DeleteAclsRequest) -> Steps[DeleteAclsResponse]:
         """For each filter the entries that went."""
-        return DeleteAclsResponse(throttle_time_ms=0, filter_results=[self._delete(given) for given in request.filters])
+        results = []
+        for given in request.filters:
+            yield
+            results.append(self._delete(given))
+        return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
 
     def _delete(self, given: DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
         if not self._enabled:

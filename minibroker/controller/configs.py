@@ -9,7 +9,7 @@ from enum import IntEnum
 from minibroker.config.keys import TOPIC_KEYS
 from minibroker.config.settings import ConfigError, validate_topic_config
 from minibroker.config.types import ConfigType
-from minibroker.controller.state import ControllerState
+from minibroker.controller.state import ControllerState, Steps
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.configs import (
     AlterConfigsRequest,
@@ -50,10 +50,11 @@ class ConfigControl:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
-    def incremental_alter(self, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+    def incremental_alter(self, request: IncrementalAlterConfigsRequest) -> Steps[IncrementalAlterConfigsResponse]:
         responses = []
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         for resource in request.resources:
+            yield
             code, message = self._alter(
                 counts,
                 resource.resource_type,
@@ -71,11 +72,12 @@ class ConfigControl:
             )
         return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
-    def alter(self, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    def alter(self, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
         """The old form: what the request does not name goes back to its default."""
         responses = []
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         for resource in request.resources:
+            yield
             wanted = {c.name: c.value for c in resource.configs}
             code, message = self._alter(
                 counts,

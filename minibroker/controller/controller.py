@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 from minibroker.controller.acls import AclControl
@@ -12,7 +12,7 @@ from minibroker.controller.features import FeatureControl
 from minibroker.controller.heartbeats import BrokerHeartbeats
 from minibroker.controller.reassignments import ReassignmentControl
 from minibroker.controller.replication import ReplicationControl
-from minibroker.controller.state import ControllerState
+from minibroker.controller.state import ControllerState, Steps
 from minibroker.controller.topics import TopicControl
 from minibroker.kernel.clock import Timers
 from minibroker.kernel.deferred import Deferred
@@ -40,8 +40,6 @@ from minibroker_protocol.messages.topics import (
 
 log = get_logger(__name__)
 
-_Work = Generator[None, None, Response]
-"""A request in steps; what it returns is the response."""
 _STEPS_AT_ONCE = 16
 """Topics made in one turn of the loop: some half a millisecond each."""
 
@@ -73,7 +71,7 @@ class Controller:
         self.reassignments = ReassignmentControl(state, self.replication)
         self.heartbeats = BrokerHeartbeats(state, self.replication)
         acls = AclControl(state)
-        self._handlers: dict[type[Request], Callable[[Any], Response | _Work]] = {
+        self._handlers: dict[type[Request], Callable[[Any], Response | Steps[Any]]] = {
             CreateTopicsRequest: topics.creating,
             DeleteTopicsRequest: topics.delete_topics,
             CreatePartitionsRequest: topics.create_partitions,
@@ -126,7 +124,7 @@ class Controller:
         else:
             self._go_on(response, answer)
 
-    def _go_on(self, work: _Work, answer: Deferred[Response]) -> None:
+    def _go_on(self, work: Steps[Any], answer: Deferred[Response]) -> None:
         """Some steps of work that has many; the loop has its turn before the next. Other requests wait till its end."""
         if self._closed:
             work.close()
@@ -173,7 +171,8 @@ class Controller:
         if self._unsynced:
             self._sync()
 
-    def _configured(self, response: Response) -> Response:
+    def _configured(self, work: Steps[Response]) -> Steps[Response]:
+        response = yield from work
         # unclean.leader.election.enable may just have been switched on for a partition that waits for it.
         self.replication.elect_missing()
         return response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from minibroker.controller.state import ControllerState
+from minibroker.controller.state import ControllerState, Steps
 from minibroker.releases.chain import NEWEST
 from minibroker.releases.features import METADATA_VERSION, TRANSACTION_VERSION, Feature
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -31,11 +31,12 @@ class FeatureControl:
         self._state = state
         self._problems = problems
 
-    def update(self, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    def update(self, request: UpdateFeaturesRequest) -> Steps[UpdateFeaturesResponse]:
         """All updates or none (v2 reports a top-level error, earlier versions one per feature)."""
         results = []
         failed: ApiError | None = None
         for update in request.feature_updates:
+            yield
             try:
                 self._check(update)
                 code, message = ErrorCode.NONE, None

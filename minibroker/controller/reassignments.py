@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from minibroker.controller.elections import changed
 from minibroker.controller.replication import ReplicationControl
-from minibroker.controller.state import ControllerState, PartitionChange
+from minibroker.controller.state import ControllerState, PartitionChange, Steps
 from minibroker.controller.topics import check_replica_list
 from minibroker.metadata.image import PartitionImage, TopicImage
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -28,7 +28,9 @@ class ReassignmentControl:
         self._state = state
         self._replication = replication
 
-    def alter(self, request: AlterPartitionReassignmentsRequest, _: int = 1) -> AlterPartitionReassignmentsResponse:
+    def alter(
+        self, request: AlterPartitionReassignmentsRequest, _: int = 1
+    ) -> Steps[AlterPartitionReassignmentsResponse]:
         """AlterPartitionReassignments v0-1; replicas null cancels.
 
         Errors per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
@@ -38,6 +40,7 @@ class ReassignmentControl:
         for topic in request.topics:
             answers = []
             for wanted in topic.partitions:
+                yield
                 code, message = ErrorCode.NONE, None
                 try:
                     self.reassign(

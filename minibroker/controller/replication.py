@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from minibroker.controller.elections import Election, Wanted, changed
-from minibroker.controller.state import ControllerState, PartitionChange
+from minibroker.controller.state import ControllerState, PartitionChange, Steps
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -207,7 +207,7 @@ class ReplicationControl:
 
     # -- ElectLeaders ------------------------------------------------------------------------------------------------
 
-    def elect_leaders(self, request: ElectLeadersRequest, _: int = 2) -> ElectLeadersResponse:
+    def elect_leaders(self, request: ElectLeadersRequest, _: int = 2) -> Steps[ElectLeadersResponse]:
         """ElectLeaders v0-2. Errors per partition: UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED,
         PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE; top level INVALID_REQUEST."""
         if request.election_type not in (Election.PREFERRED.value, Election.UNCLEAN.value):
@@ -219,6 +219,7 @@ class ReplicationControl:
             named = [(t.name, p.index) for t, p in self._partitions(None)]
         results: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
         for topic, index in named:
+            yield
             try:
                 self.elect(topic, index, election)
                 code, message = ErrorCode.NONE, None

@@ -7,10 +7,10 @@ entries, ends at the same image.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import asdict, replace
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from minibroker.config.settings import Settings
 from minibroker.controller.journal import Entry, MetadataJournal
@@ -23,6 +23,12 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 
 Publish = Callable[[MetadataImage, tuple[str, ...]], None]
 """Told of a new image and of the topics that changed in it."""
+
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work of the controller that yields at each element of a list: others have their turn in between. What it returns is
+the response."""
 
 
 class PartitionChange(NamedTuple):

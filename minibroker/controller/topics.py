@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from minibroker.config.settings import validate_topic_config
-from minibroker.controller.state import ControllerState
+from minibroker.controller.state import ControllerState, Steps
 from minibroker.metadata.image import TopicImage
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -83,7 +83,7 @@ class TopicControl:
                 made: CreateTopicsResponse = stop.value
                 return made
 
-    def creating(self, request: CreateTopicsRequest) -> Generator[None, None, CreateTopicsResponse]:
+    def creating(self, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
         """Yields before each topic; returns the response. Each topic is a change by itself."""
         # A name that comes twice is answered once (ControllerApis.createTopics).
         counts = Counter(topic.name for topic in request.topics)
@@ -214,9 +214,8 @@ class TopicControl:
 
     # -- delete and grow ---------------------------------------------------------------------------------------------
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    def delete_topics(self, request: DeleteTopicsRequest) -> Steps[DeleteTopicsResponse]:
         """What is named twice, by name, by id or by both, is answered once and stays (ControllerApis.deleteTopics)."""
-        image = self._state.image
         results: list[DeleteTopicsResponse.DeletableTopicResult] = []
 
         def answer(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None = None) -> None:
@@ -228,6 +227,7 @@ class TopicControl:
 
         names, ids = Counter(request.topic_names), Counter[bytes]()
         for state in request.topics:
+            yield
             if state.name is not None and state.topic_id != NO_ID:
                 message = "You may not specify both topic name and topic id."
                 answer(state.name, state.topic_id, ErrorCode.INVALID_REQUEST, message)
@@ -241,7 +241,8 @@ class TopicControl:
         doomed: list[TopicImage] = []
         claimed: set[bytes] = set()
         for name, count in names.items():
-            topic = image.topics.get(name)
+            yield
+            topic = self._state.image.topics.get(name)
             if count > 1:
                 answer(name, NO_ID, ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
             elif topic is None:
@@ -253,7 +254,8 @@ class TopicControl:
             else:
                 doomed.append(topic)
         for topic_id, count in ids.items():
-            topic = image.topic_by_id(topic_id)
+            yield
+            topic = self._state.image.topic_by_id(topic_id)
             if count > 1:
                 answer(None, topic_id, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
             elif topic is None:
@@ -261,6 +263,7 @@ class TopicControl:
             elif topic_id not in claimed:
                 doomed.append(topic)
         for topic in doomed:
+            yield
             if not self._state.settings.bool("delete.topic.enable"):
                 answer(topic.name, topic.topic_id, ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
                 continue
@@ -268,11 +271,12 @@ class TopicControl:
             answer(topic.name, topic.topic_id, ErrorCode.NONE)
         return DeleteTopicsResponse(throttle_time_ms=0, responses=results)
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    def create_partitions(self, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
         # A name that comes twice is answered once (ControllerApis.createPartitions).
         counts = Counter(topic.name for topic in request.topics)
         results = []
         for topic in {topic.name: topic for topic in request.topics}.values():
+            yield
             code, message = ErrorCode.NONE, None
             try:
                 if counts[topic.name] > 1:

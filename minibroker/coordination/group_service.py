@@ -82,6 +82,10 @@ class ShardTimers:
         self._armed.clear()
 
 
+_SMALLEST_COMMIT_BYTES = 40
+"""What one offset takes in the log, with the shortest names that there are."""
+
+
 def group_error(code: ErrorCode) -> ErrorCode:
     """What a group's client is told when the append is refused (Kafka's CoordinatorOperationExceptionHelper)."""
     if code in (
@@ -230,7 +234,17 @@ class GroupService:
 
     def commit(self, commit: Commit) -> Deferred[Committed]:
         index, shard = self.shard_for(commit.group_id)
+        self._check_fits(commit, index)
         return self._in_time(self.host.execute(index, shard.commit(commit)), commit)
+
+    def _check_fits(self, commit: Commit, index: int) -> None:
+        """The offsets of one commit are one batch. Where there are too many for the log to take them, it is refused as
+        the log would, before it is made of them, all in one turn of the loop. Raises ApiError."""
+        most = self._broker.partition(CONSUMER_OFFSETS_TOPIC, index).log.config.max_message_bytes
+        count = sum(len(topic.partitions) for topic in commit.topics)
+        if count * _SMALLEST_COMMIT_BYTES > most:
+            code = group_error(ErrorCode.RECORD_LIST_TOO_LARGE)
+            raise ApiError(code, f"{count} offsets do not go into a batch of {most} bytes (max.message.bytes)")
 
     async def commit_in_transaction(self, commit: Commit, transactional_id: str) -> Committed:
         """Commit as part of a transaction, which the transaction coordinator must know of (KIP-890).
@@ -239,6 +253,7 @@ class GroupService:
         INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS.
         """
         index, _ = self.shard_for(commit.group_id)
+        self._check_fits(commit, index)
         try:
             return await self._commit_verified(commit, transactional_id, index)
         except ApiError as error:

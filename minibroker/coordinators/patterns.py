@@ -8,7 +8,8 @@ one of the whole text. Syntax and limits: RE2's syntax page and RE2/J's Parser.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -18,6 +19,11 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 MAX_REPEAT: Final = 1000
 MAX_PROGRAM: Final = 5000
 MAX_DEPTH: Final = 200
+MAX_STEPS: Final = 100_000
+"""Instructions that a pattern may visit while it goes through many names, some 30 ms, beside
+`STEPS_A_CHARACTER` for each of their characters. Time linear to the text is not little time: the instructions of a
+pattern such as ``((a?){10}){100}`` are all alive at each character."""
+STEPS_A_CHARACTER: Final = 8
 
 Test = Callable[[str], bool]
 
@@ -317,20 +323,41 @@ class Pattern:
         self._emit(_Parser(text).parse())
         self._program.append(_Instruction())
 
+    def matching(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of `names` that match. Raises ApiError(INVALID_REGULAR_EXPRESSION) where that takes too long."""
+        found = set()
+        left = MAX_STEPS
+        for name in names:
+            matched, steps = self._run(name, left)
+            left -= steps - STEPS_A_CHARACTER * len(name)
+            if left < 0:
+                reason = f"pattern {self.text!r}: it takes more than {MAX_STEPS} steps to match it with all names"
+                raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, reason)
+            if matched:
+                found.add(name)
+        return frozenset(found)
+
     def fullmatch(self, text: str) -> bool:
+        return self._run(text)[0]
+
+    def _run(self, text: str, most: int = sys.maxsize) -> tuple[bool, int]:
+        """(whether it matches, instructions visited); ends once these are more than `most` and what the text adds."""
+        most += STEPS_A_CHARACTER * len(text)
         program = self._program
         end = len(program) - 1
         current = self._closure([0], text, 0)
+        steps = len(current)
         for position, c in enumerate(text):
             following = []
             for at in current:
                 test = program[at].test
                 if test is not None and test(c):
                     following.append(at + 1)
-            if not following:
-                return False
+            if not following or steps > most:
+                return False, steps
             current = self._closure(following, text, position + 1)
-        return end in current
+            steps += len(current)
+        return end in current, steps
 
     def _closure(self, start: list[int], text: str, position: int) -> set[int]:
         """Every instruction that can be reached without consuming a character."""

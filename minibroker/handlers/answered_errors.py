@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -41,18 +42,18 @@ def _shape(cls: type[Struct]) -> _Shape:
 
 def errors_in(answer: Struct) -> list[AnsweredError]:
     """Every error code but NONE, from the outside in."""
-    found: list[AnsweredError] = []
-    _collect(answer, "", found)
-    return found
+    return [error for error in looked_through(answer) if error is not None]
 
 
-def _collect(struct: Struct, subject: str, found: list[AnsweredError]) -> None:
+def looked_through(struct: Struct, subject: str = "") -> Iterator[AnsweredError | None]:
+    """The same one after the other, and None for each struct that was looked at."""
+    yield None
     shape = _shape(type(struct))
     for field in shape.codes:
         code = getattr(struct, field)
         if code:
             message = getattr(struct, shape.message) if shape.message is not None else None
-            found.append(AnsweredError(_subject(struct, subject, shape), int(code), message or None))
+            yield AnsweredError(_subject(struct, subject, shape), int(code), message or None)
     inner = None
     for field in shape.below:
         value = getattr(struct, field)
@@ -60,7 +61,7 @@ def _collect(struct: Struct, subject: str, found: list[AnsweredError]) -> None:
             if isinstance(item, Struct):
                 if inner is None:
                     inner = _subject(struct, subject, shape)
-                _collect(item, inner, found)
+                yield from looked_through(item, inner)
 
 
 def _subject(struct: Struct, subject: str, shape: _Shape) -> str:

@@ -7,15 +7,14 @@ the client has a right to, and the answer gets the others back with their errors
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from copy import copy
 from dataclasses import replace
-from inspect import iscoroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from minibroker.handlers.api import Api
 from minibroker.handlers.authorized import allowed as may
-from minibroker.handlers.context import Answer, RequestContext
+from minibroker.handlers.context import Answer, RequestContext, settled
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import refused
 from minibroker.handlers.rights import (
@@ -30,11 +29,15 @@ from minibroker.handlers.rights import (
     denied,
     topic_of,
 )
-from minibroker.kernel.deferred import Deferred, mapped, spawn
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP
 from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
+
+_T = TypeVar("_T")
+_Later = Coroutine[Any, Any, _T]
 
 _TOP_LEVEL_OFFSET_FETCH = 2
 """First version of OffsetFetch with an error of the whole."""
@@ -54,36 +57,33 @@ def guarded(api: Api) -> Api:
     after = _AFTER.get(api.request)
     handler = api.handler
 
-    def handle(ctx: RequestContext, request: Any) -> Answer:
+    async def handle(ctx: RequestContext, request: Any) -> Response | None:
         others: list[Response] = []
         left = True
         for rule in api.rights:
             if isinstance(rule, Whole):
-                error = rule.error(ctx, request)
+                error = await rule.error(ctx, request)
                 if error is not None:
-                    return _refuse(ctx, request, error)
+                    return await _refuse(ctx, request, error)
                 continue
             for field in rule.fields(api.request):
-                allowed, rest = rule.split(ctx, request, field)
+                allowed, rest = await rule.split(ctx, request, field)
                 if rest:
-                    others.append(_refuse_some(ctx, _with(request, field, rest), CODES[rule.kind]))
+                    others.append(await _refuse_some(ctx, _with(request, field, rest), CODES[rule.kind]))
                     request, left = _with(request, field, allowed), bool(allowed)
         if more is not None:
-            early = more(ctx, request)
+            early = await more(ctx, request)
             if early is not None:
                 return early
         if others and getattr(request, "acks", None) == 0:
             raise CloseConnection(f"{ctx.connection.principal} may not write, and asked for no answer")
         if not left and api.request is not m.MetadataRequest:
             return _joined(others[0], others[1:])
-        answer = _ask_for_nothing(ctx, request, handler) if not left else handler(ctx, request)
-        if after is None and not others:
-            return answer
-
-        def finish(response: Response) -> Response:
-            return _joined(response if after is None else after(ctx, request, response), others)
-
-        return _later(answer, finish)
+        given = settled(ctx, _ask_for_nothing(ctx, request, handler) if not left else handler(ctx, request))
+        answer: Response | None = await given if isinstance(given, Deferred) else given
+        if answer is None:
+            return None
+        return _joined(answer if after is None else await after(ctx, request, answer), others)
 
     return replace(api, handler=handle)
 
@@ -99,25 +99,32 @@ def _with(request: Any, field: str, items: list[Any]) -> Any:
     return changed
 
 
-def _refuse(ctx: RequestContext, request: Any, error: ApiError) -> Response:
+async def _refused(ctx: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Any:
+    """`refused`; of a long request on the thread that computes, as nothing else holds the request."""
+    if not ctx.long:
+        return refused(request, ctx.api_version, code, message)
+    return await ctx.broker.executor.compute(lambda _: refused(request, ctx.api_version, code, message))
+
+
+async def _refuse(ctx: RequestContext, request: Any, error: ApiError) -> Response:
     if getattr(request, "acks", None) == 0:
         raise CloseConnection(str(error))
-    answer = refused(request, ctx.api_version, error.code, error.message)
+    answer: Response = await _refused(ctx, request, error.code, error.message)
     shape = _WHOLLY_REFUSED.get(type(request))
     if shape is not None:
         shape(ctx, request, answer)
     return answer
 
 
-def _refuse_some(ctx: RequestContext, request: Any, code: ErrorCode) -> Response:
+async def _refuse_some(ctx: RequestContext, request: Any, code: ErrorCode) -> Response:
     """What is refused of a request whose rest is served: the answer as a whole has no error."""
-    answer: Any = refused(request, ctx.api_version, code)
+    answer = await _refused(ctx, request, code)
     if hasattr(answer, "error_code"):
         answer.error_code = ErrorCode.NONE
     if isinstance(answer, m.OffsetFetchResponse):
         _offsets_of_no_group(ctx, request, answer)
     if isinstance(answer, m.DeleteTopicsResponse):
-        _known_names(ctx, answer)
+        await _known_names(ctx, answer)
     return answer  # type: ignore[no-any-return]
 
 
@@ -131,72 +138,78 @@ def _joined(answer: Response, others: Sequence[Response]) -> Response:
     return answer
 
 
-def _later(answer: Answer, change: Callable[[Response], Response]) -> Answer:
-    if answer is None:
-        return None
-    if isinstance(answer, Response):
-        return change(answer)
-    pending: Deferred[Any] = spawn(answer) if iscoroutine(answer) else answer  # type: ignore[assignment]
-    return mapped(pending, lambda response: None if response is None else change(response))
-
-
 # -- what is like no other ---------------------------------------------------------------------------------------------
 
 
-def _init_producer_id(ctx: RequestContext, request: Any) -> Response | None:
+async def _init_producer_id(ctx: RequestContext, request: Any) -> Response | None:
     """An idempotent producer needs a topic to write to, or the old right to the cluster (KIP-679)."""
     if request.transactional_id is not None or may(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER):
         return None
     if _may_write_some_topic(ctx):
         return None
-    return _refuse(ctx, request, denied(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME))
+    return await _refuse(ctx, request, denied(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME))
 
 
-def _described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
+async def _allowed(
+    ctx: RequestContext, operation: Operation, kind: ResourceType, items: Sequence[Any], name: str
+) -> list[Any]:
+    """Those of `items` that the client has the right to. name: the field with the name; without a name an item stays."""
+    kept = []
+    for item in items:
+        await STEP
+        named = getattr(item, name)
+        if named is None or may(ctx, operation, kind, named):
+            kept.append(item)
+    return kept
+
+
+async def _described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
-        answer.topics = [t for t in answer.topics if t.name is None or may(ctx, DESCRIBE, TOPIC, t.name)]
+        answer.topics = await _allowed(ctx, DESCRIBE, TOPIC, answer.topics, "name")
     return answer  # type: ignore[no-any-return]
 
 
-def _described_groups(ctx: RequestContext, _: Any, answer: Any) -> Response:
+async def _described_groups(ctx: RequestContext, _: Any, answer: Any) -> Response:
     if not may(ctx, DESCRIBE, CLUSTER):
-        answer.groups = [group for group in answer.groups if may(ctx, DESCRIBE, GROUP, group.group_id)]
+        answer.groups = await _allowed(ctx, DESCRIBE, GROUP, answer.groups, "group_id")
     return answer  # type: ignore[no-any-return]
 
 
-def _described_transactions(ctx: RequestContext, _: Any, answer: Any) -> Response:
-    answer.transaction_states = [
-        state for state in answer.transaction_states if may(ctx, DESCRIBE, TRANSACTIONAL_ID, state.transactional_id)
-    ]
+async def _described_transactions(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    states = answer.transaction_states
+    answer.transaction_states = await _allowed(ctx, DESCRIBE, TRANSACTIONAL_ID, states, "transactional_id")
     return answer  # type: ignore[no-any-return]
 
 
-def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
+async def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
     """Offsets of topics that may not be described: left out where all were asked for, refused where they were named."""
     named = {group.group_id: group.topics is not None for group in request.groups}
-    answer.topics = _described_offsets(ctx, answer.topics, named=request.topics is not None)
+    answer.topics = await _described_offsets(ctx, answer.topics, named=request.topics is not None)
     for group in answer.groups:
-        group.topics = _described_offsets(ctx, group.topics, named=named.get(group.group_id, False))
+        group.topics = await _described_offsets(ctx, group.topics, named=named.get(group.group_id, False))
     return answer  # type: ignore[no-any-return]
 
 
-def _described_offsets(ctx: RequestContext, topics: list[Any], *, named: bool) -> list[Any]:
+async def _described_offsets(ctx: RequestContext, topics: list[Any], *, named: bool) -> list[Any]:
     kept = []
     for topic in topics:
+        await STEP
         name = topic_of(ctx, topic)
         if name is not None and not may(ctx, DESCRIBE, TOPIC, name):
             if not named:
                 continue
             code = denied(ctx, DESCRIBE, TOPIC, name).code
             for partition in topic.partitions:
+                await STEP
                 partition.committed_offset, partition.metadata, partition.error_code = -1, "", code
         kept.append(topic)
     return kept
 
 
-def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Response:
+async def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Response:
     """The configs of a created topic are only for clients that may describe them (KIP-525)."""
     for topic in answer.topics:
+        await STEP
         if topic.error_code == ErrorCode.NONE and not may(ctx, DESCRIBE_CONFIGS, TOPIC, topic.name):
             topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             topic.num_partitions = topic.replication_factor = -1
@@ -204,17 +217,18 @@ def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Response:
     return answer  # type: ignore[no-any-return]
 
 
-def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Response:
+async def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Response:
     """A group whose members have topics that may not be described is refused, as in
     KafkaApis.handleConsumerGroupDescribe."""
-    answer.groups = [_without_hidden_topics(ctx, group) for group in answer.groups]
+    answer.groups = [await _without_hidden_topics(ctx, group) for group in answer.groups]
     return answer  # type: ignore[no-any-return]
 
 
-def _without_hidden_topics(ctx: RequestContext, group: Any) -> Any:
+async def _without_hidden_topics(ctx: RequestContext, group: Any) -> Any:
     assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
     names = dict.fromkeys(topic.topic_name for held in assignments for topic in held.topic_partitions)
     for name in names:
+        await STEP
         if not may(ctx, DESCRIBE, TOPIC, name):
             code = denied(ctx, DESCRIBE, TOPIC, name).code
             return type(group)(
@@ -277,9 +291,10 @@ def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
     answer.member_epoch = answer.heartbeat_interval_ms = 0
 
 
-def _known_names(ctx: RequestContext, answer: Any) -> None:
+async def _known_names(ctx: RequestContext, answer: Any) -> None:
     """The name of a topic requested by id is only for clients that may describe it."""
     for topic in answer.responses:
+        await STEP
         name = ctx.broker.image.topic_names.get(topic.topic_id)
         if name is not None and may(ctx, DESCRIBE, TOPIC, name):
             topic.name = name
@@ -296,10 +311,10 @@ _WHOLLY_REFUSED: dict[type[Request], Callable[[RequestContext, Any, Any], None]]
     m.ListPartitionReassignmentsRequest: _no_reassignments,
     m.ConsumerGroupHeartbeatRequest: _no_member,
 }
-_MORE: dict[type[Request], Callable[[RequestContext, Any], Response | None]] = {
+_MORE: dict[type[Request], Callable[[RequestContext, Any], _Later[Response | None]]] = {
     m.InitProducerIdRequest: _init_producer_id
 }
-_AFTER: dict[type[Request], Callable[[RequestContext, Any, Any], Response]] = {
+_AFTER: dict[type[Request], Callable[[RequestContext, Any, Any], _Later[Response]]] = {
     m.MetadataRequest: _described_topics,
     m.ListGroupsRequest: _described_groups,
     m.ListTransactionsRequest: _described_transactions,

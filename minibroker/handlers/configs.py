@@ -11,6 +11,7 @@ from minibroker.config.types import ConfigType
 from minibroker.controller.configs import ResourceType
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.context import RequestContext
+from minibroker.kernel.turns import STEP
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -19,13 +20,17 @@ from minibroker_protocol.messages.configs import (
     ListConfigResourcesResponse,
 )
 
+_STEPS_A_RESOURCE = 16
+"""A resource has some dozens of settings."""
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
-def describe(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def describe(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
+        for _ in range(_STEPS_A_RESOURCE):
+            await STEP
         try:
             entries = _entries(ctx, resource)
             code, message = ErrorCode.NONE, None

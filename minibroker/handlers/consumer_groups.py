@@ -13,6 +13,7 @@ from __future__ import annotations
 from minibroker.handlers.authorized import NOT_ASKED, operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id, client_info
+from minibroker.kernel.turns import STEP
 from minibroker.releases.features import GROUP_VERSION
 from minibroker.security.acls import ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -44,9 +45,10 @@ async def handle_heartbeat(
         )
 
 
-def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+async def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     groups = []
     for group_id in request.group_ids:
+        await STEP
         try:
             _check_enabled(ctx)
             check_group_id(group_id)

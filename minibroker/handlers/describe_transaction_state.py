@@ -9,6 +9,7 @@ from __future__ import annotations
 from minibroker.coordinators.transactions import queries
 from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import RequestContext
+from minibroker.kernel.turns import STEP
 from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
@@ -20,10 +21,12 @@ _State = DescribeTransactionStateResponse.TransactionState
 _Topic = DescribeTransactionStateResponse.TopicPartitions
 
 
-def handle(ctx: RequestContext, request: DescribeTransactionStateRequest) -> DescribeTransactionStateResponse:
-    return DescribeTransactionStateResponse(
-        transaction_states=[_describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
-    )
+async def handle(ctx: RequestContext, request: DescribeTransactionStateRequest) -> DescribeTransactionStateResponse:
+    states = []
+    for transactional_id in request.transactional_ids:
+        await STEP
+        states.append(_describe(ctx, transactional_id))
+    return DescribeTransactionStateResponse(transaction_states=states)
 
 
 def _describe(ctx: RequestContext, transactional_id: str) -> _State:

@@ -11,6 +11,7 @@ from minibroker.coordinators.transactions import queries
 from minibroker.coordinators.transactions.states import BY_LABEL
 from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import RequestContext
+from minibroker.kernel.turns import STEP
 from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
@@ -25,10 +26,12 @@ _Topic = DescribeTransactionsResponse.TopicData
 _Listed = ListTransactionsResponse.TransactionState
 
 
-def handle_describe(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[_describe(ctx, transactional_id) for transactional_id in request.transactional_ids]
-    )
+async def handle_describe(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    states = []
+    for transactional_id in request.transactional_ids:
+        await STEP
+        states.append(_describe(ctx, transactional_id))
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _describe(ctx: RequestContext, transactional_id: str) -> _Described:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
-from minibroker.handlers.context import RequestContext
+from minibroker.handlers.context import RequestContext, settled
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker_protocol.dsl import Request, Response
-from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
+from minibroker_protocol.errors import ApiError, ErrorCode, LongMessage, Malformed
 from minibroker_protocol.fields import Buffer
 from minibroker_protocol.headers import encode_response_header, parse_request_header
 
@@ -22,6 +21,11 @@ if TYPE_CHECKING:
 API_VERSIONS_KEY = 18
 _pack_size = struct.Struct(">i").pack
 _SMALL_RESPONSE_BYTES = 4096
+_AT_ONCE_BYTES = 256 * 1024
+"""Of objects that a request may become in the loop itself, some thousand partitions: 2 to 4 ms."""
+MOST_REQUEST_BYTES = 32 * 1024 * 1024
+"""Of objects that a request may become at all, by the estimate of ``Shapes.weight``: some 75,000 partitions of a fetch,
+250,000 names of topics."""
 
 
 class CloseConnection(Exception):
@@ -95,10 +99,8 @@ class Exchange:
 
         Raises, or fails with, CloseConnection.
         """
-        answer = self.api.handler(self.context, self.request)
-        if answer is None or isinstance(answer, Response):
-            return resolved(answer)
-        return answer if isinstance(answer, Deferred) else spawn(answer)
+        answer = settled(self.context, self.api.handler(self.context, self.request))
+        return answer if isinstance(answer, Deferred) else resolved(answer)
 
     def encode(self, response: Response | None) -> Answered:
         """The buffers of a response to this request."""
@@ -168,40 +170,70 @@ class Dispatcher:
             if api_key == API_VERSIONS_KEY:
                 return framed(api, 0, correlation_id, self._unsupported_api_versions())
             raise CloseConnection(f"{api.name} v{version} is not served, only {api.min_version}-{api.max_version}")
+        context = RequestContext(self._broker, api_key, version, client_id, connection)
         try:
-            request = api.request.decode(frame, version, position)
+            request = api.request.decode_within(_AT_ONCE_BYTES, frame, version, position)
         except Malformed as error:
             raise CloseConnection(str(error)) from None
-        context = RequestContext(self._broker, api_key, version, client_id, connection)
+        except LongMessage:
+            return spawn(self._decode_elsewhere(frame, position, api, correlation_id, context))
+        return self._serve(frame, position, api, correlation_id, context, request)
+
+    async def _decode_elsewhere(
+        self, frame: Buffer, position: int, api: Api, correlation_id: int, context: RequestContext
+    ) -> Answered:
+        """Serve a long request, which is decoded on the thread for what computes."""
+        context.long = True
+        version = context.api_version
+        try:
+            request = await self._broker.executor.compute(
+                lambda _: api.request.decode_within(MOST_REQUEST_BYTES, frame, version, position)
+            )
+        except Malformed as error:
+            raise CloseConnection(str(error)) from None
+        except LongMessage as error:
+            raise CloseConnection(f"{api.name} v{version}: {error}, above {MOST_REQUEST_BYTES} bytes") from None
+        answer = self._serve(frame, position, api, correlation_id, context, request)
+        return await answer if isinstance(answer, Deferred) else answer
+
+    def _serve(
+        self, frame: Buffer, position: int, api: Api, correlation_id: int, context: RequestContext, request: Request
+    ) -> Answered | Deferred[Answered]:
+        version = context.api_version
         if self.tap is not None:
             return self.tap.serve(Exchange(self, frame, position, api, correlation_id, context, request))
-        answer = api.handler(context, request)
-        if isinstance(answer, Response):
-            return framed(api, version, correlation_id, answer)
+        answer = settled(context, api.handler(context, request))
+        if isinstance(answer, Deferred):
+            if not answer.done:
+                return spawn(self._when_answered(api, correlation_id, context, answer))
+            answer = answer.result()
         if answer is None:
             return None
-        pending: Deferred[Any] = answer if isinstance(answer, Deferred) else spawn(answer)
-        if pending.done:
-            return self._finish(api, version, correlation_id, pending)
-        later: Deferred[Answered] = Deferred()
+        if context.long:
+            return self._encode_elsewhere(api, correlation_id, context, answer)
+        return framed(api, version, correlation_id, answer)
 
-        def done(response: Deferred[Any]) -> None:
-            try:
-                later.resolve(self._finish(api, version, correlation_id, response))
-            except Exception as error:
-                later.fail(error)
+    async def _when_answered(
+        self, api: Api, correlation_id: int, context: RequestContext, pending: Deferred[Any]
+    ) -> Answered:
+        answer = await pending
+        if answer is None:
+            return None
+        if context.long:
+            return await self._encode_elsewhere(api, correlation_id, context, answer)
+        return framed(api, context.api_version, correlation_id, answer)
 
-        pending.then(done)
-        return later
+    def _encode_elsewhere(
+        self, api: Api, correlation_id: int, context: RequestContext, answer: Response
+    ) -> Deferred[Answered]:
+        """A long answer, which nothing else has in hand, is encoded on the thread for what computes."""
+        version = context.api_version
+        return self._broker.executor.compute(lambda _: framed(api, version, correlation_id, answer))
 
     def _serves(self, api: Api, version: int) -> bool:
         if not api.min_version <= version <= api.max_version:
             return False
         return api.unstable_from is None or version < api.unstable_from or self._unstable
-
-    def _finish(self, api: Api, version: int, correlation_id: int, pending: Deferred[Any]) -> Answered:
-        response = pending.result()
-        return None if response is None else framed(api, version, correlation_id, response)
 
     # -- between brokers ---------------------------------------------------------------------------------------------
 
@@ -214,12 +246,10 @@ class Dispatcher:
             self._broker, api.key, api_version, None, ConnectionInfo(listener="INTERNAL"), inter_broker=True
         )
         try:
-            answer = api.handler(context, request)
+            answer = settled(context, api.handler(context, request))
         except Exception as error:
             return failed(error)
         if isinstance(answer, Deferred):
             return answer
-        if iscoroutine(answer):
-            return spawn(answer)
         assert isinstance(answer, Response)
         return resolved(answer)

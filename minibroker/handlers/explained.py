@@ -6,12 +6,12 @@ answer: the message beside the code, where the API has one, else the rule behind
 
 from __future__ import annotations
 
-from inspect import iscoroutine
 from typing import Any, Final
 
-from minibroker.handlers.answered_errors import errors_in
-from minibroker.handlers.context import Answer, Handler, RequestContext
-from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.handlers.answered_errors import looked_through
+from minibroker.handlers.context import Answer, Handler, RequestContext, settled
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -52,6 +52,8 @@ RULES: Final = {
 }
 """What is behind a code that comes without a message."""
 
+_STRUCTS_A_STEP: Final = 16
+"""Topics, partitions and the like of an answer that are looked at in the time that other work takes for one."""
 _SAID: Final = frozenset({"groupId", "memberId", "groupInstanceId", "generation", "resourceType"})
 """Entities that a reason names beside the rule."""
 
@@ -60,36 +62,31 @@ def explained(handler: Handler) -> Handler:
     """`handler`, with a note of every refusal in its answers that it made none of itself."""
 
     def handle(ctx: RequestContext, request: Any) -> Answer:
-        answer = handler(ctx, request)
+        answer = settled(ctx, handler(ctx, request))
         if answer is None:
             return None
-        if isinstance(answer, Response):
-            note_errors(ctx, request, answer)
-            return answer
-        pending: Deferred[Any] = spawn(answer) if iscoroutine(answer) else answer  # type: ignore[assignment]
-        pending.then(lambda done: _when_answered(ctx, request, done))
-        return pending
+        return settled(ctx, _noted(ctx, request, answer))
 
     return handle
 
 
-def _when_answered(ctx: RequestContext, request: Request, done: Deferred[Any]) -> None:
-    try:
-        answer = done.result()
-    except Exception:  # it goes to the caller that waits for the answer
-        return
-    if isinstance(answer, Response):
-        note_errors(ctx, request, answer)
+async def _noted(ctx: RequestContext, request: Request, answer: Response | Deferred[Any]) -> Any:
+    given = answer if isinstance(answer, Response) else await answer
+    if isinstance(given, Response):
+        await note_errors(ctx, request, given)
+    return given
 
 
-def note_errors(ctx: RequestContext, request: Request, answer: Response) -> None:
+async def note_errors(ctx: RequestContext, request: Request, answer: Response) -> None:
     """Remember the errors of `answer` that have no reason yet."""
-    errors = errors_in(answer)
-    if not errors:
-        return
     noted = frozenset(ctx.noted or ())  # as it is now: one code may stand at several places
-    for error in errors:
-        if error.code not in noted:
+    structs = 0
+    for error in looked_through(answer):
+        if error is None:
+            structs += 1
+            if structs % _STRUCTS_A_STEP == 0:
+                await STEP
+        elif error.code not in noted:
             code = ErrorCode(error.code)
             ctx.refused(error.subject or "the request", ApiError(code, error.message or _reason(ctx, code, request)))
 

@@ -14,9 +14,6 @@ in it, so that this handler stands before no guard (`minibroker.handlers.authori
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
-from typing import Any
-
 from minibroker.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -27,8 +24,9 @@ from minibroker.broker.fetch_sessions import (
 )
 from minibroker.handlers import follower_fetch
 from minibroker.handlers.authorized import allowed
-from minibroker.handlers.context import RequestContext
+from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP, STEPS_AT_ONCE
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
 from minibroker.security.acls import Operation, ResourceType
@@ -39,6 +37,9 @@ from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 READ_COMMITTED = 1
 TOPIC_IDS_VERSION = 13
 _CURRENT_LEADER_VERSION = 16
+
+_TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
+"""Fewer partitions than these are named, read and answered in one turn of the loop."""
 
 _PartitionData = FetchResponse.PartitionData
 
@@ -77,21 +78,24 @@ class _Read:
         self.failed = False
 
 
-def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Coroutine[Deferred[Any], None, FetchResponse]:
-    if ctx.inter_broker:
-        return follower_fetch.handle(ctx, request)
+def handle(ctx: RequestContext, request: FetchRequest) -> Answer:
+    return follower_fetch.handle(ctx, request) if ctx.inter_broker else _serve(ctx, request)
+
+
+async def _serve(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     fetch = _Fetch(ctx, request)
     try:
-        _open_session(ctx, request, fetch)
+        await _open_session(ctx, request, fetch)
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
     if ctx.broker.authorizer is not None:
         fetch.denied = _denied_topics(ctx, fetch)
-    reads = _read_all(ctx, fetch)
-    if _complete(request, fetch, reads):
-        return _respond(ctx, fetch, reads)
-    return _wait(ctx, request, fetch, reads)
+    reads = await _read_all(ctx, fetch)
+    if not _complete(request, fetch, reads):
+        await _wait(ctx, request, fetch, reads)
+        reads = await _read_all(ctx, fetch)
+    return await _respond(ctx, fetch, reads)
 
 
 def _replica_id(request: FetchRequest, version: int) -> int:
@@ -103,11 +107,11 @@ def _replica_id(request: FetchRequest, version: int) -> int:
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
-def _open_session(ctx: RequestContext, request: FetchRequest, fetch: _Fetch) -> None:
+async def _open_session(ctx: RequestContext, request: FetchRequest, fetch: _Fetch) -> None:
     sessions = ctx.broker.fetch_sessions
     by_id = ctx.api_version >= TOPIC_IDS_VERSION
     now_ms = ctx.broker.clock.now_ms()
-    targets = _targets(ctx, request)
+    targets = await _targets(ctx, request)
     if ctx.api_version < 7 or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != INVALID_SESSION_ID:
             sessions.close(request.session_id)
@@ -115,8 +119,9 @@ def _open_session(ctx: RequestContext, request: FetchRequest, fetch: _Fetch) -> 
         if ctx.api_version >= 7 and request.session_epoch == INITIAL_EPOCH and targets:
             fetch.session = sessions.create(targets, by_id, now_ms)
         return
+    forgotten = await _forgotten(ctx, request)
     session = sessions.resume(request.session_id, request.session_epoch, by_id, now_ms)
-    session.apply(targets, _forgotten(ctx, request))
+    session.apply(targets, forgotten)
     session.next_epoch()
     fetch.full = False
     fetch.targets = list(session.targets.values())
@@ -127,17 +132,20 @@ def _open_session(ctx: RequestContext, request: FetchRequest, fetch: _Fetch) -> 
     fetch.session = session
 
 
-def _targets(ctx: RequestContext, request: FetchRequest) -> list[FetchTarget]:
+async def _targets(ctx: RequestContext, request: FetchRequest) -> list[FetchTarget]:
+    """The partitions that the request names; one that it names twice is read once, as the later says
+    (FullFetchContext keeps them in a map)."""
     image = ctx.broker.image
     by_id = ctx.api_version >= TOPIC_IDS_VERSION
-    targets = []
+    targets: dict[PartitionKey, FetchTarget] = {}
     for topic in request.topics:
         name = topic.topic
         if by_id:
             known = image.topic_by_id(topic.topic_id)
             name = known.name if known is not None else ""
-        targets += [
-            FetchTarget(
+        for p in topic.partitions:
+            await STEP
+            target = FetchTarget(
                 name,
                 topic.topic_id if by_id else NO_ID,
                 p.partition,
@@ -146,20 +154,21 @@ def _targets(ctx: RequestContext, request: FetchRequest) -> list[FetchTarget]:
                 p.current_leader_epoch,
                 p.last_fetched_epoch,
             )
-            for p in topic.partitions
-        ]
-    return targets
+            targets[target.key] = target
+    return list(targets.values())
 
 
-def _forgotten(ctx: RequestContext, request: FetchRequest) -> Iterable[PartitionKey]:
+async def _forgotten(ctx: RequestContext, request: FetchRequest) -> list[PartitionKey]:
+    forgotten: list[PartitionKey] = []
     by_id = ctx.api_version >= TOPIC_IDS_VERSION
     for topic in request.forgotten_topics_data:
         name = topic.topic
         if by_id:
             known = ctx.broker.image.topic_by_id(topic.topic_id)
             name = known.name if known is not None else ""
-        for index in topic.partitions:
-            yield (name, topic.topic_id if by_id else NO_ID, index)
+        await STEP
+        forgotten += [(name, topic.topic_id if by_id else NO_ID, index) for index in topic.partitions]
+    return forgotten
 
 
 # -- rights ------------------------------------------------------------------------------------------------------------
@@ -189,7 +198,7 @@ def _name_now(ctx: RequestContext, target: FetchTarget) -> str:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
+async def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
     """Read the partitions in their order until the byte limit is used up; the first batch is given whole.
 
     Where clients have not read what they were sent, the limit is what is left for answers over all connections.
@@ -202,11 +211,18 @@ def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
         remaining = room
     min_one_message = True
     for target in fetch.targets:
+        await STEP
         read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), min_one_message)
         reads.append(read)
         if read.size:
             min_one_message = False
             remaining = max(0, remaining - read.size)
+            if link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
+                # Others may read as well before this is sent.
+                link.hold(read.size)
+                room = link.answer_room()
+                if room is not None and room < remaining:
+                    remaining = room
     return reads
 
 
@@ -327,7 +343,7 @@ def _complete(request: FetchRequest, fetch: _Fetch, reads: list[_Read]) -> bool:
     return total >= fetch.min_bytes
 
 
-async def _wait(ctx: RequestContext, request: FetchRequest, fetch: _Fetch, reads: list[_Read]) -> FetchResponse:
+async def _wait(ctx: RequestContext, request: FetchRequest, fetch: _Fetch, reads: list[_Read]) -> None:
     """Hold the answer until enough bytes can be read or `max_wait_ms` has passed (DelayedFetch)."""
     enough: Deferred[None] = Deferred()
     partitions = [(read.partition, read.target) for read in reads if read.partition is not None]
@@ -343,7 +359,6 @@ async def _wait(ctx: RequestContext, request: FetchRequest, fetch: _Fetch, reads
     finally:
         for partition, _ in partitions:
             partition.unwatch(look)
-    return _respond(ctx, fetch, _read_all(ctx, fetch))
 
 
 def _has_enough(fetch: _Fetch, partitions: list[tuple[Partition, FetchTarget]]) -> bool:
@@ -365,12 +380,13 @@ def _has_enough(fetch: _Fetch, partitions: list[tuple[Partition, FetchTarget]]) 
 # -- answering ---------------------------------------------------------------------------------------------------------
 
 
-def _respond(ctx: RequestContext, fetch: _Fetch, reads: list[_Read]) -> FetchResponse:
+async def _respond(ctx: RequestContext, fetch: _Fetch, reads: list[_Read]) -> FetchResponse:
     session = fetch.session
     responses: list[FetchResponse.FetchableTopicResponse] = []
     current: FetchResponse.FetchableTopicResponse | None = None
     nodes: dict[int, FetchResponse.NodeEndpoint] = {}
     for read in reads:
+        await STEP
         if session is not None and not _is_news(fetch, session, read):
             continue
         target = read.target

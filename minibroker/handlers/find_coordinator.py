@@ -9,6 +9,7 @@ Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST.
 from __future__ import annotations
 
 from minibroker.handlers.context import RequestContext
+from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -22,7 +23,10 @@ _Coordinator = FindCoordinatorResponse.Coordinator
 
 async def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if ctx.api_version >= 4 else [request.key]
-    found = [await _find(ctx, request.key_type, key) for key in keys]
+    found = []
+    for key in keys:
+        await STEP
+        found.append(await _find(ctx, request.key_type, key))
     if ctx.api_version >= 4:
         return FindCoordinatorResponse(throttle_time_ms=0, coordinators=found)
     only = found[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from minibroker.handlers.authorized import NOT_ASKED, operations
 from minibroker.handlers.context import RequestContext
+from minibroker.kernel.turns import STEP
 from minibroker.security.acls import ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
@@ -26,9 +27,10 @@ _DEAD = "Dead"
 _Described = DescribeGroupsResponse.DescribedGroup
 
 
-def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     groups = []
     for group_id in request.groups:
+        await STEP
         try:
             described = ctx.broker.coordinators.groups.shard_for(group_id)[1].describe(group_id)
         except ApiError as error:
@@ -51,19 +53,20 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
     return DescribeGroupsResponse(groups=groups)
 
 
-def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """Groups of every partition of ``__consumer_offsets`` that this broker leads."""
     host = ctx.broker.coordinators.groups.host
     if host.loading:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
     states = {state.lower() for state in request.states_filter}
     types = {name.lower() for name in request.types_filter}
-    groups = [
-        listed
-        for _, shard in host.shards()
-        for listed in shard.listed()
-        if (not states or listed.group_state.lower() in states) and (not types or listed.group_type.lower() in types)
-    ]
+    groups = []
+    for _, shard in list(host.shards()):
+        for listed in list(shard.listed()):  # both may change meanwhile
+            await STEP
+            wanted = not states or listed.group_state.lower() in states
+            if wanted and (not types or listed.group_type.lower() in types):
+                groups.append(listed)
     return ListGroupsResponse(groups=groups)
 
 
@@ -71,6 +74,7 @@ async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> De
     """GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's errors, each for its group."""
     results = []
     for group_id in request.groups_names:
+        await STEP
         code = ErrorCode.NONE
         try:
             await ctx.broker.coordinators.groups.delete_group(group_id)

@@ -9,14 +9,11 @@ controller's when it refuses to create a topic.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.authorized import NOT_ASKED, allowed, operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import CloseConnection
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import Operation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -35,49 +32,44 @@ _Topic = MetadataResponse.MetadataResponseTopic
 _ENDPOINT_BROKER = 1
 
 
-def handle(
-    ctx: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Coroutine[Deferred[Any], None, MetadataResponse]:
+async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     wanted = request.topics
     image = ctx.broker.image
     if wanted is None or (ctx.api_version == 0 and not wanted):
-        return _answer(ctx, request, [_describe(ctx, request, topic) for topic in image.topics.values()])
-    missing = [t.name for t in wanted if t.name is not None and t.topic_id == NO_ID and t.name not in image.topics]
+        return _answer(ctx, request, [await _describe(ctx, request, topic) for topic in image.topics.values()])
+    refused: dict[str, ErrorCode] = {}
     may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
-    if missing and may_be_made and ctx.broker.settings.bool("auto.create.topics.enable"):
-        return _create_and_answer(ctx, request, wanted, missing)
-    return _answer(ctx, request, [_find(ctx, request, topic, {}) for topic in wanted])
+    if may_be_made and ctx.broker.settings.bool("auto.create.topics.enable"):
+        missing = []
+        for topic in wanted:
+            await STEP
+            if topic.name is not None and topic.topic_id == NO_ID and topic.name not in image.topics:
+                missing.append(topic.name)
+        if missing:
+            refused = await ctx.broker.create_topics(missing)
+    return _answer(ctx, request, [await _find(ctx, request, topic, refused) for topic in wanted])
 
 
-async def _create_and_answer(
-    ctx: RequestContext,
-    request: MetadataRequest,
-    wanted: list[MetadataRequest.MetadataRequestTopic],
-    missing: list[str],
-) -> MetadataResponse:
-    refused = await ctx.broker.create_topics(missing)
-    return _answer(ctx, request, [_find(ctx, request, topic, refused) for topic in wanted])
-
-
-def _find(
+async def _find(
     ctx: RequestContext,
     request: MetadataRequest,
     wanted: MetadataRequest.MetadataRequestTopic,
     refused: dict[str, ErrorCode],
 ) -> MetadataResponse.MetadataResponseTopic:
+    await STEP
     image = ctx.broker.image
     if wanted.topic_id != NO_ID:
         topic = image.topic_by_id(wanted.topic_id)
         if topic is None:
             return _unknown_id(ctx, wanted.topic_id)
-        return _describe(ctx, request, topic)
+        return await _describe(ctx, request, topic)
     name = wanted.name
     if name is None:
         return _unknown_id(ctx, NO_ID)
     topic = image.topics.get(name)
     if topic is None:
         return _Topic(error_code=refused.get(name) or _absent(name), name=name, topic_id=NO_ID, partitions=[])
-    return _describe(ctx, request, topic)
+    return await _describe(ctx, request, topic)
 
 
 def _absent(name: str) -> ErrorCode:
@@ -99,15 +91,19 @@ def _unknown_id(ctx: RequestContext, topic_id: bytes) -> MetadataResponse.Metada
     )
 
 
-def _describe(
+async def _describe(
     ctx: RequestContext, request: MetadataRequest, topic: TopicImage
 ) -> MetadataResponse.MetadataResponseTopic:
+    partitions = []
+    for partition in topic.partitions:
+        await STEP
+        partitions.append(_partition(ctx, partition))
     return _Topic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=[_partition(ctx, p) for p in topic.partitions],
+        partitions=partitions,
         topic_authorized_operations=(
             operations(ctx, _TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_ASKED
         ),
@@ -185,7 +181,7 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
     )
 
 
-def describe_topic_partitions(
+async def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """DescribeTopicPartitions v0 (KIP-966): topics in name order, at most `response_partition_limit` partitions."""
@@ -204,6 +200,7 @@ def describe_topic_partitions(
     for name in names:
         if name < first_topic:
             continue
+        await STEP
         topic = image.topics.get(name)
         if topic is None:
             topics.append(

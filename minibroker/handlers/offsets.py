@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from minibroker.coordinators.groups.commits import Commit, Committed, CommitTopic, all_partitions
-from minibroker.handlers.context import Answer, RequestContext
+from minibroker.coordinators.groups.commits import Commit, CommitPartition, Committed, CommitTopic, all_partitions
+from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.offsets import (
@@ -51,9 +51,9 @@ _DeletePartitionResponse = OffsetDeleteResponse.OffsetDeleteResponsePartition
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
 
 
-def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer:
-    """Answered at once when the commit is durable at once. Topics that do not exist are answered without the group."""
-    valid, refused = _existing(ctx, request)
+async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    """Topics that do not exist are answered without the group. What is left is committed as a whole, at once."""
+    valid, refused = await _existing(ctx, request)
     if not valid:
         return OffsetCommitResponse(topics=refused)
     commit = Commit(
@@ -66,28 +66,14 @@ def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer:
         retention_time_ms=request.retention_time_ms,
     )
     try:
-        committed = ctx.broker.coordinators.groups.commit(commit)
-        if not committed.done:
-            return _committed_later(ctx, commit, committed, refused)
-        results = committed.result()
+        results = await ctx.broker.coordinators.groups.commit(commit)
     except ApiError as error:
         ctx.refused(commit.group_id, error)
         results = all_partitions(commit, error.code)
-    return _commit_response(commit, results, refused)
+    return await _commit_response(commit, results, refused)
 
 
-async def _committed_later(
-    ctx: RequestContext, commit: Commit, committed: Deferred[Committed], refused: list[_CommitTopicResponse]
-) -> OffsetCommitResponse:
-    try:
-        results = await committed
-    except ApiError as error:
-        ctx.refused(commit.group_id, error)
-        results = all_partitions(commit, error.code)
-    return _commit_response(commit, results, refused)
-
-
-def _existing(
+async def _existing(
     ctx: RequestContext, request: OffsetCommitRequest
 ) -> tuple[list[CommitTopic], list[_CommitTopicResponse]]:
     """Partitions that exist, and the answer for those that do not."""
@@ -98,34 +84,35 @@ def _existing(
     for topic in request.topics:
         known = image.topic_by_id(topic.topic_id) if by_id else image.topics.get(topic.name)
         count = 0 if known is None else len(known.partitions)
-        there = [p for p in topic.partitions if 0 <= p.partition_index < count]
+        there: list[CommitPartition] = []
+        missing: list[_CommitPartitionResponse] = []
+        code = ErrorCode.UNKNOWN_TOPIC_ID if known is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for partition in topic.partitions:
+            await STEP
+            index = partition.partition_index
+            if 0 <= index < count:
+                there.append(partition)
+            else:
+                missing.append(_CommitPartitionResponse(partition_index=index, error_code=code))
         if known is not None and there:
             valid.append(CommitTopic(known.name, known.topic_id, there))
-        if len(there) < len(topic.partitions):
-            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if known is None and by_id:
-                missing = ErrorCode.UNKNOWN_TOPIC_ID
-            refused.append(
-                _CommitTopicResponse(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        _CommitPartitionResponse(partition_index=p.partition_index, error_code=missing)
-                        for p in topic.partitions
-                        if not 0 <= p.partition_index < count
-                    ],
-                )
-            )
+        if missing:
+            refused.append(_CommitTopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=missing))
     return valid, refused
 
 
-def _commit_response(commit: Commit, results: Committed, refused: list[_CommitTopicResponse]) -> OffsetCommitResponse:
+async def _commit_response(
+    commit: Commit, results: Committed, refused: list[_CommitTopicResponse]
+) -> OffsetCommitResponse:
     """One entry a topic, even when some of its partitions exist and others do not."""
     responses = list(refused)
     by_topic = {(response.name, response.topic_id): response for response in responses} if responses else {}
     by_id = commit.api_version >= _TOPIC_IDS
     for topic, codes in zip(commit.topics, results, strict=True):
-        partitions = [_CommitPartitionResponse(partition_index=i, error_code=code) for i, code in codes]
+        partitions = []
+        for index, code in codes:
+            await STEP
+            partitions.append(_CommitPartitionResponse(partition_index=index, error_code=code))
         name, topic_id = ("", topic.topic_id) if by_id else (topic.name, NO_ID)
         response = by_topic.get((name, topic_id))
         if response is None:
@@ -138,84 +125,92 @@ def _commit_response(commit: Commit, results: Committed, refused: list[_CommitTo
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------
 
 
-def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Each group for itself. Partitions without an offset get -1; they need not exist, by name."""
     if ctx.api_version >= _SEVERAL_GROUPS:
         return OffsetFetchResponse(
-            groups=[_fetch_group(ctx, group, request.require_stable) for group in request.groups]
+            groups=[await _fetch_group(ctx, group, request.require_stable) for group in request.groups]
         )
     topics = None
     if request.topics is not None:
         topics = [_FetchTopics(name=t.name, partition_indexes=t.partition_indexes) for t in request.topics]
-    group = _fetch_group(ctx, _FetchGroup(group_id=request.group_id, topics=topics), request.require_stable)
-    return _single(ctx, request, group)
+    group = await _fetch_group(ctx, _FetchGroup(group_id=request.group_id, topics=topics), request.require_stable)
+    return await _single(ctx, request, group)
 
 
-def _single(ctx: RequestContext, request: OffsetFetchRequest, group: _FetchGroupResponse) -> OffsetFetchResponse:
+async def _single(ctx: RequestContext, request: OffsetFetchRequest, group: _FetchGroupResponse) -> OffsetFetchResponse:
     """The form before v8. Version 1 has no error of the group: each partition carries it."""
     code = group.error_code
     topics = group.topics
     if code != ErrorCode.NONE and ctx.api_version < _GROUP_ERROR:
         topics = [
-            _FetchTopicsResponse(name=t.name, partitions=[_none(i, ErrorCode(code)) for i in t.partition_indexes])
+            _FetchTopicsResponse(name=t.name, partitions=await _all_none(t.partition_indexes, ErrorCode(code)))
             for t in request.topics or ()
         ]
-    return OffsetFetchResponse(
-        error_code=code,
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponse.OffsetFetchResponsePartition(
-                        partition_index=p.partition_index,
-                        committed_offset=p.committed_offset,
-                        committed_leader_epoch=p.committed_leader_epoch,
-                        metadata=p.metadata,
-                        error_code=p.error_code,
-                    )
-                    for p in topic.partitions
-                ],
+    answered = []
+    for topic in topics:
+        partitions = []
+        for p in topic.partitions:
+            await STEP
+            partitions.append(
+                OffsetFetchResponse.OffsetFetchResponsePartition(
+                    partition_index=p.partition_index,
+                    committed_offset=p.committed_offset,
+                    committed_leader_epoch=p.committed_leader_epoch,
+                    metadata=p.metadata,
+                    error_code=p.error_code,
+                )
             )
-            for topic in topics
-        ],
-    )
+        answered.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return OffsetFetchResponse(error_code=code, topics=answered)
 
 
-def _fetch_group(ctx: RequestContext, group: _FetchGroup, require_stable: bool) -> _FetchGroupResponse:
+async def _all_none(indexes: Iterable[int], code: ErrorCode = ErrorCode.NONE) -> list[_FetchPartitionsResponse]:
+    answers = []
+    for index in indexes:
+        await STEP
+        answers.append(_none(index, code))
+    return answers
+
+
+async def _fetch_group(ctx: RequestContext, group: _FetchGroup, require_stable: bool) -> _FetchGroupResponse:
+    await STEP
     try:
         _, shard = ctx.broker.coordinators.groups.shard_for(group.group_id)
         exists = shard.validate_fetch(group.group_id, group.member_id, group.member_epoch)
         if group.topics is None:
-            topics = _all_topics(ctx, shard, group.group_id, require_stable) if exists else []
+            topics = await _all_topics(ctx, shard, group.group_id, require_stable) if exists else []
         else:
-            topics = _named_topics(ctx, shard if exists else None, group, group.topics, require_stable)
+            topics = await _named_topics(ctx, shard if exists else None, group, group.topics, require_stable)
         return _FetchGroupResponse(group_id=group.group_id, topics=topics)
     except ApiError as error:
         ctx.refused(group.group_id, error)
         return _FetchGroupResponse(group_id=group.group_id, error_code=error.code)
 
 
-def _all_topics(
+async def _all_topics(
     ctx: RequestContext, shard: GroupShard, group_id: str, require_stable: bool
 ) -> list[_FetchTopicsResponse]:
     by_id = ctx.api_version >= _TOPIC_IDS
     found: list[_FetchTopicsResponse] = []
-    for name, offsets in shard.offsets.group(group_id).items():
+    # What is committed meanwhile is not in it.
+    for name, offsets in [(name, dict(offsets)) for name, offsets in shard.offsets.group(group_id).items()]:
         topic_id = NO_ID
         if by_id:
             known = ctx.broker.image.topics.get(name)
             if known is None:  # deleted, and its offsets are about to go as well
                 continue
             topic_id = known.topic_id
-        partitions = [
-            _told(index, offset, unstable=require_stable and shard.offsets.is_pending(group_id, name, index))
-            for index, offset in offsets.items()
-        ]
+        partitions = []
+        for index, offset in offsets.items():
+            await STEP
+            unstable = require_stable and shard.offsets.is_pending(group_id, name, index)
+            partitions.append(_told(index, offset, unstable=unstable))
         found.append(_FetchTopicsResponse(name="" if by_id else name, topic_id=topic_id, partitions=partitions))
     return found
 
 
-def _named_topics(
+async def _named_topics(
     ctx: RequestContext,
     shard: GroupShard | None,
     group: _FetchGroup,
@@ -232,14 +227,15 @@ def _named_topics(
         if by_id:
             known = ctx.broker.image.topic_by_id(topic.topic_id)
             if known is None:
-                response.partitions = [_none(i, ErrorCode.UNKNOWN_TOPIC_ID) for i in topic.partition_indexes]
+                response.partitions = await _all_none(topic.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID)
                 continue
             name = known.name
         if shard is None:
-            response.partitions = [_none(i) for i in topic.partition_indexes]
+            response.partitions = await _all_none(topic.partition_indexes)
             continue
         offsets = shard.offsets
         for index in topic.partition_indexes:
+            await STEP
             offset = offsets.get(group_id, name, index)
             if offset is not None and by_id and offset.topic_id not in (NO_ID, topic.topic_id):
                 offset = None  # of an earlier topic with this name
@@ -276,11 +272,17 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
     known: list[tuple[str, Sequence[int]]] = []
     responses: list[_DeleteTopicResponse] = []
     for topic in request.topics:
-        indexes = [partition.partition_index for partition in topic.partitions]
-        known.append((topic.name, [i for i in indexes if image.partition(topic.name, i) is not None]))
-        missing = [i for i in indexes if image.partition(topic.name, i) is None]
+        there: list[int] = []
+        partitions: list[_DeletePartitionResponse] = []
+        known.append((topic.name, there))
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        partitions = [_DeletePartitionResponse(partition_index=i, error_code=unknown) for i in missing]
+        for partition in topic.partitions:
+            await STEP
+            index = partition.partition_index
+            if image.partition(topic.name, index) is not None:
+                there.append(index)
+            else:
+                partitions.append(_DeletePartitionResponse(partition_index=index, error_code=unknown))
         responses.append(_DeleteTopicResponse(name=topic.name, partitions=partitions))
     try:
         check_group_id(request.group_id)
@@ -289,5 +291,7 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
         ctx.refused(request.group_id, error)
         return OffsetDeleteResponse(error_code=error.code, topics=[])
     for response, codes in zip(responses, results, strict=True):
-        response.partitions += [_DeletePartitionResponse(partition_index=i, error_code=code) for i, code in codes]
+        for index, code in codes:
+            await STEP
+            response.partitions.append(_DeletePartitionResponse(partition_index=index, error_code=code))
     return OffsetDeleteResponse(topics=responses)

@@ -5,11 +5,9 @@ Kafka: ReplicaManager.deleteRecords, lastOffsetForLeaderEpoch, activeProducerSta
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP
 from minibroker.kernel.waiting import with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
@@ -28,9 +26,7 @@ HIGH_WATERMARK = -1
 """DeleteRecords offset that stands for the high watermark."""
 
 
-def delete_records(
-    ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Coroutine[Deferred[Any], None, DeleteRecordsResponse]:
+async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """DeleteRecords v0-2: move the log start offset up, and wait until every live replica has done so.
 
     Errors: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (compacted only), INVALID_TOPIC_EXCEPTION (internal topic),
@@ -42,6 +38,7 @@ def delete_records(
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
+            await STEP
             result = _Result(partition_index=wanted.partition_index, low_watermark=-1, error_code=ErrorCode.NONE)
             results.append(result)
             try:
@@ -54,7 +51,7 @@ def delete_records(
                 waiting.append(deletion)
         topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results))
     response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
-    return _wait_for_replicas(ctx, request.timeout_ms, waiting, response) if waiting else response
+    return await _wait_for_replicas(ctx, request.timeout_ms, waiting, response) if waiting else response
 
 
 class _Deletion:
@@ -116,12 +113,15 @@ async def _wait_for_replicas(
     return response
 
 
-def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+async def offset_for_leader_epoch(
+    ctx: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
     """OffsetForLeaderEpoch v2-4: where an epoch ended in this log (KIP-101, KIP-279, KIP-320)."""
     topics = []
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
+            await STEP
             result = OffsetForLeaderEpochResponse.EpochEndOffset(
                 partition=wanted.partition, error_code=0, leader_epoch=-1, end_offset=-1
             )
@@ -137,12 +137,13 @@ def offset_for_leader_epoch(ctx: RequestContext, request: OffsetForLeaderEpochRe
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 
-def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+async def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """DescribeProducers v0 (KIP-664): what a partition knows of its producers."""
     topics = []
     for topic in request.topics:
         results = []
         for index in topic.partition_indexes:
+            await STEP
             result = DescribeProducersResponse.PartitionResponse(
                 partition_index=index, error_code=0, error_message=None, active_producers=[]
             )

@@ -12,6 +12,7 @@ from typing import Any, Final
 from minibroker.handlers.authorized import allowed as may
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.transactional_batches import has_transactional_batch
+from minibroker.kernel.turns import STEP
 from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -75,9 +76,10 @@ class Whole:
     names: Callable[[Any], Sequence[str]] | None = None
     instead: Operation | None = None
 
-    def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
+    async def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
         """The refusal of the request, None when the client has the right."""
         for name in self._named(request) if self.names is None else self.names(request):
+            await STEP
             if self.instead is not None and may(ctx, self.instead, self.kind, name):
                 continue
             if not may(ctx, self.operation, self.kind, name):
@@ -114,13 +116,14 @@ class Each:
         """The lists whose items need it."""
         return lists_about(request, request, self.entities or _ENTITIES[self.kind])
 
-    def split(self, ctx: RequestContext, request: Request, field: str) -> tuple[list[Any], list[Any]]:
+    async def split(self, ctx: RequestContext, request: Request, field: str) -> tuple[list[Any], list[Any]]:
         """(items of a list that the client has a right to, the others)."""
         items = getattr(request, field) or []
         if not items or self.unless(request) or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
             return items, []
         allowed, others = [], []
         for item in items:
+            await STEP
             name = self._name(ctx, item) if self.applies(ctx, request, item) else None
             if name is None or may(ctx, self.operation, self.kind, name):
                 allowed.append(item)

@@ -7,14 +7,16 @@ Kafka: KafkaApis.handleAddPartitionsToTxnRequest, handleAddOffsetsToTxnRequest, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final
 
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import Fenced, code_for_leader, wire_code
 from minibroker.handlers.authorized import allowed
 from minibroker.handlers.context import Answer, RequestContext
-from minibroker.kernel.deferred import Deferred, gather
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from minibroker.releases.semantics import (
     ADD_OFFSETS_TO_TXN,
@@ -48,62 +50,48 @@ _NONE: Final = int(ErrorCode.NONE)
 # -- AddPartitionsToTxn ------------------------------------------------------------------------------------------------
 
 
-def handle_add_partitions(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Answer:
-    """Every partition of a transaction gets the same code, except where one cannot join it: then nothing is added."""
+async def handle_add_partitions(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    """Every partition of a transaction gets the same code, except where one cannot join it: then nothing is added.
+
+    The partitions of one transaction join it together, at once; what comes before and after that goes in turns.
+    """
     if ctx.api_version < BATCHED_SINCE:
-        return _add_for_client(ctx, request)
+        producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        topics = request.v3_and_below_topics
+        transactional_id = request.v3_and_below_transactional_id
+        added = await _add(ctx, transactional_id, producer, topics, transaction_version=0, for_client=True)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await added())
     try:
-        results = [_add_for_leader(ctx, transaction) for transaction in request.transactions]
+        results = [await _asked_by_leader(ctx, transaction) for transaction in request.transactions]
     except ApiError as error:
         ctx.refused("the request", error)
         return AddPartitionsToTxnResponse(error_code=error.code)
-    if all(result.done for result in results):
-        return AddPartitionsToTxnResponse(results_by_transaction=[result.result() for result in results])
-    answer: Deferred[AddPartitionsToTxnResponse] = Deferred()
-    gather(results).then(lambda done: answer.resolve(AddPartitionsToTxnResponse(results_by_transaction=done.result())))
-    return answer
-
-
-def _add_for_client(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Answer:
-    topics = request.v3_and_below_topics
-    added = _add(
-        ctx,
-        request.v3_and_below_transactional_id,
-        ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
-        topics,
-        transaction_version=0,
-        for_client=True,
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            _Result(transactional_id=transaction.transactional_id, topic_results=await result())
+            for transaction, result in zip(request.transactions, results, strict=True)
+        ]
     )
-    if added.done:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=added.result())
-    answer: Deferred[AddPartitionsToTxnResponse] = Deferred()
-    added.then(lambda done: answer.resolve(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=done.result())))
-    return answer
 
 
-def _add_for_leader(ctx: RequestContext, transaction: _Transaction) -> Deferred[_Result]:
+_Results = Callable[[], Coroutine[Any, Any, list[_TopicResult]]]
+"""Waits for what was begun, and says what came of it."""
+
+
+async def _asked_by_leader(ctx: RequestContext, transaction: _Transaction) -> _Results:
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
-    topic_results: Deferred[list[_TopicResult]]
+    asked = (ctx, transaction.transactional_id, producer, transaction.topics)
     if transaction.verify_only:
-        topic_results = Deferred()
-        topic_results.resolve(_verify(ctx, transaction.transactional_id, producer, transaction.topics))
-    else:
-        topic_results = _add(
-            ctx,
-            transaction.transactional_id,
-            producer,
-            transaction.topics,
-            transaction_version=2,
-            for_client=False,
-        )
-    result: Deferred[_Result] = Deferred()
-    topic_results.then(
-        lambda done: result.resolve(_Result(transactional_id=transaction.transactional_id, topic_results=done.result()))
-    )
-    return result
+        verified = await _verify(*asked)
+        return partial(_as_it_is, verified)
+    return await _add(*asked, transaction_version=2, for_client=False)
 
 
-def _add(
+async def _as_it_is(results: list[_TopicResult]) -> list[_TopicResult]:
+    return results
+
+
+async def _add(
     ctx: RequestContext,
     transactional_id: str,
     producer: ProducerIdAndEpoch,
@@ -111,63 +99,57 @@ def _add(
     *,
     transaction_version: int,
     for_client: bool,
-) -> Deferred[list[_TopicResult]]:
-    answer: Deferred[list[_TopicResult]] = Deferred()
-    refused = _cannot_join(ctx, topics, for_client=for_client)
+) -> _Results:
+    refused = await _cannot_join(ctx, topics, for_client=for_client)
     if refused:
-        answer.resolve(_not_attempted(topics, refused))
-        return answer
-    partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
+        return partial(_each, topics, lambda partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
     try:
         added = ctx.broker.coordinators.transactions.add_partitions(
-            transactional_id, producer, partitions, transaction_version=transaction_version
+            transactional_id, producer, _partitions(topics), transaction_version=transaction_version
         )
     except ApiError as error:
         if error.code is ErrorCode.UNSUPPORTED_VERSION:  # cannot be logged: Kafka gives up the whole request
             raise
-        answer.resolve(_same(topics, _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)))
-        return answer
+        code = _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)
+        return partial(_each, topics, lambda _: code)
 
-    def done(result: Deferred[None]) -> None:
+    async def results() -> list[_TopicResult]:
+        code = _NONE
         try:
-            result.result()
+            await added
         except ApiError as error:
-            answer.resolve(_same(topics, _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)))
-        else:
-            answer.resolve(_same(topics, _NONE))
+            code = _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)
+        return await _each(topics, lambda _: code)
 
-    added.then(done)
-    return answer
+    return results
 
 
-def _verify(
+async def _verify(
     ctx: RequestContext, transactional_id: str, producer: ProducerIdAndEpoch, topics: Sequence[_Topic]
 ) -> list[_TopicResult]:
-    refused = _cannot_join(ctx, topics, for_client=False)
+    refused = await _cannot_join(ctx, topics, for_client=False)
     if refused:
-        return _not_attempted(topics, refused)
-    partitions = [(topic.name, index) for topic in topics for index in topic.partitions]
+        return await _each(topics, lambda partition: refused.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED))
     try:
-        codes = ctx.broker.coordinators.transactions.verify_partitions(transactional_id, producer, partitions)
+        codes = ctx.broker.coordinators.transactions.verify_partitions(transactional_id, producer, _partitions(topics))
     except ApiError as error:
-        return _same(topics, _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error))
+        code = _refusal(ctx, ADD_PARTITIONS_TO_TXN, transactional_id, error)
+        return await _each(topics, lambda _: code)
     for (topic_name, index), code in codes.items():
+        await STEP
         if code is not ErrorCode.NONE:
             outside = f"{topic_name}-{index} is not in the running transaction of {producer}"
             ctx.refused(transactional_id, ApiError(code, outside))
-    return [
-        _TopicResult(
-            name=topic.name,
-            results_by_partition=[
-                _PartitionResult(partition_index=index, partition_error_code=codes[topic.name, index])
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    return await _each(topics, codes.__getitem__)
 
 
-def _cannot_join(ctx: RequestContext, topics: Sequence[_Topic], *, for_client: bool) -> dict[TopicPartition, ErrorCode]:
+def _partitions(topics: Sequence[_Topic]) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+async def _cannot_join(
+    ctx: RequestContext, topics: Sequence[_Topic], *, for_client: bool
+) -> dict[TopicPartition, ErrorCode]:
     """Partitions that cannot join a transaction, and why: they do not exist, or a client may not write to the topic,
     whether they exist or not. To an internal topic no client may; leaders add them, because offsets that commit with
     the transaction live there."""
@@ -178,6 +160,7 @@ def _cannot_join(ctx: RequestContext, topics: Sequence[_Topic], *, for_client: b
         count = 0 if image is None else len(image.partitions)
         denied = for_client and not _may_write(ctx, topic.name)
         for index in topic.partitions:
+            await STEP
             if denied:
                 codes[topic.name, index] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif not 0 <= index < count:
@@ -193,32 +176,17 @@ def _may_write(ctx: RequestContext, topic: str) -> bool:
     return False
 
 
-def _not_attempted(topics: Sequence[_Topic], refused: dict[TopicPartition, ErrorCode]) -> list[_TopicResult]:
-    return [
-        _TopicResult(
-            name=topic.name,
-            results_by_partition=[
-                _PartitionResult(
-                    partition_index=index,
-                    partition_error_code=refused.get((topic.name, index), ErrorCode.OPERATION_NOT_ATTEMPTED),
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
-
-
-def _same(topics: Sequence[_Topic], code: int) -> list[_TopicResult]:
-    return [
-        _TopicResult(
-            name=topic.name,
-            results_by_partition=[
-                _PartitionResult(partition_index=index, partition_error_code=code) for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+async def _each(topics: Sequence[_Topic], code_of: Callable[[TopicPartition], int]) -> list[_TopicResult]:
+    results = []
+    for topic in topics:
+        partitions = []
+        for index in topic.partitions:
+            await STEP
+            partitions.append(
+                _PartitionResult(partition_index=index, partition_error_code=code_of((topic.name, index)))
+            )
+        results.append(_TopicResult(name=topic.name, results_by_partition=partitions))
+    return results
 
 
 # -- AddOffsetsToTxn ---------------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ those of the coordinator; on one partition UNKNOWN_TOPIC_OR_PARTITION, OFFSET_ME
 
 from __future__ import annotations
 
-from minibroker.coordinators.groups.commits import Commit, CommitTopic, all_partitions
+from minibroker.coordinators.groups.commits import Commit, CommitPartition, CommitTopic, all_partitions
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
+from minibroker.kernel.turns import STEP
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -29,15 +30,18 @@ async def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOff
     valid: list[CommitTopic] = []
     responses: dict[str, _Topic] = {}
     for topic in request.topics:
-        missing = [p for p in topic.partitions if image.partition(topic.name, p.partition_index) is None]
-        there = [p for p in topic.partitions if image.partition(topic.name, p.partition_index) is not None]
+        there: list[CommitPartition] = []
+        response = responses.setdefault(topic.name, _Topic(name=topic.name, partitions=[]))
+        for partition in topic.partitions:
+            await STEP
+            index = partition.partition_index
+            if image.partition(topic.name, index) is not None:
+                there.append(partition)
+            else:
+                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                response.partitions.append(_Partition(partition_index=index, error_code=unknown))
         if there:
             valid.append(CommitTopic(topic.name, image.topics[topic.name].topic_id, there))
-        response = responses.setdefault(topic.name, _Topic(name=topic.name, partitions=[]))
-        response.partitions += [
-            _Partition(partition_index=p.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            for p in missing
-        ]
     if valid:
         commit = Commit(
             request.group_id,
@@ -56,9 +60,10 @@ async def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOff
             ctx.refused(request.group_id, error)
             results = all_partitions(commit, _code(error.code, ctx.api_version))
         for topic_, codes in zip(valid, results, strict=True):
-            responses[topic_.name].partitions += [
-                _Partition(partition_index=i, error_code=_code(code, ctx.api_version)) for i, code in codes
-            ]
+            partitions = responses[topic_.name].partitions
+            for index, code in codes:
+                await STEP
+                partitions.append(_Partition(partition_index=index, error_code=_code(code, ctx.api_version)))
     return TxnOffsetCommitResponse(topics=list(responses.values()))
 
 

@@ -9,8 +9,9 @@ UNKNOWN_SERVER_ERROR (epoch or transaction version -1). Kafka: KafkaApis.handleW
 from __future__ import annotations
 
 from minibroker.coordinators.transactions.metadata import TopicPartition
-from minibroker.handlers.context import Answer, RequestContext
-from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.handlers.context import RequestContext
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -28,7 +29,7 @@ _COORDINATOR_ERRORS = frozenset(
 _Codes = dict[int, dict[TopicPartition, int]]
 
 
-def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
+async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     """Answered when every marker is below its partition's high watermark."""
     codes: _Codes = {}
     waiting: list[tuple[_Marker, TopicPartition, Deferred[None]]] = []
@@ -36,6 +37,7 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
         of_producer = codes.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for index in topic.partition_indexes:
+                await STEP
                 partition = (topic.name, index)
                 try:
                     written = _write(ctx, marker, partition)
@@ -47,21 +49,14 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Answer:
                 of_producer[partition] = ErrorCode.NONE
                 if not written.done:
                     waiting.append((marker, partition, written))
-    if not waiting:
-        return _response(codes)
-    return spawn(_when_replicated(ctx, codes, waiting))
-
-
-async def _when_replicated(
-    ctx: RequestContext, codes: _Codes, waiting: list[tuple[_Marker, TopicPartition, Deferred[None]]]
-) -> WriteTxnMarkersResponse:
     for marker, partition, written in waiting:
+        await STEP
         try:
             await written
         except ApiError as error:
             codes[marker.producer_id][partition] = error.code
             ctx.refused(f"producer id {marker.producer_id} in {partition[0]}-{partition[1]}", error)
-    return _response(codes)
+    return await _response(codes)
 
 
 def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Deferred[None]:
@@ -82,11 +77,13 @@ def _refusal(ctx: RequestContext, marker: _Marker, target: TopicPartition, error
     return code
 
 
-def _response(codes: _Codes) -> WriteTxnMarkersResponse:
+async def _response(codes: _Codes) -> WriteTxnMarkersResponse:
     markers = []
     for producer_id, of_producer in codes.items():
         topics: dict[str, list[_PartitionResult]] = {}
+        await STEP
         for (topic, index), code in of_producer.items():
+            await STEP
             topics.setdefault(topic, []).append(_PartitionResult(partition_index=index, error_code=code))
         markers.append(
             _MarkerResult(

@@ -65,6 +65,7 @@ class ConnectionOwner(Protocol):
     closings: Closings
     greedy: bool
     unread: set[Connection]
+    holding: set[Connection]
 
     def answer_room(self) -> int | None: ...
     def opened(self, connection: Connection) -> bool: ...
@@ -100,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "active",
         "dispatch",
+        "held",
         "idle_ticks",
         "info",
         "number",
@@ -127,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._read_paused = False
         self.active = True
+        self.held = 0  # bytes of an answer that is made in turns
         self.idle_ticks = 0
         self.stalled_at = -1
         self.unread_at = -1  # what was unsent at the last look
@@ -199,6 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = bytearray()
         self._out = []
         self._edge.unread.discard(self)
+        self._edge.holding.discard(self)
         self._edge.closed(self)
         if waited:
             self._edge.memory.withdraw(self)
@@ -369,6 +373,9 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def _respond(self, buffers: list[Buffer]) -> None:
+        if self.held:  # from now on they are unsent, or gone
+            self.held = 0
+            self._edge.holding.discard(self)
         self._out += buffers
         self._out_bytes += sum(map(len, buffers))
         if self._out_bytes > _JOIN_BYTES:
@@ -412,6 +419,11 @@ class Connection(asyncio.BufferedProtocol):
     def answer_room(self) -> int | None:
         """Bytes that answers may take now, over all connections (`Link`)."""
         return self._edge.answer_room()
+
+    def hold(self, size: int) -> None:
+        """Count bytes of the answer that is being made (`Link`)."""
+        self.held += size
+        self._edge.holding.add(self)
 
     @property
     def unsent(self) -> int:

@@ -59,6 +59,8 @@ class Edge:
         self.connections: set[Connection] = set()
         #: those whose client does not read what it was sent
         self.unread: set[Connection] = set()
+        #: those whose answer is being made in turns with others
+        self.holding: set[Connection] = set()
         self.closings = Closings(loop)
         self._opened = 0
         self._servers: list[tuple[asyncio.Server, Dispatch]] = []
@@ -176,7 +178,8 @@ class Edge:
         return room
 
     def _answer_room(self) -> int:
-        return max(0, self.limits.queued_max_response_bytes - sum(one.unsent for one in self.unread))
+        held = sum(one.held for one in self.holding) + sum(one.unsent for one in self.unread)
+        return max(0, self.limits.queued_max_response_bytes - held)
 
     def _watch_unread(self) -> None:
         if self._unread_timer is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from minibroker_protocol.errors import LongMessage
 from minibroker_protocol.fields import Buffer, Field
 from minibroker_protocol.shapes import Kind, Shapes
 from minibroker_protocol.source import Broken, Source
@@ -52,6 +53,12 @@ def bad_length(n: int, left: int, smallest: int = 1) -> Broken:
     return Broken(f"length {n} is above {MAX_STRING}")
 
 
+def over_budget(n: int, most: int) -> Exception:
+    """Why ``n`` more elements were refused: they are too many, or only more than ``most`` bytes of objects."""
+    reason = f"{n} elements would make the message too large"
+    return LongMessage(reason) if most < BUDGET else Broken(reason)
+
+
 def write_decoder(message: type[Versioned], version: int) -> Source:
     """The decoder of one version, not compiled yet."""
     return _Reader(Shapes(message, version)).write()
@@ -61,7 +68,7 @@ class _Reader:
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = shapes
         self.source = Source(
-            "def decode(buf, pos):",
+            "def decode(buf, pos, most=BUDGET):",
             {
                 "new": object.__new__,
                 "Struct": struct.Struct,
@@ -71,6 +78,7 @@ class _Reader:
                 "bad_length": bad_length,
                 "Broken": Broken,
                 "BUDGET": BUDGET,
+                "over_budget": over_budget,
             },
         )
         self.put = self.source.put
@@ -79,7 +87,7 @@ class _Reader:
     def write(self) -> Source:
         cls = self.shapes.message
         self.put("end_of_buf = len(buf)")
-        self.put("left = BUDGET")
+        self.put("left = most")
         if any(self.shapes.kind(f).code == "records" for s in self._all_structs() for f in self.shapes.present(s)):
             self.put("view = memoryview(buf)")
         self.struct(cls, "m", "")
@@ -214,7 +222,7 @@ class _Reader:
         refuse = f"raise bad_length(n, end_of_buf - pos, {smallest})"
         self.put(f"if n < 0 or n * {smallest} > end_of_buf - pos: {refuse}", [(path, 0)])
         self.put(f"left -= n * {self.shapes.weight(kind)}")
-        self.put("if left < 0: raise Broken(f'{n} elements would make the message too large')", [(path, 0)])
+        self.put("if left < 0: raise over_budget(n, most)", [(path, 0)])
         if kind.code == "16s":
             self.put(f"{target} = [bytes(buf[at : at + 16]) for at in range(pos, pos + n * 16, 16)]")
             self.put("pos += n * 16")

@@ -57,6 +57,16 @@ class Message(Versioned, base=True):
         return cls.decode_from(buffer, version, pos)[0]
 
     @classmethod
+    def decode_within(cls, most: int, buffer: Buffer, version: int, pos: int = 0) -> Self:
+        """`decode` of what builds no more than ``most`` bytes of objects. Raises ``LongMessage`` for what does."""
+        decoder = cls.decoder(version)
+        try:
+            message: Self = decoder(buffer, pos, most)[0]
+        except Exception as error:
+            raise malformed(cls, version, decoder, error) from None
+        return message
+
+    @classmethod
     def decode_from(cls, buffer: Buffer, version: int, pos: int = 0) -> tuple[Self, int]:
         """The message that starts at ``pos`` and the position after it. Raises ``Malformed``."""
         decoder = cls.__decoders__.get(version)

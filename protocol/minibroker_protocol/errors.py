@@ -213,5 +213,9 @@ class Malformed(ValueError):
     """Bytes that are no message. The text names the message, its version and the field where reading ended."""
 
 
+class LongMessage(Exception):
+    """The message would build more objects than its reader was given leave to."""
+
+
 class EncodeError(ValueError):
     """A message that its version cannot carry. The text names the message, the version and the field."""

@@ -12,12 +12,12 @@ from minibroker_protocol.fields import Buffer, Field
 
 
 class Decoder(Protocol):
-    """``(buffer, pos)`` → the message and the position after it."""
+    """``(buffer, pos)`` → the message and the position after it; ``most``: bytes of objects that it may build."""
 
     source: str
     fields: dict[int, list[tuple[str, int]]]
 
-    def __call__(self, buffer: Buffer, pos: int, /) -> tuple[Any, int]: ...
+    def __call__(self, buffer: Buffer, pos: int, most: int = ..., /) -> tuple[Any, int]: ...
 
 
 class Encoder(Protocol):

@@ -250,8 +250,8 @@ def test_generated_source_is_kept_and_shown_in_tracebacks() -> None:
     import linecache
 
     decoder = Evolved.decoder(2)
-    assert decoder.source.startswith("def decode(buf, pos):")
-    assert linecache.getline("<decoder of Evolved v2>", 1) == "def decode(buf, pos):\n"
+    assert decoder.source.startswith("def decode(buf, pos, most=BUDGET):")
+    assert linecache.getline("<decoder of Evolved v2>", 1) == "def decode(buf, pos, most=BUDGET):\n"
 
 
 def test_an_annotation_without_a_wire_type_is_an_error() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from sampling import search
 
 from minibroker.coordinators.patterns import BadPattern, Pattern
+from minibroker_protocol.errors import ApiError
 
 MATCHES = [
     ("", ["", None, "a"]),
@@ -100,3 +102,19 @@ EXPRESSIONS = st.recursive(
 @given(text=EXPRESSIONS, sample=st.text("abc", max_size=6))
 def test_agrees_with_re(text: str, sample: str) -> None:
     assert Pattern(text).fullmatch(sample) == (re.fullmatch(text, sample) is not None)
+
+
+@pytest.mark.parametrize("pattern", ["(?:(?:(?:a?){10}){10}){10}b", "(a{1,10}){1,50}b", "(.*a){20}b"])
+def test_a_pattern_that_keeps_all_its_states_alive_is_refused_over_many_names(pattern: str) -> None:
+    """Each of these took 5 to 145 ms for one name of 240 characters, on the loop."""
+    names = [f"{'a' * 240}{number}" for number in range(1000)]
+    begin = thread_time()
+    with pytest.raises(ApiError, match="more than 100000 steps"):
+        Pattern(pattern).matching(names)
+    assert thread_time() - begin < 0.5
+
+
+def test_ordinary_patterns_go_through_many_names() -> None:
+    names = [f"orders.of-{number}" for number in range(5000)]
+    assert len(Pattern(r"orders\..*").matching(names)) == 5000
+    assert len(Pattern(r"(orders|payments)[.-].*[05]").matching(names)) == 1000

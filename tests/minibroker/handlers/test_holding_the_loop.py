@@ -204,6 +204,10 @@ class Room:
     def answer_room(self) -> int | None:
         return self.left
 
+    def hold(self, size: int) -> None:
+        if self.left is not None:
+            self.left = max(0, self.left - size)
+
 
 @pytest.mark.parametrize(("left", "batches"), [(None, 5), (1 << 20, 5), (0, 1)])
 def test_a_fetch_takes_what_room_is_left_for_answers(left: int | None, batches: int) -> None:

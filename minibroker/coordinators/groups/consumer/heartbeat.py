@@ -85,12 +85,12 @@ def _matching(expression: str, image: MetadataImage, may_describe: Callable[[str
     """Topics that may be described and whose whole name the expression matches. Raises INVALID_REGULAR_EXPRESSION."""
     try:
         pattern = compile_pattern(expression)
+        found = frozenset(image.topics) if pattern is None else pattern.matching(image.topics)
     except ApiError as error:
         raise ApiError(
             error.code, f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}"
         ) from None
-    matching = (name for name in image.topics if pattern is None or pattern.fullmatch(name))
-    return frozenset(filter(may_describe, matching))
+    return frozenset(filter(may_describe, found))
 
 
 def _invalid(message: str) -> ApiError:

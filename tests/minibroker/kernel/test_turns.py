@@ -1,0 +1,70 @@
+"""Long work leaves the loop its turn, short work is done at once."""
+
+from __future__ import annotations
+
+import pytest
+from manual_time import ManualTimers
+
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP, STEPS_AT_ONCE, in_turns
+
+
+async def count(number: int, done: list[int]) -> int:
+    for i in range(number):
+        await STEP
+        done.append(i)
+    return number
+
+
+def test_a_short_list_is_done_at_once() -> None:
+    timers = ManualTimers()
+    assert in_turns(timers, count(STEPS_AT_ONCE - 1, [])) == STEPS_AT_ONCE - 1
+    assert timers.armed == 0
+
+
+def test_a_long_list_gives_the_loop_back_and_says_so() -> None:
+    timers = ManualTimers()
+    done: list[int] = []
+    told: list[int] = []
+    answer = in_turns(timers, count(3 * STEPS_AT_ONCE, done), lambda: told.append(len(done)))
+    assert isinstance(answer, Deferred)
+    assert not answer.done
+    assert len(done) == STEPS_AT_ONCE - 1
+    assert told == [STEPS_AT_ONCE - 1]
+    timers.advance(0)
+    assert answer.result() == 3 * STEPS_AT_ONCE
+
+
+def test_what_is_waited_for_in_between_is_waited_for() -> None:
+    timers = ManualTimers()
+    given: Deferred[int] = Deferred()
+
+    async def work() -> int:
+        await STEP
+        return await given + await count(2 * STEPS_AT_ONCE, [])
+
+    answer = in_turns(timers, work())
+    assert isinstance(answer, Deferred)
+    given.resolve(1)
+    assert not answer.done
+    timers.advance(0)
+    assert answer.result() == 2 * STEPS_AT_ONCE + 1
+
+
+@pytest.mark.parametrize("steps", [0, 3 * STEPS_AT_ONCE])
+def test_an_error_comes_from_wherever_it_is_raised(steps: int) -> None:
+    timers = ManualTimers()
+
+    async def work() -> None:
+        await count(steps, [])
+        raise ValueError("no")
+
+    if steps == 0:
+        with pytest.raises(ValueError, match="no"):
+            in_turns(timers, work())
+        return
+    answer = in_turns(timers, work())
+    timers.advance(0)
+    assert isinstance(answer, Deferred)
+    with pytest.raises(ValueError, match="no"):
+        answer.result()
