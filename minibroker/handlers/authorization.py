@@ -153,7 +153,7 @@ async def _init_producer_id(ctx: RequestContext, request: Any) -> Response | Non
 async def _allowed(
     ctx: RequestContext, operation: Operation, kind: ResourceType, items: Sequence[Any], name: str
 ) -> list[Any]:
-    """Those of `items` that the client has the right to. name: the field with the name; without a name an item stays."""
+    """Those of `items` that the client has the right to. name: the field with the name; items without one stay."""
     kept = []
     for item in items:
         await STEP
