@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 from sampling import SAMPLE, WHOLE
@@ -17,6 +19,8 @@ MOST_PROCESSES = 8  # each collects every test
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """The default tests run on every core, when all of them are asked for and `-n` says nothing else."""
+    if "PYTEST_XDIST_WORKER" in os.environ:  # a worker comes by here too, and must not start workers of its own
+        return
     defaults = config.getini("addopts")
     whole = config.args_source is not pytest.Config.ArgsSource.ARGS and config.option.markexpr == defaults[-1]
     if whole and not config.option.keyword and getattr(config.option, "numprocesses", 0) is None:
