@@ -285,7 +285,7 @@ def test_it_says_so_when_others_can_reach_it(caplog: pytest.LogCaptureFixture) -
     for host, warned in (("127.0.0.1", False), ("0.0.0.0", True)):
         caplog.clear()
         ControlServer((host, 0), TOKEN, lambda *_: Future(), dict)._server.server_close()
-        assert ("open to other machines" in caplog.text) == warned
+        assert ("reachable from other machines" in caplog.text) == warned
 
 
 def test_a_broker_that_does_not_answer() -> None:

@@ -18,7 +18,7 @@ from large_requests import large_request, places
 from memory_cluster import MemoryCluster
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.context import Api
+from minibroker.handlers.api import Api
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline

@@ -21,10 +21,11 @@ from minibroker.handlers.rights import ALTER, TOPIC, Each
 from minibroker.security.authorizers import STANDARD
 from minibroker.security.sasl import Authentication, Plain
 from minibroker.trace.plain import refusals
-from minibroker_protocol import dsl
+from minibroker_protocol import dsl, headers
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.fields import f, int16, int32, int64, string
+from minibroker_protocol.headers import first_flexible_version
 from minibroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from minibroker_protocol.structs import Struct
 
@@ -84,6 +85,8 @@ def _served(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one row, and the messages where declared messages are, as long as the test lasts."""
     rows = table._rows
     monkeypatch.setitem(dsl.APIS, KEY, {"request": PaintTopicsRequest, "response": PaintTopicsResponse})
+    first_flexible_version(KEY)  # reads the registry, once
+    monkeypatch.setitem(headers._flexible_from, KEY, PaintTopicsRequest.__flexible__)
     row = table._row(PaintTopicsRequest, paint, Each(ALTER, TOPIC))
     monkeypatch.setattr(table, "_rows", lambda api_versions: [*rows(api_versions), row])
 

@@ -301,8 +301,8 @@ SERVING: Final = (
         "first-coordinator-only",
         "FindCoordinator answers every key it is asked for",
         "minibroker.handlers.find_coordinator:handle",
-        "for key in keys]",
-        "for key in keys[:1]]",
+        "for key in keys:",
+        "for key in keys[:1]:",
     ),
     Defect(
         "any-software-name",
