@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
-from minibroker.handlers.context import Api
+from minibroker.handlers.api import Api
 from minibroker.handlers.table import apis
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.shapes import Kind, Shapes
