@@ -16,8 +16,8 @@ from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.rules.catalogue import finding
 from minibroker.rules.rows import CONSUMER_OFFSETS, Log
 from minibroker.simulation.evidence import Dropped
-from minibroker.simulation.holes import explained
 from minibroker.simulation.history import Record
+from minibroker.simulation.holes import explained
 from minibroker.simulation.network_conditions import Chances
 from minibroker.simulation.plan import draw
 from minibroker.simulation.producers import Batch, Producer
