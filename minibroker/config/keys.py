@@ -15,7 +15,8 @@ SEMANTICS_PREFIX = "minibroker.semantics."
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = ConfigType
+BOOLEAN, STRING, INT, SHORT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
+LONG, DOUBLE, LIST, PASSWORD = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST, ConfigType.PASSWORD
 
 _ONE_BROKER = "Kafka's default asks for more brokers than the one that usually runs here"
 _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -40,7 +41,7 @@ def _broker_keys() -> _Keys:
     _add_security_keys(key)
     _add_log_keys(key, dynamic)
     _add_replication_keys(key, dynamic)
-    _add_group_keys(key)
+    _add_group_keys(key, dynamic)
     _add_transaction_keys(key, dynamic)
     _add_own_keys(_rows(keys, scope=Scope.MINIBROKER))
     _add_semantics_keys(_rows(keys, scope=Scope.MINIBROKER))
@@ -256,7 +257,7 @@ def _add_replication_keys(key: Callable[..., None], dynamic: Callable[..., None]
     key("leader.imbalance.check.interval.seconds", LONG, 300, "Interval of these elections.", minimum=1)
 
 
-def _add_group_keys(key: Callable[..., None]) -> None:
+def _add_group_keys(key: Callable[..., None], dynamic: Callable[..., None]) -> None:
     key("offsets.topic.num.partitions", INT, 50, "Partitions of __consumer_offsets.", minimum=1)
     key(
         "offsets.topic.replication.factor",
@@ -295,6 +296,16 @@ def _add_group_keys(key: Callable[..., None]) -> None:
     key("group.consumer.heartbeat.interval.ms", INT, 5000, "Heartbeat interval told to members.", minimum=1)
     key("group.consumer.min.heartbeat.interval.ms", INT, 5000, "Least a group may set that to.", minimum=1)
     key("group.consumer.max.heartbeat.interval.ms", INT, 15_000, "Most a group may set that to.", minimum=1)
+    dynamic(
+        "group.consumer.assignment.interval.ms",
+        INT,
+        0,
+        "Least time between two target assignments of a consumer group. 0: one with every change.",
+        minimum=0,
+        deviation="with Kafka's 1000 ms a second member waits for its next heartbeat, five seconds later",
+    )
+    key("group.consumer.min.assignment.interval.ms", INT, 0, "Least a group may set that to.", minimum=0)
+    key("group.consumer.max.assignment.interval.ms", INT, 15_000, "Most a group may set that to.", minimum=0)
     key("group.consumer.max.size", INT, INT32_MAX, "Most members of a consumer group.", minimum=1)
     key(
         "group.consumer.assignors",

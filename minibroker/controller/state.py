@@ -189,6 +189,11 @@ class ControllerState:
         self._commit({"type": "broker-configs", "node": node, "configs": dict(configs)})
         self._publish()
 
+    def set_resource_configs(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        """Of a group or of a subscription to client metrics."""
+        self._commit({"type": "resource-configs", "resource": int(kind), "name": name, "configs": dict(configs)})
+        self._publish()
+
     def add_acl(self, entry: AccessControlEntry) -> None:
         self._commit({"type": "acl", **asdict(entry)})
         self._publish()
@@ -274,6 +279,9 @@ class ControllerState:
 
     def _apply_broker_configs(self, entry: Entry) -> None:
         self.image = self.image.with_broker_configs(entry["node"], entry["configs"])
+
+    def _apply_resource_configs(self, entry: Entry) -> None:
+        self.image = self.image.with_resource_configs(int(entry["resource"]), entry["name"], entry["configs"])
 
     def _apply_acl(self, entry: Entry) -> None:
         self._set_acls(self.image.acls | {_acl(entry)})

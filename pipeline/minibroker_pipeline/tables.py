@@ -26,142 +26,58 @@ from minibroker_pipeline.reading import PlainRecord
 from minibroker_protocol.records import LOG_OVERHEAD, MAX_SEQUENCE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "5", "6", "7")
-_LOG = [("root", pa.string()), ("topic", pa.string()), ("partition", pa.int32())]
-_I16, _I32, _I64, _STR, _BOOL, _BIN = pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.bool_(), pa.binary()
+_STR, _I32 = pa.string(), pa.int32()
+_COLUMNS = {
+    _STR: "root topic file codec fault outcome transactional_id state group committed_topic rule severity message",
+    pa.int16(): "producer_epoch marker_epoch",
+    _I32: "partition size leader_epoch base_sequence first_sequence last_sequence record_count coordinator_epoch "
+    "offset_delta timeout_ms committed_partition",
+    pa.bool_(): "log_append_time transactional control",
+    pa.binary(): "key value",
+    pa.list_(pa.struct([("name", _STR), ("value", pa.binary())])): "headers",
+    pa.list_(pa.struct([("topic", _STR), ("partition", _I32)])): "partitions",
+}
+_TYPES = {name: kind for kind, names in _COLUMNS.items() for name in names.split()}
+"""Columns that are no int64."""
 
 
-def _schema(*fields: tuple[str, Any]) -> Any:
-    return pa.schema([*_LOG, *fields])
+def _schema(columns: str) -> Any:
+    return pa.schema([(name, _TYPES.get(name, pa.int64())) for name in columns.split()])
 
 
 BATCHES = _schema(
-    ("file", _STR),
-    ("position", _I64),
-    ("size", _I32),
-    ("base_offset", _I64),
-    ("last_offset", _I64),
-    ("leader_epoch", _I32),
-    ("codec", _STR),
-    ("log_append_time", _BOOL),
-    ("transactional", _BOOL),
-    ("control", _BOOL),
-    ("base_timestamp", _I64),
-    ("max_timestamp", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("base_sequence", _I32),
-    ("last_sequence", _I32),
-    ("record_count", _I32),
-    ("fault", _STR),
+    "root topic partition file position size base_offset last_offset leader_epoch codec log_append_time transactional "
+    "control base_timestamp max_timestamp producer_id producer_epoch base_sequence last_sequence record_count fault"
 )
 RECORDS = _schema(
-    ("file", _STR),
-    ("offset", _I64),
-    ("timestamp", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("transactional", _BOOL),
-    ("key", _BIN),
-    ("value", _BIN),
-    ("headers", pa.list_(pa.struct([("name", _STR), ("value", _BIN)]))),
-    ("fault", _STR),
+    "root topic partition file offset timestamp producer_id producer_epoch transactional key value headers fault"
 )
 RUNS = _schema(
-    ("file", _STR),
-    ("position", _I64),
-    ("first_offset", _I64),
-    ("last_offset", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("first_sequence", _I32),
-    ("last_sequence", _I32),
-    ("transactional", _BOOL),
-    ("batches", _I64),
-    ("records", _I64),
-    ("first_timestamp", _I64),
-    ("last_timestamp", _I64),
-    ("last_base_offset", _I64),
-    ("bytes", _I64),
+    "root topic partition file position first_offset last_offset producer_id producer_epoch first_sequence "
+    "last_sequence transactional batches records first_timestamp last_timestamp last_base_offset bytes"
 )
 MARKERS = _schema(
-    ("file", _STR),
-    ("position", _I64),
-    ("offset", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("outcome", _STR),
-    ("coordinator_epoch", _I32),
-    ("timestamp", _I64),
+    "root topic partition file position offset producer_id producer_epoch outcome coordinator_epoch timestamp"
 )
 PRODUCERS = _schema(
-    ("file", _STR),
-    ("snapshot_offset", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("last_sequence", _I32),
-    ("last_offset", _I64),
-    ("offset_delta", _I32),
-    ("timestamp", _I64),
-    ("coordinator_epoch", _I32),
-    ("current_txn_first_offset", _I64),
-    ("fault", _STR),
+    "root topic partition file snapshot_offset producer_id producer_epoch last_sequence last_offset offset_delta "
+    "timestamp coordinator_epoch current_txn_first_offset fault"
 )
-ABORTED = _schema(
-    ("file", _STR),
-    ("producer_id", _I64),
-    ("first_offset", _I64),
-    ("last_offset", _I64),
-    ("last_stable_offset", _I64),
-    ("fault", _STR),
-)
+ABORTED = _schema("root topic partition file producer_id first_offset last_offset last_stable_offset fault")
 STATES = _schema(
-    ("offset", _I64),
-    ("leader_epoch", _I32),
-    ("transactional_id", _STR),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("timeout_ms", _I32),
-    ("state", _STR),
-    ("partitions", pa.list_(pa.struct([("topic", _STR), ("partition", _I32)]))),
-    ("start_timestamp", _I64),
-    ("update_timestamp", _I64),
+    "root topic partition offset leader_epoch transactional_id producer_id producer_epoch timeout_ms state partitions "
+    "start_timestamp update_timestamp"
 )
 OFFSETS = _schema(
-    ("offset", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("group", _STR),
-    ("committed_topic", _STR),
-    ("committed_partition", _I32),
-    ("committed", _I64),
+    "root topic partition offset producer_id producer_epoch group committed_topic committed_partition committed"
 )
 TRANSACTIONS = _schema(
-    ("file", _STR),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("first_offset", _I64),
-    ("last_offset", _I64),
-    ("marker_offset", _I64),
-    ("marker_epoch", _I16),
-    ("outcome", _STR),
-    ("coordinator_epoch", _I32),
-    ("start_timestamp", _I64),
-    ("end_timestamp", _I64),
+    "root topic partition file producer_id producer_epoch first_offset last_offset marker_offset marker_epoch outcome "
+    "coordinator_epoch start_timestamp end_timestamp"
 )
-FINDINGS = pa.schema(
-    [
-        ("rule", _STR),
-        ("severity", _STR),
-        *_LOG,
-        ("producer_id", _I64),
-        ("producer_epoch", _I16),
-        ("first_offset", _I64),
-        ("last_offset", _I64),
-        ("file", _STR),
-        ("position", _I64),
-        ("transactional_id", _STR),
-        ("message", _STR),
-    ]
+FINDINGS = _schema(
+    "rule severity root topic partition producer_id producer_epoch first_offset last_offset file position "
+    "transactional_id message"
 )
 
 TABLES: dict[str, Any] = {

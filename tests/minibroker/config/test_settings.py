@@ -43,6 +43,7 @@ DEVIATIONS = {
     "group.initial.rebalance.delay.ms": 0,
     "queued.max.request.bytes": 256 * 1024 * 1024,
     "socket.listen.backlog.size": 1024,
+    "group.consumer.assignment.interval.ms": 0,
     "group.coordinator.rebalance.protocols": ("classic", "consumer"),
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
