@@ -439,10 +439,9 @@ def _is_jaas_key(name: str) -> bool:
 
 
 def _suggestion(name: str, known: Mapping[str, ConfigKey]) -> str:
-    from difflib import get_close_matches
+    from minibroker.kernel.words import near
 
-    close = get_close_matches(name, known, 1, 0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    return near(name, known)
 
 
 def _dynamic_only(changes: Mapping[str, str]) -> Mapping[str, str]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from minibroker.testing.running_cluster import RunningCluster
 
 
+__tracebackhide__ = True  # pytest shows the line of the test
+
+
 class Runner(Protocol):
     """Something that runs a broker elsewhere; both results arrive on another thread."""
 
@@ -92,6 +95,9 @@ class Minibroker(Controlled):
         self._control: Control | None = None
         # Says at once what the settings have wrong, not only when started.
         _check(self._options)
+
+    def __repr__(self) -> str:
+        return f"<Minibroker {f'at {self._bootstrap_servers}' if self._bootstrap_servers else 'that is not running'}>"
 
     @property
     def bootstrap_servers(self) -> str:
