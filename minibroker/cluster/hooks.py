@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from minibroker.handlers.dispatch import Dispatcher
+from minibroker.handlers.dispatch import Dispatcher, Tap
+
+
+class Meter(Tap, Protocol):
+    """A tap that only counts, of one broker from its start to its end."""
+
+    def before(self, otherwise: Tap | None) -> Tap:
+        """What counts, and then goes on through `otherwise`."""
+        ...
 
 
 class BrokerHooks(Protocol):
