@@ -19,10 +19,10 @@ from minibroker.releases.semantics import FIELDS, KAFKA, TRANSACTION_VERSION_FIE
 SEMANTICS_PREFIX = "minibroker.semantics."
 
 
-def _read() -> dict[Scope, dict[str, ConfigKey]]:
+def _read() -> dict[str, dict[str, ConfigKey]]:
     with open(os.path.join(os.path.dirname(__file__), "keys.json"), encoding="utf-8") as file:
         table = json.load(file)
-    return {scope: {name: _key(scope, name, **row) for name, row in table[scope.value].items()} for scope in Scope}
+    return {scope: {name: _key(Scope(scope), name, **row) for name, row in rows.items()} for scope, rows in table.items()}
 
 
 def _key(scope: Scope, name: str, type: str, doc: str, default: Any = None, **more: Any) -> ConfigKey:
@@ -50,5 +50,5 @@ def _semantics_keys() -> dict[str, ConfigKey]:
 
 
 _KEYS = _read()
-BROKER_KEYS: Mapping[str, ConfigKey] = _KEYS[Scope.BROKER] | _KEYS[Scope.MINIBROKER] | _semantics_keys()
-TOPIC_KEYS: Mapping[str, ConfigKey] = _KEYS[Scope.TOPIC]
+BROKER_KEYS: Mapping[str, ConfigKey] = _KEYS["broker"] | _KEYS["minibroker"] | _semantics_keys()
+TOPIC_KEYS: Mapping[str, ConfigKey] = _KEYS["topic"]
