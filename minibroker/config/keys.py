@@ -22,7 +22,9 @@ SEMANTICS_PREFIX = "minibroker.semantics."
 def _read() -> dict[str, dict[str, ConfigKey]]:
     with open(os.path.join(os.path.dirname(__file__), "keys.json"), encoding="utf-8") as file:
         table = json.load(file)
-    return {scope: {name: _key(Scope(scope), name, **row) for name, row in rows.items()} for scope, rows in table.items()}
+    return {
+        scope: {name: _key(Scope(scope), name, **row) for name, row in rows.items()} for scope, rows in table.items()
+    }
 
 
 def _key(scope: Scope, name: str, type: str, doc: str, default: Any = None, **more: Any) -> ConfigKey:
