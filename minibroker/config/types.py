@@ -16,6 +16,15 @@ class ConfigError(ValueError):
     """An unknown key or an invalid value; the text is one line that names both."""
 
 
+def parse_address(text: str, what: str) -> tuple[str, int]:
+    """``HOST:PORT``; port 0 is a free one. `what` names the address in the ConfigError for anything else."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{what} is HOST:PORT, not {text!r}")
+    return host, int(port)
+
+
 class ConfigType(IntEnum):
     """Kafka's ``ConfigDef.Type``; the values are those of DescribeConfigs."""
 

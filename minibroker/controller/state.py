@@ -63,6 +63,8 @@ class ControllerState:
         self.ids_placed = False
         #: Where logs ended, by topic and partition, before an attempt to place ids that was not brought to its end.
         self.placing_from: dict[tuple[str, int], int] = {}
+        #: Leaders of which no replica in sync was left, since this controller's start.
+        self.unclean_elections = 0
         self.journal = journal
         self._random = random
         self._publishers: list[Publish] = []
@@ -119,11 +121,17 @@ class ControllerState:
 
     def change_partitions(self, changes: Iterable[PartitionChange]) -> None:
         """Put partitions in the place of those they replace, all at once; nothing happens when there are none."""
+        changes = tuple(changes)
+        self.unclean_elections += sum(self._elects_uncleanly(change) for change in changes)
         entries = [{"topic": change.topic, **_written(change.partition)} for change in changes]
         if not entries:
             return
         self._commit({"type": "partition-changes", "partitions": entries})
         self._publish(*dict.fromkeys(entry["topic"] for entry in entries))
+
+    def _elects_uncleanly(self, change: PartitionChange) -> bool:
+        before, leader = self.image.partition(change.topic, change.partition.index), change.partition.leader
+        return before is not None and leader not in (NO_LEADER, before.leader, *before.isr, *before.elr)
 
     def new_topic_id(self) -> bytes:
         """A random version-4 UUID that no topic has (Kafka never gives one that starts with a dash)."""

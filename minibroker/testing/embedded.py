@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from minibroker.config.types import parse_address
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
 from minibroker.testing.controlled import Controlled
 
@@ -26,17 +27,19 @@ class Runner(Protocol):
 
     def start(self) -> Future[str]:
         """Holds the bootstrap servers once the broker serves."""
-        ...
 
     def stop(self) -> Future[None]:
         """Done once nothing of the broker is left but threads that are about to end; `join` waits for those."""
-        ...
 
     def join(self) -> None: ...
 
+    @property
+    def metrics(self) -> str:
+        """HOST:PORT of the metrics once the broker serves; "" without."""
+        ...
+
     def caller(self) -> Caller:
         """How the running broker is asked to do something."""
-        ...
 
 
 class Minibroker(Controlled):
@@ -47,7 +50,7 @@ class Minibroker(Controlled):
     or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. as_version: the release
     of Kafka to answer as, such as "3.9". config: settings under Kafka's names. process: run in a child process, which
     ends with this one however that ends, instead of a thread. record: how many of the last exchanges to keep for
-    `requests`.
+    `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one.
 
     Raises ConfigError for what makes no sense, when constructed; StartError when it cannot start.
     """
@@ -68,6 +71,7 @@ class Minibroker(Controlled):
         config: Mapping[str, Any] | None = None,
         process: bool = False,
         record: int = 0,
+        metrics: str | None = None,
     ) -> None:
         self._options = make_options(
             host=host,
@@ -81,6 +85,7 @@ class Minibroker(Controlled):
             as_version=as_version,
             topics=topics,
             config=config,
+            metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
         )
         self._process = process
         self._record = record
@@ -99,6 +104,14 @@ class Minibroker(Controlled):
         if not self._bootstrap_servers:
             raise RuntimeError("the broker is not running: use it in a with block, or call start()")
         return self._bootstrap_servers
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus scrapes a running broker; RuntimeError without `metrics`, or when it does not run."""
+        served = self._runner.metrics if self._runner is not None and self._bootstrap_servers else ""
+        if not served:
+            raise RuntimeError("no metrics are served: use Minibroker(metrics='127.0.0.1:0') in a with block")
+        return f"http://{served}/metrics"
 
     @property
     def cluster(self) -> RunningCluster:

@@ -171,7 +171,7 @@ def test_the_names_of_the_api() -> None:
 
 NAMES = {
     "Minibroker": """
-        bootstrap_servers cluster control refusals start stop
+        bootstrap_servers cluster control metrics_url refusals start stop
     """,
     "Controlled": """
         clock control faults state
