@@ -153,6 +153,7 @@ class _Sent(Exchange):
         self.correlation_id = line.number()
         self.context = context
         self.request = request
+        self.watchers = ()
         self._bytes: bytes | None = None
 
     @property
