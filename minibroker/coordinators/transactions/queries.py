@@ -22,7 +22,7 @@ class TransactionFilter(NamedTuple):
 
     def passes(self, transactional_id: str, entry: Entry, now_ms: int) -> bool:
         metadata = entry.metadata
-        if metadata.state is DEAD or entry.volatile.pending_state is DEAD:
+        if forgotten(entry):
             return False
         if self.states and metadata.state.label not in self.states:
             return False
@@ -34,10 +34,15 @@ class TransactionFilter(NamedTuple):
         return self.matches is None or self.matches(transactional_id)
 
 
+def forgotten(entry: Entry) -> bool:
+    """It has expired, and is there only until that is written."""
+    return entry.metadata.state is DEAD or entry.volatile.pending_state is DEAD
+
+
 def describe(shard: TransactionShard, transactional_id: str) -> Entry:
     """The entry to describe; raises ApiError(TRANSACTIONAL_ID_NOT_FOUND)."""
     entry = shard.entries.get(transactional_id)
-    if entry is None or entry.metadata.state is DEAD or entry.volatile.pending_state is DEAD:
+    if entry is None or forgotten(entry):
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id} is not known")
     return entry
 
