@@ -32,7 +32,7 @@ class AclControl:
         for given in request.creations:
             yield
             results.append(self._create(given))
-        return CreateAclsResponse(throttle_time_ms=0, results=results)
+        return CreateAclsResponse(results=results)
 
     def _create(self, given: CreateAclsRequest.AclCreation) -> _Created:
         if not self._enabled:
@@ -59,7 +59,7 @@ class AclControl:
         for given in request.filters:
             yield
             results.append(self._delete(given))
-        return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+        return DeleteAclsResponse(filter_results=results)
 
     def _delete(self, given: DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
         if not self._enabled:

@@ -70,7 +70,7 @@ class ConfigControl:
                     resource_name=resource.resource_name,
                 )
             )
-        return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+        return IncrementalAlterConfigsResponse(responses=responses)
 
     def alter(self, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
         """The old form: what the request does not name goes back to its default."""
@@ -94,7 +94,7 @@ class ConfigControl:
                     resource_name=resource.resource_name,
                 )
             )
-        return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+        return AlterConfigsResponse(responses=responses)
 
     def _alter(
         self, counts: Counter[tuple[int, str]], kind: int, name: str, change: Change, *, validate_only: bool

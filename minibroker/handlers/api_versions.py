@@ -62,7 +62,6 @@ class ApiVersions:
         return ApiVersionsResponse(
             error_code=0,
             api_keys=self._rows,
-            throttle_time_ms=0,
             supported_features=[
                 ApiVersionsResponse.SupportedFeatureKey(
                     name=name, min_version=levels.lowest, max_version=levels.highest

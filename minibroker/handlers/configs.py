@@ -45,7 +45,7 @@ async def describe(ctx: RequestContext, request: DescribeConfigsRequest) -> Desc
                 configs=[_row(request, entry) for entry in entries],
             )
         )
-    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+    return DescribeConfigsResponse(results=results)
 
 
 def _entries(ctx: RequestContext, resource: DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
@@ -100,13 +100,11 @@ def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigs
 def list_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     """ListConfigResources v0-1: v0 asks for client metrics, of which there are none; v1 names the types (none: all)."""
     if ctx.api_version == 0:
-        return ListConfigResourcesResponse(throttle_time_ms=0, error_code=0, config_resources=[])
+        return ListConfigResourcesResponse(error_code=0, config_resources=[])
     supported = {int(kind) for kind in ResourceType}
     wanted = set(request.resource_types) or supported
     if not wanted <= supported:
-        return ListConfigResourcesResponse(
-            throttle_time_ms=0, error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
-        )
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = ctx.broker.image
     names = {
         ResourceType.TOPIC: list(image.topics),
@@ -114,7 +112,6 @@ def list_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> 
         ResourceType.BROKER_LOGGER: [str(node) for node in image.brokers],
     }
     return ListConfigResourcesResponse(
-        throttle_time_ms=0,
         error_code=0,
         config_resources=[
             ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)

@@ -137,7 +137,6 @@ def _answer(
         if not b.fenced
     ]
     return MetadataResponse(
-        throttle_time_ms=0,
         brokers=brokers,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -226,7 +225,7 @@ async def describe_topic_partitions(
             if following:
                 cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following[0], partition_index=0)
             break
-    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
 
 
 def _topic_partitions(

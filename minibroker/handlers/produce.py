@@ -417,7 +417,7 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
         else:
             answer = _refusal(ctx, entry, entry.error, nodes)
         current.partition_responses.append(answer)
-    return ProduceResponse(responses=responses, throttle_time_ms=0, node_endpoints=list(nodes.values()))
+    return ProduceResponse(responses=responses, node_endpoints=list(nodes.values()))
 
 
 def _log_start(broker: Broker, entry: _Entry, error: ApiError) -> int:
