@@ -15,7 +15,7 @@ from minibroker.cluster.bootstrap import adopt
 from minibroker.cluster.hooks import BrokerHooks
 from minibroker.cluster.in_process_network import InProcessNetwork
 from minibroker.cluster.operations import Operations
-from minibroker.cluster.tapped_transport import TappedTransport
+from minibroker.cluster.tapped_transport import SentTap, TappedTransport
 from minibroker.config.settings import Settings
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import default_features
@@ -23,8 +23,8 @@ from minibroker.controller.heartbeats import SESSION_TICKS
 from minibroker.controller.journal import MetadataJournal
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
-from minibroker.handlers.dispatch import Dispatcher, Tap
-from minibroker.handlers.paused import PausedTap
+from minibroker.handlers.chain import Link, Place
+from minibroker.handlers.dispatch import Dispatcher
 from minibroker.handlers.table import make_dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.clock import TimerHandle, Timers
@@ -82,8 +82,8 @@ class Cluster(Operations):
         self.network: Network = network or InProcessNetwork(timers, self.settings.int("request.timeout.ms"))
         self.brokers: dict[int, Broker] = {}
         self.hooks: BrokerHooks | None = None
-        self._tap: Tap | None = None
-        self._broker_tap: Tap | None = None
+        self._tap: Link | None = None
+        self._broker_tap: SentTap | None = None
         self._transports: dict[int, TappedTransport] = {}
         self._suspensions: dict[int, Suspension] = {}
         self._prepared: dict[int, tuple[Suspension, TappedTransport]] = {}
@@ -281,21 +281,20 @@ class Cluster(Operations):
         transport.tap = self._broker_tap
         self.brokers[node_id] = broker
         dispatcher = self._dispatchers[node_id] = make_dispatcher(broker)
-        dispatcher.tap = self._tap
+        dispatcher.link(Place.FAULTS_AND_TRACE, self._tap)
         self.network.attach(node_id, suspension.node(dispatcher.handle))
 
     def dispatcher(self, node_id: int) -> Dispatcher:
         """What serves the connections of broker `node_id`."""
         return self._dispatchers[node_id]
 
-    def set_tap(self, tap: Tap | None) -> None:
+    def set_tap(self, tap: Link | None) -> None:
         """Have every request of a client, to any broker of now or later, go through `tap`."""
         self._tap = tap
-        for node_id, dispatcher in self._dispatchers.items():
-            suspension = self._suspensions[node_id]
-            dispatcher.tap = PausedTap(suspension, tap) if suspension.paused else tap
+        for dispatcher in self._dispatchers.values():
+            dispatcher.link(Place.FAULTS_AND_TRACE, tap)
 
-    def set_broker_tap(self, tap: Tap | None) -> None:
+    def set_broker_tap(self, tap: SentTap | None) -> None:
         """Have every request that a broker, of now or later, sends to another, itself or the controller go through
         `tap`, where it is sent."""
         self._broker_tap = tap

@@ -12,7 +12,8 @@ from minibroker.controller.controller import Controller
 from minibroker.controller.elections import Election
 from minibroker.controller.state import ControllerState
 from minibroker.coordinators.hashing import partition_for
-from minibroker.handlers.paused import PausedTap
+from minibroker.handlers.chain import Place
+from minibroker.handlers.pause import Pause
 from minibroker.kernel.deferred import Deferred, resolved, spawn
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.transport import CONTROLLER
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from minibroker.broker.suspension import Suspension
     from minibroker.cluster.hooks import BrokerHooks
     from minibroker.cluster.tapped_transport import TappedTransport
-    from minibroker.handlers.dispatch import Dispatcher, Tap
+    from minibroker.handlers.dispatch import Dispatcher
     from minibroker.kernel.transport import Network
 
 Coordinator = Literal["transaction", "group"]
@@ -53,7 +54,6 @@ class Operations:
     _dispatchers: dict[int, Dispatcher]
     _suspensions: dict[int, Suspension]
     _transports: dict[int, TappedTransport]
-    _tap: Tap | None
     _state: ControllerState | None
     _controller: Controller | None
     _executor: Executor
@@ -160,14 +160,14 @@ class Operations:
         suspension = self._suspensions[node_id]
         if not suspension.paused:
             suspension.pause()
-            self._dispatchers[node_id].tap = PausedTap(suspension, self._tap)
+            self._dispatchers[node_id].link(Place.PAUSE, Pause(suspension))
 
     def resume_broker(self, node_id: int) -> None:
         """As SIGCONT: process the requests received while paused, in order. No effect when not paused."""
         self._running(node_id)
         suspension = self._suspensions[node_id]
         if suspension.paused:
-            self._dispatchers[node_id].tap = self._tap
+            self._dispatchers[node_id].link(Place.PAUSE, None)
             suspension.resume()
 
     def when_going(self, node_id: int) -> Deferred[None]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.authorized import NOT_ASKED, allowed, operations
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import Operation, ResourceType

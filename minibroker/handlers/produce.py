@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.coordination.transaction_verifier import timed_out
 from minibroker.coordination.unknown_producer_check import refusal_of_unknown
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger

@@ -19,7 +19,7 @@ from memory_cluster import MemoryCluster
 
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline
 
