@@ -12,7 +12,7 @@ from minibroker.broker import lost_data
 from minibroker.broker.broker import Broker
 from minibroker.broker.suspension import Suspension
 from minibroker.cluster.bootstrap import adopt
-from minibroker.cluster.hooks import BrokerHooks
+from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
 from minibroker.cluster.operations import Operations
 from minibroker.cluster.tapped_transport import SentTap, TappedTransport
@@ -54,7 +54,8 @@ class Cluster(Operations):
     journal_disk: where the controller keeps its journal; with one broker its own data directory.
     transaction_version: level of the feature to finalize; None takes the semantics' for a new cluster and leaves an
     existing one as it is. topics: name → partitions, created at start when they are missing. network: what connects
-    the brokers; None keeps all in this process. make_node: a broker to be, for `add_broker`.
+    the brokers; None keeps all in this process. make_node: a broker to be, for `add_broker`. make_meter: what counts
+    the requests of a broker's clients, None for nothing.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Cluster(Operations):
         holder: str = "",
         network: Network | None = None,
         make_node: Callable[[int], Node] | None = None,
+        make_meter: Callable[[Broker], Meter] | None = None,
     ) -> None:
         if not nodes:
             raise ValueError("a cluster has at least one broker")
@@ -82,6 +84,9 @@ class Cluster(Operations):
         self.network: Network = network or InProcessNetwork(timers, self.settings.int("request.timeout.ms"))
         self.brokers: dict[int, Broker] = {}
         self.hooks: BrokerHooks | None = None
+        #: By broker, of those that run; {} when nothing is counted.
+        self.meters: dict[int, Meter] = {}
+        self._make_meter = make_meter
         self._tap: Link | None = None
         self._broker_tap: SentTap | None = None
         self._transports: dict[int, TappedTransport] = {}
@@ -281,6 +286,9 @@ class Cluster(Operations):
         transport.tap = self._broker_tap
         self.brokers[node_id] = broker
         dispatcher = self._dispatchers[node_id] = make_dispatcher(broker)
+        if self._make_meter is not None:
+            self.meters[node_id] = self._make_meter(broker)
+        dispatcher.link(Place.METER, self.meters.get(node_id))
         dispatcher.link(Place.FAULTS_AND_TRACE, self._tap)
         self.network.attach(node_id, suspension.node(dispatcher.handle))
 

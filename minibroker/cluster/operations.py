@@ -30,7 +30,7 @@ from minibroker_storage.directory import DataDirectory
 
 if TYPE_CHECKING:
     from minibroker.broker.suspension import Suspension
-    from minibroker.cluster.hooks import BrokerHooks
+    from minibroker.cluster.hooks import BrokerHooks, Meter
     from minibroker.cluster.tapped_transport import TappedTransport
     from minibroker.handlers.dispatch import Dispatcher
     from minibroker.kernel.transport import Network
@@ -51,6 +51,7 @@ class Operations:
     network: Network
     _nodes: dict[int, Node]
     _make_node: Callable[[int], Node] | None
+    meters: dict[int, Meter]
     _dispatchers: dict[int, Dispatcher]
     _suspensions: dict[int, Suspension]
     _transports: dict[int, TappedTransport]
@@ -93,6 +94,11 @@ class Operations:
         """The metadata as the controller has it, or had it when it went away."""
         assert self._state is not None, "the cluster has not been started"
         return self._state.image
+
+    @property
+    def unclean_elections(self) -> int:
+        """Leaders elected out of sync since the cluster's start."""
+        return self._state.unclean_elections if self._state is not None else 0
 
     # -- the controller ----------------------------------------------------------------------------------------------
 
@@ -150,6 +156,7 @@ class Operations:
             self.hooks.stopped(broker.node_id)
         del self.brokers[broker.node_id]
         del self._dispatchers[broker.node_id]
+        self.meters.pop(broker.node_id, None)
         self._suspensions.pop(broker.node_id).drop()
         self._transports.pop(broker.node_id).close()
         self.network.detach(broker.node_id)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.faults.errors import FaultError
 from minibroker.faults.facts import Facts, facts_of
 from minibroker.faults.rules import Rule
-from minibroker.handlers.context import CloseConnection
-from minibroker.handlers.dispatch import Answered
+from minibroker.handlers.context import CloseConnection, Frames
 from minibroker.handlers.exchange import Exchange
 from minibroker.handlers.table import apis, between_brokers
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
@@ -206,7 +205,7 @@ class FaultEngine:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def serve(self, exchange: Exchange) -> tuple[Deferred[Any], SetRule | None]:
-        """Serve by the rule that fits, else as without any: the response or, of a rule, its frame; and the rule."""
+        """Serve by the rule that fits, else as without any: the response or, of a rule, its frames; and the rule."""
         connection = id(exchange.context.connection)
         if self._postponed and connection in self._postponed:
             first, timer = self._postponed.pop(connection)
@@ -222,7 +221,7 @@ class FaultEngine:
         for rule in self.rules.values():
             if rule.fires(exchange, facts):
                 log.info("fault %d: %s on %s", rule.number, rule.rule.action.name, exchange.api.name)
-                return spawn(rule.rule.action.run(exchange, rule)), rule
+                return spawn(_acted(exchange, rule)), rule
         return exchange.apply(), None
 
     def postpone(self, exchange: Exchange, within_ms: float) -> None:
@@ -246,6 +245,11 @@ class BrokerTap:
         return self._engine.serve(exchange)[0]
 
 
+async def _acted(exchange: Exchange, rule: SetRule) -> Frames:
+    """The frames that a rule answers; none where it answers nothing."""
+    return await rule.rule.action.run(exchange, rule) or []
+
+
 async def _applied(exchange: Exchange) -> None:
     await exchange.apply()
 
@@ -257,11 +261,11 @@ async def _pushed(exchange: Exchange) -> None:
         link.push(buffers)
 
 
-async def _swapped(first: Exchange, second: Exchange) -> Answered:
+async def _swapped(first: Exchange, second: Exchange) -> Frames:
     """Apply the later request first; the answers leave in the order of the requests."""
     later = second.encode(await second.apply())
     earlier = first.encode(await first.apply())
-    return [*(earlier or []), *(later or [])] or None
+    return [*(earlier or []), *(later or [])]
 
 
 def _log_failure(done: Deferred[Any]) -> None:

@@ -22,12 +22,14 @@ class Place(IntEnum):
 
     PAUSE = 0
     """A paused broker takes no request up."""
-    FAULTS_AND_TRACE = 1
+    METER = 1
+    """Counts what leaves, of faults as well."""
+    FAULTS_AND_TRACE = 2
     """Outside of rights, as an error of the network is, and so that a trace has what rights refuse."""
-    QUOTA = 2
-    EXPLAIN = 3
+    QUOTA = 3
+    EXPLAIN = 4
     """Outside of rights, whose refusals need reasons as well."""
-    RIGHTS = 4
+    RIGHTS = 5
 
 
 class Link(Protocol):

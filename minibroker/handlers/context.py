@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # A setting may answer with a number that is none of Kafka's.
 _KNOWN_CODES = frozenset(map(int, ErrorCode))
+AnswerWatcher = Callable[[Response | None, int], None]
+
 MOST_REASONS = 100
 """Refusals of one request with the same code that are remembered: a request may name very many things."""
 
@@ -54,8 +56,8 @@ class RequestContext:
     long: bool = False
     #: told of every refusal with its reason
     on_refusal: Callable[[Refusal], None] | None = None
-    #: told of the response, and the bytes of its frame, before faults change them
-    on_response: Callable[[Response | None, int], None] | None = None
+    #: told of the response, None where there is none, and the bytes of its frame, before faults change them
+    watchers: tuple[AnswerWatcher, ...] = ()
 
     def takes_long(self) -> None:
         self.long = True

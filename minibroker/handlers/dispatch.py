@@ -10,7 +10,7 @@ from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
 from minibroker.handlers.chain import Chain, Link, Place
 from minibroker.handlers.context import Answer, CloseConnection, Frames, RequestContext, follow, later, settled
-from minibroker.handlers.exchange import framed
+from minibroker.handlers.exchange import framed, frames_of
 from minibroker.kernel.deferred import Deferred, failed, spawn
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, LongMessage, Malformed
@@ -59,10 +59,13 @@ class Dispatcher:
         chain_of_brokers = Chain()
         chain_of_brokers.put(Place.EXPLAIN, explain)
         self._between_brokers = chain_of_brokers.bound(between_brokers)
-        self.link(Place.RIGHTS, rights)
+        self._chain.put(Place.RIGHTS, rights)
+        self._handlers = self._chain.bound(self._apis)
 
     def link(self, place: Place, link: Link | None) -> None:
         """Have requests of clients that arrive from now on go through `link`, or leave its place empty."""
+        if link is self._chain.at(place):
+            return
         self._chain.put(place, link)
         self._handlers = self._chain.bound(self._apis)
 
@@ -118,10 +121,13 @@ class Dispatcher:
         return self._framed(api, ctx, answer)  # type: ignore[return-value]
 
     def _framed(self, api: Api, ctx: RequestContext, answer: Any) -> Answer:
-        """The frame of an answer. A long one, which nothing else has in hand, is made on the thread for what
-        computes."""
-        if answer is None or type(answer) is list:
-            return answer
+        """The frame of an answer. A long one, which nothing else looks at, is made on the thread for what computes."""
+        if type(answer) is list:
+            return answer or None
+        if ctx.watchers:
+            return frames_of(api, ctx, answer)
+        if answer is None:
+            return None
         version, correlation_id = ctx.api_version, ctx.correlation_id
         if ctx.long:
             return self._broker.executor.compute(lambda _: framed(api, version, correlation_id, answer))

@@ -26,6 +26,16 @@ def framed(api: Api, version: int, correlation_id: int, response: Response) -> F
     return [_pack_size(sum(map(len, buffers))), *buffers]
 
 
+def frames_of(api: Api, ctx: RequestContext, response: Response | None) -> Frames | None:
+    """The same for the response to a request, of which its watchers are told; None for None."""
+    frames = None if response is None else framed(api, ctx.api_version, ctx.correlation_id, response)
+    if ctx.watchers:
+        size = 0 if frames is None else sum(map(len, frames))
+        for watcher in ctx.watchers:
+            watcher(response, size)
+    return frames
+
+
 class Exchange:
     """One decoded request. onward: the rest of the chain. between_brokers: no client sent it."""
 
@@ -80,7 +90,4 @@ class Exchange:
 
     def encode(self, response: Response | None) -> Frames | None:
         """The frame of a response to this request; None for None."""
-        frames = None if response is None else framed(self.api, self.version, self.correlation_id, response)
-        if self.context.on_response is not None:
-            self.context.on_response(response, 0 if frames is None else sum(map(len, frames)))
-        return frames
+        return frames_of(self.api, self.context, response)

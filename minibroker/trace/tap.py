@@ -44,7 +44,7 @@ class ExchangeTap:
 
     def _recorded(self, recorder: Recorder, exchange: Exchange) -> Answer:
         recorded = recorder.begin(exchange, self._wall_ms())
-        exchange.context.on_response = recorded.answered
+        exchange.context.watchers = (*exchange.context.watchers, recorded.answered)
         started = self._monotonic_ms()
         given, rule = self.engine.serve(exchange)
         outcome: Deferred[Any] = Deferred()
@@ -60,10 +60,10 @@ class ExchangeTap:
                 outcome.fail(error)
                 return
             self._end(recorder, recorded, started, rule)
-            if frames is None and recorded.outcome in ("answered", "waiting"):
+            if not frames and recorded.outcome in ("answered", "waiting"):
                 recorded.outcome = "no answer"
-            recorder.end(recorded, frames)
-            outcome.resolve(frames)
+            recorder.end(recorded, frames or None)
+            outcome.resolve(frames or [])
 
         if not given.done:
             recorded.outcome = "waiting"
