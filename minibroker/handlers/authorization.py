@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from minibroker.handlers.api import Api
-from minibroker.handlers.authorized import allowed as may
+from minibroker.handlers.auth_helper import authorize as may
 from minibroker.handlers.context import CloseConnection, Handler, RequestContext, settled
 from minibroker.handlers.error_responses import refused
-from minibroker.handlers.rights import CODES, DESCRIBE, TOPIC, Also, Each, Refused, Shown, Whole
+from minibroker.handlers.rights import CODES, DESCRIBE, TOPIC, Also, ItemRight, Refused, RequestRight, Shown
 from minibroker.handlers.special_rights import offsets_of_no_group
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP, STEPS, parts
@@ -34,9 +34,9 @@ class Rights:
         also = tuple(rule for rule in api.rights if isinstance(rule, Also))
         shown = tuple(rule for rule in api.rights if isinstance(rule, Shown))
         rules = tuple(
-            (rule, rule.fields(api.request) if isinstance(rule, Each) else ())
+            (rule, rule.fields(api.request) if isinstance(rule, ItemRight) else ())
             for rule in api.rights
-            if isinstance(rule, Whole | Each)
+            if isinstance(rule, RequestRight | ItemRight)
         )
         nothing_is_all = api.request is m.MetadataRequest
 
@@ -44,7 +44,7 @@ class Rights:
             others: list[Response] = []
             left = True
             for rule, fields in rules:
-                if isinstance(rule, Whole):
+                if isinstance(rule, RequestRight):
                     for number, names in enumerate(parts(rule.asked(request))):
                         if number:
                             await STEPS

@@ -53,7 +53,7 @@ class Dispatcher:
         self._broker = broker
         self._apis = apis
         self._unsupported_api_versions = unsupported_api_versions
-        self._unstable = broker.settings.bool("unstable.api.versions.enable")
+        self._unstable = broker.settings.get_boolean("unstable.api.versions.enable")
         self._chain = Chain()
         self._chain.put(Place.EXPLAIN, explain)
         chain_of_brokers = Chain()

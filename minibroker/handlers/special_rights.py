@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from minibroker.handlers.authorized import allowed as may
+from minibroker.handlers.auth_helper import authorize as may
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.rights import (
     CLUSTER,
@@ -21,7 +21,7 @@ from minibroker.handlers.rights import (
     topic_of,
 )
 from minibroker.kernel.turns import STEP
-from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -32,21 +32,21 @@ _TOP_LEVEL_OFFSET_FETCH = 2
 
 def _may_be_idempotent(ctx: RequestContext, request: Any) -> ApiError | None:
     """An idempotent producer needs a topic to write to, or the old right to the cluster (KIP-679)."""
-    if request.transactional_id is not None or may(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER):
+    if request.transactional_id is not None or may(ctx, AclOperation.IDEMPOTENT_WRITE, CLUSTER):
         return None
     authorizer, who = ctx.broker.authorizer, ctx.connection
     assert authorizer is not None
     acls = ctx.broker.image.acls
-    if authorizer.allows_some(acls, who.principal, who.client_host, Operation.WRITE, ResourceType.TOPIC):
+    if authorizer.allows_some(acls, who.principal, who.client_host, AclOperation.WRITE, ResourceType.TOPIC):
         return None
-    return denied(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
+    return denied(ctx, AclOperation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
 
 
 # -- what the client may see of an answer ------------------------------------------------------------------------------
 
 
 async def _allowed(
-    ctx: RequestContext, operation: Operation, kind: ResourceType, items: Sequence[Any], name: str
+    ctx: RequestContext, operation: AclOperation, kind: ResourceType, items: Sequence[Any], name: str
 ) -> list[Any]:
     """Those of `items` that the client has the right to. name: the field with the name; items without one stay."""
     kept = []

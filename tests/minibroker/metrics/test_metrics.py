@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from minibroker import Minibroker
 from minibroker.cli import main
 from minibroker.faults import Error
+from minibroker.handlers.chain import Place
 from minibroker.kernel import extras
 from minibroker.server.service import StartError
 
