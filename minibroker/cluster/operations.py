@@ -15,7 +15,7 @@ from minibroker.coordinators.hashing import partition_for
 from minibroker.kernel.deferred import Deferred, resolved, spawn
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.transport import CONTROLLER
-from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -37,7 +37,7 @@ Coordinator = Literal["transaction", "group"]
 _TOPICS: dict[Coordinator, str] = {"transaction": TRANSACTION_STATE_TOPIC, "group": CONSUMER_OFFSETS_TOPIC}
 
 
-class Operations:
+class ClusterOperations:
     """The half of :class:`~minibroker.cluster.cluster.Cluster` that changes brokers and leaders.
 
     All run on the loop's thread. Raises ApiError with Kafka's code for what the controller refuses, and
@@ -47,8 +47,8 @@ class Operations:
     brokers: dict[int, Broker]
     hooks: BrokerHooks | None
     network: Network
-    _nodes: dict[int, Node]
-    _make_node: Callable[[int], Node] | None
+    _nodes: dict[int, BrokerSpec]
+    _make_node: Callable[[int], BrokerSpec] | None
     meters: dict[int, Meter]
     _dispatchers: dict[int, Dispatcher]
     _suspensions: dict[int, Suspension]
@@ -70,10 +70,10 @@ class Operations:
     def _watch_sessions(self) -> None: ...
 
     @abstractmethod
-    def _open_directory(self, node: Node) -> DataDirectory: ...
+    def _open_directory(self, node: BrokerSpec) -> DataDirectory: ...
 
     @abstractmethod
-    def _make_broker(self, node: Node, directory: DataDirectory, epoch: int) -> Broker: ...
+    def _make_broker(self, node: BrokerSpec, directory: DataDirectory, epoch: int) -> Broker: ...
 
     @abstractmethod
     def _attach(self, broker: Broker) -> None: ...
@@ -208,7 +208,7 @@ class Operations:
             started.result()
         return started
 
-    async def _bring_up(self, node: Node) -> Broker:
+    async def _bring_up(self, node: BrokerSpec) -> Broker:
         node_id = node.node_id
         try:
             if node_id in self._closing:
@@ -238,7 +238,7 @@ class Operations:
         self._watch_sessions()
         return broker
 
-    def add_broker(self, node: Node | None = None) -> Deferred[Broker]:
+    def add_broker(self, node: BrokerSpec | None = None) -> Deferred[Broker]:
         """A new broker with an empty disk; it holds nothing until partitions are created or moved there."""
         self.controller  # noqa: B018  (raises while nobody could register the broker)
         if node is None:

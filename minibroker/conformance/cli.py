@@ -23,11 +23,11 @@ from minibroker.client.security import add_command_config, read_security
 from minibroker.kernel.words import reason
 from minibroker.testing.reports import add_report_arguments, write_reports
 
-from .cluster import Cluster
+from .cluster import ClusterUnderTest
 from .failure import ScenarioError, ScenarioFailed
 from .recording import record
 from .reports import makers
-from .results import Outcome, Result, Verdict
+from .results import Result, Status, Verdict
 from .runner import Options, ScenarioRun
 from .scenario import EXPECTATIONS, KAFKA, RESTART, Scenario, bundled, load
 
@@ -129,7 +129,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (OSError, ValueError) as exc:
         print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
         return UNUSABLE
-    cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security)
+    cluster = ClusterUnderTest(
+        arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security
+    )
     token = secrets.token_hex(3)
     begun = time.monotonic()
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -157,7 +159,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(verdict.matrix())
     print(verdict.summary(), flush=True)
     print(f"{len(results)} scenarios in {verdict.seconds:.1f} s", file=sys.stderr)
-    return FAILED if verdict.count(Outcome.FAILED) else PASSED
+    return FAILED if verdict.count(Status.FAILED) else PASSED
 
 
 def _restarting(command: str) -> Callable[[], None]:
@@ -186,7 +188,7 @@ def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> li
     ]
 
 
-def _reachable(cluster: Cluster) -> bool:
+def _reachable(cluster: ClusterUnderTest) -> bool:
     """Whether something answers."""
     try:
         cluster.versions()
@@ -216,18 +218,18 @@ def _guarded(have: frozenset[str]) -> Callable[[ScenarioRun], Result]:
         missing = [need for need in scenario.needs if need not in have]
         if missing:
             asked = ["--restart-command" if need == RESTART else f"--have {need}" for need in missing]
-            return Result(scenario, Outcome.SKIPPED, f"needs {' '.join(asked)}")
+            return Result(scenario, Status.SKIPPED, f"needs {' '.join(asked)}")
         start = time.monotonic()
         try:
             absent = scenario_run.cluster.lacks(scenario.used_versions())
             if absent:
-                return Result(scenario, Outcome.ABSENT, f"the broker does not serve {absent[0]}")
+                return Result(scenario, Status.ABSENT, f"the broker does not serve {absent[0]}")
             why = scenario_run.run()
         except ScenarioFailed as exc:
             why = str(exc)
         except Exception as exc:  # a defect here must not end the run
             why = f"error in the runner: {type(exc).__name__}: {exc}"
-        outcome = Outcome.FAILED if why else Outcome.PASSED
+        outcome = Status.FAILED if why else Status.PASSED
         return Result(scenario, outcome, why or "", time.monotonic() - start, tuple(scenario_run.lawful))
 
     return run
@@ -240,9 +242,9 @@ def _told(results: Iterable[Result], total: int, *, times: bool) -> Iterator[Res
         seconds = f"  [{result.seconds:.1f}s]" if times else ""
         name, why = result.scenario.name, result.why
         match result.outcome:
-            case Outcome.FAILED:
+            case Status.FAILED:
                 line = f"FAIL {name}: {why}{seconds}"
-            case Outcome.PASSED:
+            case Status.PASSED:
                 line = f"ok {name}{seconds}" + "".join(f"\n     lawful: {text}" for text in result.lawful)
             case other:
                 line = f"{other.value} {name} ({why})"

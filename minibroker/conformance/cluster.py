@@ -37,7 +37,7 @@ _LAST_SECONDS = 3.0
 """How long the run waits for a broker's answers once it was interrupted."""
 
 
-class Cluster:
+class ClusterUnderTest:
     """A cluster, seen from one bootstrap address. Every question has a connection of its own, so that a scenario that
     breaks its connection harms no other. security: how every connection gets in."""
 
@@ -227,7 +227,7 @@ class Cluster:
     def delete_topics(self, names: list[str]) -> None:
         """Remove topics after a scenario; it has had its verdict, so failing is no matter."""
         if self._abandoned.is_set():
-            Cluster(
+            ClusterUnderTest(
                 self.bootstrap, timeout=_LAST_SECONDS, patience=_LAST_SECONDS, security=self._security
             ).delete_topics(names)
             return

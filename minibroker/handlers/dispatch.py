@@ -160,7 +160,7 @@ class Dispatcher:
         self._apis = apis
         self._between_brokers = between_brokers or apis
         self._unsupported_api_versions = unsupported_api_versions
-        self._unstable = broker.settings.bool("unstable.api.versions.enable")
+        self._unstable = broker.settings.get_boolean("unstable.api.versions.enable")
         self.tap: Tap | None = None
 
     def dispatch(self, frame: Buffer, connection: ConnectionInfo) -> Answered | Deferred[Answered]:

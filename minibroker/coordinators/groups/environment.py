@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.clock import Clock
 from minibroker.metadata.config_resources import ResourceType
 from minibroker.metadata.image import MetadataImage
@@ -50,7 +50,7 @@ class GroupTimers(Protocol):
     What the operation returns is made durable like the outcome of a request.
     """
 
-    def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], Outcome[None]]) -> None: ...
+    def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], CoordinatorResult[None]]) -> None: ...
 
     def cancel(self, key: TimerKey) -> None: ...
 

@@ -10,7 +10,7 @@ from restart import restart_command, restartable_minibroker
 from seeds import SEEDS
 
 from minibroker.conformance import cli
-from minibroker.conformance.results import Outcome
+from minibroker.conformance.results import Status
 from minibroker.conformance.scenario import KAFKA, KIP, RESTART, bundled
 
 SPECIAL = {"draft-codes", "draft-check-at-level-0", RESTART}
@@ -56,7 +56,7 @@ def test_what_another_broker_has(have: str) -> None:
     assert chosen
     with running(have, broker_like(KIP)) as (bootstrap, _):
         ran = results(bootstrap, chosen, expectation=KIP, have=have)
-    assert [(one.scenario.name, one.why) for one in ran if one.outcome is not Outcome.PASSED] == []
+    assert [(one.scenario.name, one.why) for one in ran if one.outcome is not Status.PASSED] == []
 
 
 def test_every_seed_is_proved_by_a_scenario() -> None:
