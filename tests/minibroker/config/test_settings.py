@@ -162,9 +162,9 @@ def test_altered_settings_are_a_new_snapshot_on_top_of_what_was_given() -> None:
     first = Settings({"producer.id.expiration.ms": 4000, "message.max.bytes": 10})
     second = first.altered(cluster={"message.max.bytes": "20"})
     third = second.altered(broker={"message.max.bytes": "30"})
-    assert [s.int("message.max.bytes") for s in (first, second, third)] == [10, 20, 30]
+    assert [s.get_int("message.max.bytes") for s in (first, second, third)] == [10, 20, 30]
     assert third.altered(broker={}).get_int("message.max.bytes") == 20
-    assert third.int("producer.id.expiration.ms") == 4000
+    assert third.get_int("producer.id.expiration.ms") == 4000
     with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: Set\(num.partitions\)"):
         first.altered(cluster={"num.partitions": "3"})
 
