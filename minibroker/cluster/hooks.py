@@ -22,8 +22,6 @@ class BrokerHooks(Protocol):
 
     def stopped(self, node_id: int) -> None:
         """The broker is gone: no connection of its clients may stay open, and none may be accepted."""
-        ...
 
     def removed(self, node_id: int) -> None:
         """It does not come back."""
-        ...

@@ -11,12 +11,13 @@ from .scenario import Scenario
 
 class Status(Enum):
     """Of one scenario. SKIPPED: the broker was not said to have what it needs; ABSENT: the broker does not serve the
-    API versions it is about."""
+    API versions it is about; NOT_RUN: the broker had died before."""
 
     PASSED = "ok"
     FAILED = "FAIL"
     SKIPPED = "skip"
     ABSENT = "n/a"
+    NOT_RUN = "not run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,10 @@ class Verdict:
     def matrix(self) -> str:
         """The groups as a table of text."""
         width = max((len(name) for name in self.groups()), default=0)
-        lines = [f"{'':{width}}  " + "".join(f"{outcome.value:>6}" for outcome in Status)]
+        seen = [one for one in Status if one is not Status.NOT_RUN or self.count(one)]
+        lines = [f"{'':{width}}  " + "".join(f"{outcome.value:>{_cell(outcome)}}" for outcome in seen)]
         for name, counts in self.groups().items():
-            lines.append(f"{name:{width}}  " + "".join(f"{counts[outcome] or '.':>6}" for outcome in Status))
+            lines.append(f"{name:{width}}  " + "".join(f"{counts[one] or '.':>{_cell(one)}}" for one in seen))
         return "\n".join(lines)
 
     def summary(self) -> str:
@@ -67,4 +69,10 @@ class Verdict:
             parts.append(f"{skipped} skipped")
         if absent := self.count(Status.ABSENT):
             parts.append(f"{absent} not applicable")
+        if left := self.count(Status.NOT_RUN):
+            parts.append(f"{left} not run")
         return ", ".join(parts)
+
+
+def _cell(outcome: Status) -> int:
+    return max(6, len(outcome.value) + 2)

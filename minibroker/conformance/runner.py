@@ -73,6 +73,10 @@ class ScenarioRun:
     _pending: dict[str, _Ticket] = field(default_factory=dict)
     _where: str = ""
 
+    def again(self) -> ScenarioRun:
+        """The same scenario once more, under other names."""
+        return ScenarioRun(self.cluster, self.scenario, f"{self.token}-again", self.options, self.now_ms, self.write)
+
     def run(self) -> str | None:
         """Why the scenario failed, or None. Never raises for what a broker does."""
         scenario = self.scenario

@@ -32,7 +32,6 @@ class SaslServer(Protocol):
 
     def token(self, data: bytes) -> tuple[bytes, str | None]:
         """(answer, name of the user once it is proven). Raises AuthenticationFailed."""
-        ...
 
 
 class PlainSaslServer:

@@ -27,11 +27,9 @@ class Runner(Protocol):
 
     def start(self) -> Future[str]:
         """Holds the bootstrap servers once the broker serves."""
-        ...
 
     def stop(self) -> Future[None]:
         """Done once nothing of the broker is left but threads that are about to end; `join` waits for those."""
-        ...
 
     def join(self) -> None: ...
 
@@ -42,7 +40,6 @@ class Runner(Protocol):
 
     def caller(self) -> Caller:
         """How the running broker is asked to do something."""
-        ...
 
 
 class Minibroker(Controlled):

@@ -13,25 +13,9 @@ from functools import partial
 from heapq import nsmallest
 from typing import Any, TypeAlias
 
+from minibroker.rules import rows as r
 from minibroker.rules.catalogue import ERROR
 from minibroker.rules.log_rules import LogVerdict, group_rows, judge_log
-from minibroker.rules.rows import (
-    COMMIT,
-    CONSUMER_OFFSETS,
-    TRANSACTION_STATE,
-    AbortedTxn,
-    CommittedOffset,
-    Fault,
-    Finding,
-    Log,
-    LogFacts,
-    Marker,
-    Run,
-    Snapshot,
-    Span,
-    Transaction,
-    TxnState,
-)
 from minibroker.rules.txn_rules import (
     Coordinators,
     Decision,
@@ -59,7 +43,7 @@ TASKS_TO_A_SHUFFLE = 32
 FIGURES, LOG_ROWS = "figures", "rows of a log"
 ROWS_TOGETHER = 65_536
 """Rows of a log travel as bytes, many together, and are decoded only where they are judged."""
-_LOG_ROWS = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
+_LOG_ROWS = (r.Run, r.Marker, r.Span, r.Fault, r.AbortedTxn, r.Snapshot)
 
 
 class SparkAudit:
@@ -71,7 +55,7 @@ class SparkAudit:
         self._progress = progress
         self._width = 1
 
-    def run(self) -> tuple[Statistics, list[Finding], int | None]:
+    def run(self) -> tuple[Statistics, list[r.Finding], int | None]:
         """(figures, the first findings, as of when it was judged).
 
         Three jobs: read, judge logs, judge what compares logs. Each task costs some milliseconds however little it has
@@ -99,7 +83,7 @@ class SparkAudit:
             verdicts.flatMap(lambda verdict: verdict.findings),
             self._judge_producers(read, transactions, as_of),
         ]
-        if any(fact.log.topic == CONSUMER_OFFSETS for fact in plan.facts):
+        if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
             findings.append(self._judge_offsets(read, transactions, ends))
         findings += self._judge_content(read, transactions)
         if plan.lost:
@@ -131,16 +115,16 @@ class SparkAudit:
             max_timeout_ms=plan.max_timeout_ms,
         )
         rows = [transactions]
-        if any(fact.log.topic == TRANSACTION_STATE for fact in plan.facts):
+        if any(fact.log.topic == r.TRANSACTION_STATE for fact in plan.facts):
             states = _of_kind(read, "TxnState").keyBy(lambda state: state.transactional_id)
             rows.append(states.groupByKey(self._width).flatMap(_coordinators))
-        if any(fact.log.topic == CONSUMER_OFFSETS for fact in plan.facts):
+        if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
             rows.append(_of_kind(read, "CommittedOffset").filter(lambda commit: commit.producer_id >= 0))
         by_producer = self._context.union(rows).keyBy(lambda row: row.producer_id)
         return by_producer.groupByKey(self._width).flatMap(judge)
 
     def _judge_offsets(self, read: Any, transactions: Any, ends: dict[tuple[str, int], int]) -> Any:
-        own = transactions.filter(lambda txn: txn.log.topic == CONSUMER_OFFSETS)
+        own = transactions.filter(lambda txn: txn.log.topic == r.CONSUMER_OFFSETS)
         rows = _of_kind(read, "CommittedOffset").union(own).keyBy(lambda row: row.log)
         return rows.groupByKey(self._width).flatMap(partial(_judge_offsets, ends=self._context.broadcast(ends)))
 
@@ -150,12 +134,12 @@ class SparkAudit:
         logs = [part for part in plan.parts if part.is_log]
         if plan.content:
             tasks = bins([part for part in logs if not part.facts.log.topic.startswith("__")])
-            outcomes = outcomes_of(transactions.filter(lambda txn: txn.outcome != COMMIT).collect())
+            outcomes = outcomes_of(transactions.filter(lambda txn: txn.outcome != r.COMMIT).collect())
             rows = self._by_key(tasks, partial(content_rows, plan, outcomes=outcomes))
             found.append(rows.flatMap(lambda pair: judge_same(*pair)))
         if plan.lineage is not None:
             wanted = {*plan.lineage.inputs, *plan.lineage.outputs}
-            chosen = transactions.filter(lambda txn: txn.log.topic in wanted or txn.log.topic == CONSUMER_OFFSETS)
+            chosen = transactions.filter(lambda txn: txn.log.topic in wanted or txn.log.topic == r.CONSUMER_OFFSETS)
             of_interest = chosen.collect()
             commits = _of_kind(read, "CommittedOffset").collect() if plan.lineage.group is not None else []
             offsets = consumed(plan.lineage, commits, of_interest)
@@ -214,11 +198,11 @@ def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple
         figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
         own = []
         for row in read.rows:
-            if isinstance(row, Run):
+            if isinstance(row, r.Run):
                 figures.add_run(row)
-            elif isinstance(row, Marker):
+            elif isinstance(row, r.Marker):
                 figures.add_time(row.timestamp)
-            elif isinstance(row, TxnState):
+            elif isinstance(row, r.TxnState):
                 figures.add_time(row.update_timestamp)
             if isinstance(row, _LOG_ROWS):
                 own.append(row)
@@ -234,13 +218,13 @@ def _of_kind(read: Any, kind: str) -> Any:
     return read.filter(lambda pair: pair[0] == kind).map(lambda pair: pair[1])
 
 
-def _runs_of(pair: tuple[Log, bytes]) -> list[Run]:
-    return [row for row in pickle.loads(pair[1]) if isinstance(row, Run)]
+def _runs_of(pair: tuple[r.Log, bytes]) -> list[r.Run]:
+    return [row for row in pickle.loads(pair[1]) if isinstance(row, r.Run)]
 
 
-def _judge_log(pair: tuple[Log, Iterable[Any]], as_of_ms: int | None) -> LogVerdict:
+def _judge_log(pair: tuple[r.Log, Iterable[Any]], as_of_ms: int | None) -> LogVerdict:
     pieces = list(pair[1])
-    facts = next(piece for piece in pieces if isinstance(piece, LogFacts))
+    facts = next(piece for piece in pieces if isinstance(piece, r.LogFacts))
     rows = [row for piece in pieces if isinstance(piece, bytes) for row in pickle.loads(piece)]
     return judge_log(group_rows([facts], rows)[0], as_of_ms=as_of_ms)
 
@@ -256,7 +240,7 @@ def _ends(pairs: Iterable[tuple[tuple[str, int], int]]) -> dict[tuple[str, int],
     return ends
 
 
-def _coordinators(pair: tuple[str, Iterable[TxnState]]) -> Iterator[Any]:
+def _coordinators(pair: tuple[str, Iterable[r.TxnState]]) -> Iterator[Any]:
     known = read_coordinators(pair[1], whole=False)
     yield from known.decisions
     yield from known.latest.values()
@@ -264,28 +248,28 @@ def _coordinators(pair: tuple[str, Iterable[TxnState]]) -> Iterator[Any]:
 
 def _judge_producer(
     pair: tuple[int, Iterable[Any]], places: Any, whole: bool, as_of_ms: int | None, max_timeout_ms: int
-) -> list[Finding]:
+) -> list[r.Finding]:
     rows = list(pair[1])
-    latest = {row.producer_id: row for row in rows if isinstance(row, TxnState)}
+    latest = {row.producer_id: row for row in rows if isinstance(row, r.TxnState)}
     decisions = tuple(row for row in rows if isinstance(row, Decision))
     return judge_producer(
-        [row for row in rows if isinstance(row, Transaction)],
+        [row for row in rows if isinstance(row, r.Transaction)],
         Coordinators(decisions, latest, whole),
         places.value,
-        [row for row in rows if isinstance(row, CommittedOffset)],
+        [row for row in rows if isinstance(row, r.CommittedOffset)],
         as_of_ms=as_of_ms,
         max_timeout_ms=max_timeout_ms,
     )
 
 
-def _judge_offsets(pair: tuple[Log, Iterable[Any]], ends: Any) -> list[Finding]:
+def _judge_offsets(pair: tuple[r.Log, Iterable[Any]], ends: Any) -> list[r.Finding]:
     rows = list(pair[1])
-    commits = [row for row in rows if isinstance(row, CommittedOffset)]
-    return judge_committed_offsets(commits, [row for row in rows if isinstance(row, Transaction)], ends.value)
+    commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
+    return judge_committed_offsets(commits, [row for row in rows if isinstance(row, r.Transaction)], ends.value)
 
 
-def _by_place(facts: Iterable[LogFacts]) -> dict[tuple[str, int], list[LogFacts]]:
-    places: dict[tuple[str, int], list[LogFacts]] = defaultdict(list)
+def _by_place(facts: Iterable[r.LogFacts]) -> dict[tuple[str, int], list[r.LogFacts]]:
+    places: dict[tuple[str, int], list[r.LogFacts]] = defaultdict(list)
     for fact in facts:
         places[fact.log.topic, fact.log.partition].append(fact)
     return dict(places)
@@ -309,11 +293,11 @@ def _added(one: tuple[Statistics, Ends], other: tuple[Statistics, Ends]) -> tupl
     return one[0].merge(other[0]), _ends([*one[1].items(), *other[1].items()])
 
 
-def _worst_of(rows: Iterable[Finding]) -> Iterator[tuple[Statistics, list[Finding]]]:
+def _worst_of(rows: Iterable[r.Finding]) -> Iterator[tuple[Statistics, list[r.Finding]]]:
     """How many findings there are, and the first of them."""
     figures = Statistics()
 
-    def counted() -> Iterator[Finding]:
+    def counted() -> Iterator[r.Finding]:
         for row in rows:
             figures.add_finding(row)
             yield row
@@ -323,12 +307,12 @@ def _worst_of(rows: Iterable[Finding]) -> Iterator[tuple[Statistics, list[Findin
 
 
 def _worst_of_both(
-    one: tuple[Statistics, list[Finding]], other: tuple[Statistics, list[Finding]]
-) -> tuple[Statistics, list[Finding]]:
+    one: tuple[Statistics, list[r.Finding]], other: tuple[Statistics, list[r.Finding]]
+) -> tuple[Statistics, list[r.Finding]]:
     return one[0].merge(other[0]), nsmallest(SHOWN, [*one[1], *other[1]], key=_worst)
 
 
-def _worst(found: Finding) -> tuple[Any, ...]:
+def _worst(found: r.Finding) -> tuple[Any, ...]:
     return found.severity != ERROR, found.log, found.first_offset, found.rule
 
 
@@ -338,10 +322,10 @@ def _write(out: str, name: str, schema: Any, number: int, rows: Iterable[Any]) -
     yield len(found)
 
 
-def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[Finding], list[Transaction], int | None]:
+def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[r.Finding], list[r.Transaction], int | None]:
     """(findings, transactions, as of when) of all rows of the plan's logs."""
-    states = [row for row in rows if isinstance(row, TxnState)]
-    commits = [row for row in rows if isinstance(row, CommittedOffset)]
+    states = [row for row in rows if isinstance(row, r.TxnState)]
+    commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
     grouped = group_rows(plan.facts, [row for row in rows if isinstance(row, _LOG_ROWS)])
     markers = [marker.timestamp for log in grouped for marker in log.markers]
     as_of = plan.as_of_ms or max([*markers, *(state.update_timestamp for state in states)], default=0) or None
@@ -360,7 +344,7 @@ def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[Finding], list[Tra
     return found, transactions, as_of
 
 
-def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[Finding], int | None]:
+def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[r.Finding], int | None]:
     """The same audit in this process, without Spark: for data that fits in its memory."""
     from minibroker_pipeline import tables
 
@@ -374,11 +358,11 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
             done += part.size
             progress(done, plan.bytes)
     found, transactions, as_of = judge_rows(plan, rows)
-    commits = [row for row in rows if isinstance(row, CommittedOffset)]
+    commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
     found += _content_here(plan, transactions, commits)
     found += plan.lost
     for row in rows:
-        if isinstance(row, Run):
+        if isinstance(row, r.Run):
             figures.add_run(row)
     for txn in transactions:
         figures.add_transaction(txn)
@@ -386,15 +370,17 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
         figures.add_finding(one)
     found = worst_first(found)
     if plan.out is not None:
-        runs = [row for row in rows if isinstance(row, Run)]
+        runs = [row for row in rows if isinstance(row, r.Run)]
         write_table(plan.out, "runs", 0, runs, tables.RUNS)
         write_table(plan.out, "transactions", 0, transactions, tables.TRANSACTIONS)
         write_table(plan.out, "findings", 0, found, tables.FINDINGS)
     return figures, found[:SHOWN], as_of
 
 
-def _content_here(plan: Plan, transactions: Sequence[Transaction], commits: Sequence[CommittedOffset]) -> list[Finding]:
-    found: list[Finding] = []
+def _content_here(
+    plan: Plan, transactions: Sequence[r.Transaction], commits: Sequence[r.CommittedOffset]
+) -> list[r.Finding]:
+    found: list[r.Finding] = []
     logs = [part for part in plan.parts if part.is_log]
     if plan.content:
         outcomes = outcomes_of(transactions)
@@ -416,6 +402,6 @@ def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     return groups
 
 
-def result(plan: Plan, outcome: tuple[Statistics, list[Finding], int | None], seconds: float, engine: str) -> Audit:
+def result(plan: Plan, outcome: tuple[Statistics, list[r.Finding], int | None], seconds: float, engine: str) -> Audit:
     figures, findings, as_of = outcome
     return Audit(plan.source, figures, findings, as_of, seconds, engine, plan.depth)

@@ -8,19 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from minibroker.rules.rows import (
-    AbortedTxn,
-    CommittedOffset,
-    Fault,
-    Finding,
-    Log,
-    LogFacts,
-    Marker,
-    Run,
-    Snapshot,
-    Transaction,
-    TxnState,
-)
+from minibroker.rules import rows as r
 from minibroker_pipeline.headers import Block
 from minibroker_pipeline.reading import PlainRecord
 from minibroker_protocol.records import LOG_OVERHEAD, MAX_SEQUENCE
@@ -92,7 +80,7 @@ TABLES: dict[str, Any] = {
 """What the Spark data source `kafka-segments` gives, by the name of its option `table`."""
 
 
-def batch_table(facts: LogFacts, path: str, block: Block, faults: Iterable[Fault], origin: int = 0) -> Any:
+def batch_table(facts: r.LogFacts, path: str, block: Block, faults: Iterable[r.Fault], origin: int = 0) -> Any:
     """A block as a record batch of BATCHES; `origin` is added to positions."""
     headers, count = block.headers, len(block.positions)
     told = {fault.position: f"{fault.rule}: {fault.message}" for fault in faults}
@@ -124,7 +112,7 @@ def batch_table(facts: LogFacts, path: str, block: Block, faults: Iterable[Fault
     return pa.RecordBatch.from_arrays(arrays, schema=BATCHES)
 
 
-def fault_batch(fault: Fault) -> Any:
+def fault_batch(fault: r.Fault) -> Any:
     """Bytes that are no batch, as a row of BATCHES that says so."""
     row: dict[str, Any] = dict.fromkeys(BATCHES.names)
     row |= fault.log._asdict() | {"file": fault.file, "position": fault.position, "base_offset": fault.first_offset}
@@ -137,7 +125,7 @@ def record_batch(records: Sequence[PlainRecord], schema: Any) -> Any:
     arrays = []
     for field in schema:
         values: list[Any]
-        if field.name in Log._fields:
+        if field.name in r.Log._fields:
             values = [getattr(record.log, field.name) for record in records]
         elif field.name == "headers":
             values = [[_header(*header) for header in record.headers] for record in records]
@@ -159,12 +147,14 @@ def _constant(value: str, count: int) -> Any:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int8)), pa.array([value])).cast(_STR)
 
 
-def _constants(facts: LogFacts, count: int) -> list[Any]:
+def _constants(facts: r.LogFacts, count: int) -> list[Any]:
     root, topic, partition = facts.log
     return [_constant(root, count), _constant(topic, count), pa.array(np.full(count, partition, np.int32))]
 
 
-Named = Run | Marker | AbortedTxn | TxnState | CommittedOffset | Transaction | Finding | Fault | Snapshot
+Named = (
+    r.Run | r.Marker | r.AbortedTxn | r.TxnState | r.CommittedOffset | r.Transaction | r.Finding | r.Fault | r.Snapshot
+)
 
 
 def table_of(rows: Sequence[Named], schema: Any) -> Any:
@@ -174,15 +164,15 @@ def table_of(rows: Sequence[Named], schema: Any) -> Any:
 
 def plain_rows(row: Named) -> list[dict[str, Any]]:
     """A row as dicts with the columns of its table; a snapshot has one for each producer."""
-    if isinstance(row, Snapshot):
+    if isinstance(row, r.Snapshot):
         common = {**row.log._asdict(), "file": row.file, "snapshot_offset": row.offset}
         return [{**common, **entry._asdict()} for entry in row.entries]
     plain = {**row.log._asdict(), **row._asdict()}
     del plain["log"]
-    if isinstance(row, TxnState):
+    if isinstance(row, r.TxnState):
         plain["partitions"] = [{"topic": topic, "partition": partition} for topic, partition in row.partitions]
-    elif isinstance(row, CommittedOffset):
+    elif isinstance(row, r.CommittedOffset):
         plain = {**plain, **row.log._asdict(), "committed_topic": row.topic, "committed_partition": row.partition}
-    elif isinstance(row, Fault):
+    elif isinstance(row, r.Fault):
         plain["fault"] = f"{row.rule}: {row.message}"
     return [plain]

@@ -19,12 +19,12 @@ from defects import DEFECTS
 from restart import restart, restartable_minibroker
 
 from minibroker.client.connection import parse_address
-from minibroker.conformance.cli import run_all
 from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.failure import ScenarioFailed
 from minibroker.conformance.results import Result, Status
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, RESTART, Scenario, bundled
+from minibroker.conformance.schedule import run_all
 
 SETTINGS = {
     "producer.id.expiration.ms": 4000,

@@ -19,13 +19,13 @@ from broker import PREFIX, first_line
 from peer_programs import PEERS
 
 from minibroker.client.connection import parse_address
-from minibroker.conformance.cli import run_all
 from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.failure import ScenarioFailed
 from minibroker.conformance.reports import as_json
 from minibroker.conformance.results import Result, Status, Verdict
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import KAFKA, bundled
+from minibroker.conformance.schedule import run_all
 
 TIMEOUT_SECONDS = 3.0
 PATIENCE_SECONDS = 6.0

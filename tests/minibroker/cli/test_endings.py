@@ -216,6 +216,26 @@ def test_a_signal_is_one_line_and_nothing_is_left(
     assert {topic for topic in topics_of(world.bootstrap) if topic.startswith("mb-")} == set()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [(["conformance", "--select", "groups"], "ok "), (["demo"], "three members share the work")],
+    ids=["conformance", "demo"],
+)
+def test_an_interrupt_leaves_nothing_on_a_broker_of_others(
+    arguments: list[str], text: str, served: tuple[str, str], tmp_path: Path
+) -> None:
+    started = Started(*arguments, "--bootstrap", served[0], tmp=tmp_path)
+    if arguments[0] == "demo":
+        started.wait_for(lambda: text in started.said)
+    else:
+        started.first_byte()
+    started.process.send_signal(signal.SIGINT)
+    assert started.end() == INTERRUPTED
+    assert topics_of(served[0]) <= {"orders", "__transaction_state", "__consumer_offsets"}
+    cluster = ClusterUnderTest(parse_address(served[0]), timeout=10, patience=10)
+    assert cluster.ask(cluster.bootstrap, "ListGroups", 2, {})["groups"] == []
+
+
 @pytest.mark.parametrize("name", cases(*CASES))
 def test_a_reader_that_has_seen_enough(name: str, world: World, tmp_path: Path) -> None:
     case = CASES[name]
