@@ -1,7 +1,7 @@
 """Runs a coordinator over the partitions of its internal topic: load, append, replay, answer.
 
 One shard per partition that this broker leads. The host decodes what the log holds when it becomes leader, appends what
-a `CoordinatorResult` asks for, waits until the high watermark has passed it, and has the shard replay it. Corresponds to Kafka's
+a `CoordinatorResult` asks for, waits until the high watermark has passed it, and has the shard replay it. As Kafka's
 TransactionStateManager and CoordinatorRuntime.
 """
 

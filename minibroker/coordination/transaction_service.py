@@ -210,12 +210,12 @@ class TransactionService:
         _, shard = self._shard_for(transactional_id)
         return queries.describe(shard, transactional_id)
 
-    def list(self, wanted: queries.TransactionFilter) -> list[tuple[str, Entry]]:
-        """Raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while any shard is being loaded."""
+    def entries(self) -> list[tuple[str, Entry]]:
+        """Every transactional id as it is now; raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while any shard is being
+        loaded."""
         if self.host.loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "part of the transaction state is being loaded")
-        now_ms = self._broker.clock.now_ms()
-        return [found for _, shard in self.host.shards() for found in queries.listed(shard, wanted, now_ms)]
+        return [found for _, shard in self.host.shards() for found in shard.entries.items()]
 
     def _shard_for(self, transactional_id: str) -> tuple[int, TransactionShard]:
         if not transactional_id:

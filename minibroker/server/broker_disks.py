@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, cast
 
 from minibroker.config.settings import Settings
@@ -80,8 +81,8 @@ class BrokerDisks:
         first = _single_node_id(root, given) if count == 1 else _FIRST_NODE_ID
         self.brokers = [
             BrokerDisk(
-                first + i, OsDisk(path, durable=durable, max_handles=handles), path, lambda p=path: _volume_bytes(p)
-            )  # type: ignore[misc]
+                first + i, OsDisk(path, durable=durable, max_handles=handles), path, partial(_volume_bytes, path)
+            )
             for i, path in enumerate(paths)
         ]
         self.journal_disk = self.brokers[0].disk if count == 1 else OsDisk(root, durable=durable)

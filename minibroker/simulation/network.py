@@ -1,4 +1,4 @@
-"""The network between brokers: requests and answers as bytes, one connection for each pair, under a `NetworkConditions`."""
+"""The network between brokers: bytes over one connection for each pair, under `NetworkConditions`."""
 
 from __future__ import annotations
 

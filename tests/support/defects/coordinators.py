@@ -348,7 +348,7 @@ COORDINATORS: Final = (
         "list-by-prefix",
         "a pattern in ListTransactions matches the whole id",
         _TXN + "queries:TransactionFilter.passes",
-        "return self.pattern is None or self.pattern.fullmatch(transactional_id)",
+        "return self.matches is None or self.matches(transactional_id)",
         "return True",
     ),
     # -- offsets -------------------------------------------------------------------------------------------------------
