@@ -9,6 +9,7 @@ from typing import Protocol
 from minibroker.coordinators.outcome import Outcome
 from minibroker.kernel.clock import Clock
 from minibroker.metadata.image import MetadataImage
+from minibroker_protocol.errors import ErrorCode
 
 TimerKey = tuple[str, str, str]
 """(kind of wait, group id, member id or "")."""
@@ -32,6 +33,7 @@ class GroupConfig:
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_enabled: bool = True
+    unreadable_subscription: ErrorCode = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 class GroupTimers(Protocol):
