@@ -39,7 +39,7 @@ SEEDS: dict[str, Seed] = {
     ),
     "360-5": Seed(
         "The retry survives a failover of the coordinator: the last epoch is in the log.",
-        "Up to 4.4.0 it is not logged, and the retry is fenced (KAFKA-20357); minibroker does log it, except as a release.",
+        "Up to 4.4.0 it is not logged and the retry fenced (KAFKA-20357); minibroker does log it, except as a release.",
     ),
     "360-6": Seed(
         "An expired transactional id: a new producer id, and the same for the same request again; fenced when another"
