@@ -12,9 +12,9 @@ from minibroker.broker import lost_data
 from minibroker.broker.broker import Broker
 from minibroker.broker.suspension import Suspension
 from minibroker.cluster.bootstrap import adopt
-from minibroker.cluster.hooks import BrokerHooks
+from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
-from minibroker.cluster.operations import Operations
+from minibroker.cluster.operations import ClusterOperations
 from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.config.settings import Settings
 from minibroker.controller.controller import Controller
@@ -32,7 +32,7 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.transport import CONTROLLER, Network
-from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import BrokerImage, MetadataImage
 from minibroker.metadata.internal_topics import replicated_internals
 from minibroker.releases.features import TRANSACTION_VERSION
@@ -43,18 +43,19 @@ from minibroker_protocol.messages.topics import CreateTopicsRequest
 from minibroker_storage.directory import DataDirectory, WrongDirectory
 from minibroker_storage.disk import Disk
 
-__all__ = ["BrokerHooks", "Cluster", "Node"]
+__all__ = ["BrokerHooks", "BrokerSpec", "Cluster"]
 
 log = get_logger(__name__)
 
 
-class Cluster(Operations):
+class Cluster(ClusterOperations):
     """All brokers of one process and their controller.
 
     journal_disk: where the controller keeps its journal; with one broker its own data directory.
     transaction_version: level of the feature to finalize; None takes the semantics' for a new cluster and leaves an
     existing one as it is. topics: name → partitions, created at start when they are missing. network: what connects
-    the brokers; None keeps all in this process. make_node: a broker to be, for `add_broker`.
+    the brokers; None keeps all in this process. make_node: a broker to be, for `add_broker`. make_meter: what counts
+    the requests of a broker's clients, None for nothing.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Cluster(Operations):
         settings: Settings,
         semantics: Semantics,
         *,
-        nodes: Sequence[Node],
+        nodes: Sequence[BrokerSpec],
         journal_disk: Disk,
         clock: BrokerClock,
         timers: Timers,
@@ -72,16 +73,20 @@ class Cluster(Operations):
         topics: Mapping[str, int] | None = None,
         holder: str = "",
         network: Network | None = None,
-        make_node: Callable[[int], Node] | None = None,
+        make_node: Callable[[int], BrokerSpec] | None = None,
+        make_meter: Callable[[Broker], Meter] | None = None,
     ) -> None:
         if not nodes:
             raise ValueError("a cluster has at least one broker")
         self.settings = replicated_internals(settings, len(nodes))
         self.semantics = semantics
         self.clock = clock
-        self.network: Network = network or InProcessNetwork(timers, self.settings.int("request.timeout.ms"))
+        self.network: Network = network or InProcessNetwork(timers, self.settings.get_int("request.timeout.ms"))
         self.brokers: dict[int, Broker] = {}
         self.hooks: BrokerHooks | None = None
+        #: By broker, of those that run; {} when nothing is counted.
+        self.meters: dict[int, Meter] = {}
+        self._make_meter = make_meter
         self._tap: Tap | None = None
         self._broker_tap: Tap | None = None
         self._transports: dict[int, TappedTransport] = {}
@@ -165,7 +170,7 @@ class Cluster(Operations):
             broker.start(state.image)
         state.subscribe(self._publish)
         self._create_topics(state)
-        if self.settings.bool("auto.leader.rebalance.enable"):
+        if self.settings.get_boolean("auto.leader.rebalance.enable"):
             self._schedule_balance()
         self._warn_of_short_sessions()
         self._watch_sessions()
@@ -199,11 +204,11 @@ class Cluster(Operations):
     def _watch_sessions(self) -> None:
         """Start the session timer once there are several brokers."""
         if self._sessions is None and len(self._nodes) > 1:
-            interval_ms = self.settings.int("broker.session.timeout.ms") / SESSION_TICKS
+            interval_ms = self.settings.get_int("broker.session.timeout.ms") / SESSION_TICKS
             self._sessions = self._timers.call_later(interval_ms, self._look_at_sessions)
 
     def _warn_of_short_sessions(self) -> None:
-        beat, session = (self.settings.int(f"broker.{of}.ms") for of in ("heartbeat.interval", "session.timeout"))
+        beat, session = (self.settings.get_int(f"broker.{of}.ms") for of in ("heartbeat.interval", "session.timeout"))
         if beat * 2 > session:  # Kafka says so as well, and goes on
             log.error(
                 "broker.heartbeat.interval.ms (%d) is above half of broker.session.timeout.ms (%d)", beat, session
@@ -216,7 +221,7 @@ class Cluster(Operations):
             self._controller.heartbeats.tick()
 
     def _schedule_balance(self) -> None:
-        interval_ms = self.settings.int("leader.imbalance.check.interval.seconds") * 1000
+        interval_ms = self.settings.get_int("leader.imbalance.check.interval.seconds") * 1000
         self._balancing = self._timers.call_later(interval_ms, self._balance)
 
     def _balance(self) -> None:
@@ -224,7 +229,7 @@ class Cluster(Operations):
         if self._controller is not None:
             self._controller.replication.balance()
 
-    def _open_directory(self, node: Node) -> DataDirectory:
+    def _open_directory(self, node: BrokerSpec) -> DataDirectory:
         directory = DataDirectory.open(
             node.disk,
             node_id=node.node_id,
@@ -248,7 +253,7 @@ class Cluster(Operations):
         if self.brokers.get(broker.node_id) is broker:
             broker.on_image(image, changed)
 
-    def _make_broker(self, node: Node, directory: DataDirectory, epoch: int) -> Broker:
+    def _make_broker(self, node: BrokerSpec, directory: DataDirectory, epoch: int) -> Broker:
         """A broker that is not yet registered (`_attach`)."""
         suspension = Suspension()
         end = suspension.transport(self.network.endpoint(node.node_id), node.node_id)
@@ -281,7 +286,9 @@ class Cluster(Operations):
         transport.tap = self._broker_tap
         self.brokers[node_id] = broker
         dispatcher = self._dispatchers[node_id] = make_dispatcher(broker)
-        dispatcher.tap = self._tap
+        if self._make_meter is not None:
+            self.meters[node_id] = self._make_meter(broker)
+        self._set_tap_of(node_id)
         self.network.attach(node_id, suspension.node(dispatcher.handle))
 
     def dispatcher(self, node_id: int) -> Dispatcher:
@@ -291,9 +298,17 @@ class Cluster(Operations):
     def set_tap(self, tap: Tap | None) -> None:
         """Have every request of a client, to any broker of now or later, go through `tap`."""
         self._tap = tap
-        for node_id, dispatcher in self._dispatchers.items():
-            suspension = self._suspensions[node_id]
-            dispatcher.tap = PausedTap(suspension, tap) if suspension.paused else tap
+        for node_id in self._dispatchers:
+            self._set_tap_of(node_id)
+
+    def _set_tap_of(self, node_id: int, *, paused: bool | None = None) -> None:
+        """paused: None for whether the broker is."""
+        suspension, tap, meter = self._suspensions[node_id], self._tap, self.meters.get(node_id)
+        if meter is not None:
+            tap = meter.before(tap)
+        if suspension.paused if paused is None else paused:
+            tap = PausedTap(suspension, tap)
+        self._dispatchers[node_id].tap = tap
 
     def set_broker_tap(self, tap: Tap | None) -> None:
         """Have every request that a broker, of now or later, sends to another, itself or the controller go through
@@ -303,7 +318,7 @@ class Cluster(Operations):
             transport.tap = tap
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[BrokerSpec, ...]:
         """Every broker of the cluster, running or not."""
         return tuple(self._nodes.values())
 

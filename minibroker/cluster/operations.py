@@ -12,11 +12,10 @@ from minibroker.controller.controller import Controller
 from minibroker.controller.elections import Election
 from minibroker.controller.state import ControllerState
 from minibroker.coordinators.hashing import partition_for
-from minibroker.handlers.paused import PausedTap
 from minibroker.kernel.deferred import Deferred, resolved, spawn
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.transport import CONTROLLER
-from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -29,16 +28,16 @@ from minibroker_storage.directory import DataDirectory
 
 if TYPE_CHECKING:
     from minibroker.broker.suspension import Suspension
-    from minibroker.cluster.hooks import BrokerHooks
+    from minibroker.cluster.hooks import BrokerHooks, Meter
     from minibroker.cluster.tapped_transport import TappedTransport
-    from minibroker.handlers.dispatch import Dispatcher, Tap
+    from minibroker.handlers.dispatch import Dispatcher
     from minibroker.kernel.transport import Network
 
 Coordinator = Literal["transaction", "group"]
 _TOPICS: dict[Coordinator, str] = {"transaction": TRANSACTION_STATE_TOPIC, "group": CONSUMER_OFFSETS_TOPIC}
 
 
-class Operations:
+class ClusterOperations:
     """The half of :class:`~minibroker.cluster.cluster.Cluster` that changes brokers and leaders.
 
     All run on the loop's thread. Raises ApiError with Kafka's code for what the controller refuses, and
@@ -48,12 +47,12 @@ class Operations:
     brokers: dict[int, Broker]
     hooks: BrokerHooks | None
     network: Network
-    _nodes: dict[int, Node]
-    _make_node: Callable[[int], Node] | None
+    _nodes: dict[int, BrokerSpec]
+    _make_node: Callable[[int], BrokerSpec] | None
+    meters: dict[int, Meter]
     _dispatchers: dict[int, Dispatcher]
     _suspensions: dict[int, Suspension]
     _transports: dict[int, TappedTransport]
-    _tap: Tap | None
     _state: ControllerState | None
     _controller: Controller | None
     _executor: Executor
@@ -65,13 +64,16 @@ class Operations:
     def _activate_controller(self, state: ControllerState) -> Controller: ...
 
     @abstractmethod
+    def _set_tap_of(self, node_id: int, *, paused: bool | None = None) -> None: ...
+
+    @abstractmethod
     def _watch_sessions(self) -> None: ...
 
     @abstractmethod
-    def _open_directory(self, node: Node) -> DataDirectory: ...
+    def _open_directory(self, node: BrokerSpec) -> DataDirectory: ...
 
     @abstractmethod
-    def _make_broker(self, node: Node, directory: DataDirectory, epoch: int) -> Broker: ...
+    def _make_broker(self, node: BrokerSpec, directory: DataDirectory, epoch: int) -> Broker: ...
 
     @abstractmethod
     def _attach(self, broker: Broker) -> None: ...
@@ -93,6 +95,11 @@ class Operations:
         """The metadata as the controller has it, or had it when it went away."""
         assert self._state is not None, "the cluster has not been started"
         return self._state.image
+
+    @property
+    def unclean_elections(self) -> int:
+        """Leaders elected out of sync since the cluster's start."""
+        return self._state.unclean_elections if self._state is not None else 0
 
     # -- the controller ----------------------------------------------------------------------------------------------
 
@@ -150,6 +157,7 @@ class Operations:
             self.hooks.stopped(broker.node_id)
         del self.brokers[broker.node_id]
         del self._dispatchers[broker.node_id]
+        self.meters.pop(broker.node_id, None)
         self._suspensions.pop(broker.node_id).drop()
         self._transports.pop(broker.node_id).close()
         self.network.detach(broker.node_id)
@@ -160,14 +168,14 @@ class Operations:
         suspension = self._suspensions[node_id]
         if not suspension.paused:
             suspension.pause()
-            self._dispatchers[node_id].tap = PausedTap(suspension, self._tap)
+            self._set_tap_of(node_id)
 
     def resume_broker(self, node_id: int) -> None:
         """As SIGCONT: process the requests received while paused, in order. No effect when not paused."""
         self._running(node_id)
         suspension = self._suspensions[node_id]
         if suspension.paused:
-            self._dispatchers[node_id].tap = self._tap
+            self._set_tap_of(node_id, paused=False)
             suspension.resume()
 
     def when_going(self, node_id: int) -> Deferred[None]:
@@ -200,7 +208,7 @@ class Operations:
             started.result()
         return started
 
-    async def _bring_up(self, node: Node) -> Broker:
+    async def _bring_up(self, node: BrokerSpec) -> Broker:
         node_id = node.node_id
         try:
             if node_id in self._closing:
@@ -230,7 +238,7 @@ class Operations:
         self._watch_sessions()
         return broker
 
-    def add_broker(self, node: Node | None = None) -> Deferred[Broker]:
+    def add_broker(self, node: BrokerSpec | None = None) -> Deferred[Broker]:
         """A new broker with an empty disk; it holds nothing until partitions are created or moved there."""
         self.controller  # noqa: B018  (raises while nobody could register the broker)
         if node is None:

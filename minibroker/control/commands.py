@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
+from minibroker.control.read_commands import READS, Readable
 from minibroker.faults.engine import BrokerTap, FaultEngine, SetRule
 from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import OPERATIONS, check_call, failed_disks, run_operation
 from minibroker.faults.rules import rule_from, rule_to
 from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.words import near
 from minibroker.trace.recorder import Recorder
 from minibroker.trace.tap import ExchangeTap
 
@@ -26,6 +29,7 @@ Command = Callable[..., Any]
 _MAX_WAIT_MS = 3_600_000
 _MAX_KEPT = 10_000
 _MAX_ADVANCE_MS = 366 * 86_400_000
+_UNITS_MS = (1, 1000, 60_000, 3_600_000, 86_400_000)
 
 
 class Commands:
@@ -33,6 +37,7 @@ class Commands:
 
     def __init__(self, cluster: Cluster, timers: Timers) -> None:
         self._cluster = cluster
+        self._timers = timers
         self.engine = FaultEngine(cluster, timers, self._changed)
         self._broker_tap = BrokerTap(self.engine)
         self.tap = ExchangeTap(
@@ -43,11 +48,15 @@ class Commands:
         """The result of a command, or a Deferred of it. Raises FaultError, ApiError."""
         if name.startswith("state.") and name[6:] in OPERATIONS:
             return spawn(run_operation(self._cluster, name[6:], arguments))
+        if name in READS:
+            check_call(name, READS[name], arguments)
+            found = READS[name](Readable(self._cluster, self._timers, self.tap.recorder), **arguments)
+            return spawn(found) if iscoroutine(found) else found
         command = _TABLE.get(name)
         if command is None:
-            raise FaultError(f"there is no command {name!r}")
+            raise FaultError(f"there is no command {name!r}{near(name, all_commands())}")
         if command is not Commands._add:
-            check_call(command, arguments)
+            check_call(name, command, arguments)
         return command(self, **arguments)
 
     def close(self) -> None:
@@ -120,13 +129,26 @@ class Commands:
         self._cluster.clock.unfreeze()
         return self._clock()
 
-    def _advance(self, *, ms: int) -> dict[str, Any]:
-        """Move the broker clock forward; every timeout and sweep that falls due runs before this returns."""
-        if ms < 0:
+    def _advance(
+        self,
+        *,
+        ms: float | None = None,
+        seconds: float | None = None,
+        minutes: float | None = None,
+        hours: float | None = None,
+        days: float | None = None,
+    ) -> dict[str, Any]:
+        """Move the broker clock forward by the sum of these; every timeout and sweep that falls due runs before this
+        returns."""
+        given = (ms, seconds, minutes, hours, days)
+        if all(length is None for length in given):
+            raise FaultError("clock.advance needs ms, seconds, minutes, hours or days")
+        total = sum((length or 0) * unit for length, unit in zip(given, _UNITS_MS, strict=True))
+        if total < 0:
             raise FaultError("the broker clock never goes back")
-        if ms > _MAX_ADVANCE_MS:
-            raise FaultError(f"the broker clock moves at most {_MAX_ADVANCE_MS} ms (a year) at a time, not {ms}")
-        self._cluster.clock.advance(ms)
+        if not total <= _MAX_ADVANCE_MS:
+            raise FaultError(f"the broker clock moves at most {_MAX_ADVANCE_MS} ms (a year) at a time, not {total:g}")
+        self._cluster.clock.advance(round(total))
         return self._clock()
 
     def _sweep(self) -> dict[str, Any]:
@@ -205,7 +227,7 @@ _TABLE: dict[str, Command] = {
 
 def all_commands() -> dict[str, Command]:
     """Every command by name, the operations on the state among them."""
-    return {**_TABLE, **{f"state.{name}": operation for name, operation in OPERATIONS.items()}}
+    return {**_TABLE, **READS, **{f"state.{name}": operation for name, operation in OPERATIONS.items()}}
 
 
 def _rule(rule: SetRule) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from minibroker.config.settings import Settings
 from minibroker.controller.journal import Entry, MetadataJournal
 from minibroker.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
-from minibroker.security.acls import AccessControlEntry
+from minibroker.security.acls import AclBinding
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 PRODUCER_ID_BLOCK_SIZE = 1000
@@ -63,6 +63,8 @@ class ControllerState:
         self.ids_placed = False
         #: Where logs ended, by topic and partition, before an attempt to place ids that was not brought to its end.
         self.placing_from: dict[tuple[str, int], int] = {}
+        #: Leaders of which no replica in sync was left, since this controller's start.
+        self.unclean_elections = 0
         self.journal = journal
         self._random = random
         self._publishers: list[Publish] = []
@@ -119,11 +121,17 @@ class ControllerState:
 
     def change_partitions(self, changes: Iterable[PartitionChange]) -> None:
         """Put partitions in the place of those they replace, all at once; nothing happens when there are none."""
+        changes = tuple(changes)
+        self.unclean_elections += sum(self._elects_uncleanly(change) for change in changes)
         entries = [{"topic": change.topic, **_written(change.partition)} for change in changes]
         if not entries:
             return
         self._commit({"type": "partition-changes", "partitions": entries})
         self._publish(*dict.fromkeys(entry["topic"] for entry in entries))
+
+    def _elects_uncleanly(self, change: PartitionChange) -> bool:
+        before, leader = self.image.partition(change.topic, change.partition.index), change.partition.leader
+        return before is not None and leader not in (NO_LEADER, before.leader, *before.isr, *before.elr)
 
     def new_topic_id(self) -> bytes:
         """A random version-4 UUID that no topic has (Kafka never gives one that starts with a dash)."""
@@ -181,11 +189,16 @@ class ControllerState:
         self._commit({"type": "broker-configs", "node": node, "configs": dict(configs)})
         self._publish()
 
-    def add_acl(self, entry: AccessControlEntry) -> None:
+    def set_resource_configs(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        """Of a group or of a subscription to client metrics."""
+        self._commit({"type": "resource-configs", "resource": int(kind), "name": name, "configs": dict(configs)})
+        self._publish()
+
+    def add_acl(self, entry: AclBinding) -> None:
         self._commit({"type": "acl", **asdict(entry)})
         self._publish()
 
-    def remove_acl(self, entry: AccessControlEntry) -> None:
+    def remove_acl(self, entry: AclBinding) -> None:
         self._commit({"type": "remove-acl", **asdict(entry)})
         self._publish()
 
@@ -267,13 +280,16 @@ class ControllerState:
     def _apply_broker_configs(self, entry: Entry) -> None:
         self.image = self.image.with_broker_configs(entry["node"], entry["configs"])
 
+    def _apply_resource_configs(self, entry: Entry) -> None:
+        self.image = self.image.with_resource_configs(int(entry["resource"]), entry["name"], entry["configs"])
+
     def _apply_acl(self, entry: Entry) -> None:
         self._set_acls(self.image.acls | {_acl(entry)})
 
     def _apply_remove_acl(self, entry: Entry) -> None:
         self._set_acls(self.image.acls - {_acl(entry)})
 
-    def _set_acls(self, acls: frozenset[AccessControlEntry]) -> None:
+    def _set_acls(self, acls: frozenset[AclBinding]) -> None:
         self.image = replace(self.image, acls=acls, offset=self.image.offset + 1)
 
     def _apply_feature(self, entry: Entry) -> None:
@@ -302,8 +318,8 @@ class ControllerState:
         self.image = replace(self.image, topics=topics, offset=self.image.offset + 1)
 
 
-def _acl(entry: Entry) -> AccessControlEntry:
-    return AccessControlEntry(**{name: value for name, value in entry.items() if name != "type"})
+def _acl(entry: Entry) -> AclBinding:
+    return AclBinding(**{name: value for name, value in entry.items() if name != "type"})
 
 
 def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> tuple[PartitionImage, ...]:

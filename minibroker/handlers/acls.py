@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from minibroker.handlers.context import RequestContext
-from minibroker.security.acls import NO_AUTHORIZER, EntryFilter
+from minibroker.security.acls import NO_AUTHORIZER, AclBindingFilter
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.acls import DescribeAclsRequest, DescribeAclsResponse
 
@@ -17,7 +17,7 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
         return DescribeAclsResponse(
             throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
         )
-    chosen = EntryFilter(
+    chosen = AclBindingFilter(
         request.resource_type_filter,
         request.resource_name_filter,
         request.pattern_type_filter,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from minibroker.handlers.api import Api
-from minibroker.handlers.authorized import allowed as may
+from minibroker.handlers.auth_helper import authorize as may
 from minibroker.handlers.context import Answer, RequestContext, settled
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import refused
@@ -25,13 +25,13 @@ from minibroker.handlers.rights import (
     GROUP,
     TOPIC,
     TRANSACTIONAL_ID,
-    Whole,
+    RequestRight,
     denied,
     topic_of,
 )
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
-from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -47,7 +47,7 @@ def _may_write_some_topic(ctx: RequestContext) -> bool:
     authorizer, who = ctx.broker.authorizer, ctx.connection
     assert authorizer is not None
     return authorizer.allows_some(
-        ctx.broker.image.acls, who.principal, who.client_host, Operation.WRITE, ResourceType.TOPIC
+        ctx.broker.image.acls, who.principal, who.client_host, AclOperation.WRITE, ResourceType.TOPIC
     )
 
 
@@ -61,7 +61,7 @@ def guarded(api: Api) -> Api:
         others: list[Response] = []
         left = True
         for rule in api.rights:
-            if isinstance(rule, Whole):
+            if isinstance(rule, RequestRight):
                 error = await rule.error(ctx, request)
                 if error is not None:
                     return await _refuse(ctx, request, error)
@@ -143,15 +143,15 @@ def _joined(answer: Response, others: Sequence[Response]) -> Response:
 
 async def _init_producer_id(ctx: RequestContext, request: Any) -> Response | None:
     """An idempotent producer needs a topic to write to, or the old right to the cluster (KIP-679)."""
-    if request.transactional_id is not None or may(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER):
+    if request.transactional_id is not None or may(ctx, AclOperation.IDEMPOTENT_WRITE, CLUSTER):
         return None
     if _may_write_some_topic(ctx):
         return None
-    return await _refuse(ctx, request, denied(ctx, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME))
+    return await _refuse(ctx, request, denied(ctx, AclOperation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME))
 
 
 async def _allowed(
-    ctx: RequestContext, operation: Operation, kind: ResourceType, items: Sequence[Any], name: str
+    ctx: RequestContext, operation: AclOperation, kind: ResourceType, items: Sequence[Any], name: str
 ) -> list[Any]:
     """Those of `items` that the client has the right to. name: the field with the name; items without one stay."""
     kept = []

@@ -8,7 +8,7 @@ GroupCoordinatorService, GroupMetadataManager.describeGroups and listGroups.
 
 from __future__ import annotations
 
-from minibroker.handlers.authorized import NOT_ASKED, operations
+from minibroker.handlers.auth_helper import NOT_ASKED, authorized_operations
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.security.acls import ResourceType
@@ -48,7 +48,9 @@ async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -
                 ctx.refused(group_id, error)
         if described.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             described.authorized_operations = (
-                operations(ctx, ResourceType.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
+                authorized_operations(ctx, ResourceType.GROUP, group_id)
+                if request.include_authorized_operations
+                else NOT_ASKED
             )
         groups.append(described)
     return DescribeGroupsResponse(groups=groups)

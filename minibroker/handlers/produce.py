@@ -191,7 +191,7 @@ async def _verify(
         producers.add(producer_id)
         if entry.error is not None or entry.partition is None or producer_id < 0:
             continue
-        if not implicit_add and not broker.settings.bool("transaction.partition.verification.enable"):
+        if not implicit_add and not broker.settings.get_boolean("transaction.partition.verification.enable"):
             continue
         try:
             producer_state = entry.partition.log.producers

@@ -9,19 +9,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from minibroker.handlers.authorized import allowed as may
+from minibroker.handlers.auth_helper import authorize as may
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.transactional_batches import has_transactional_batch
 from minibroker.kernel.turns import STEP
-from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.structs import Struct, lists_about, named_by
 
-READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
-ALTER, DESCRIBE, ALTER_CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.ALTER_CONFIGS
-DESCRIBE_CONFIGS, CLUSTER_ACTION = Operation.DESCRIBE_CONFIGS, Operation.CLUSTER_ACTION
+READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
+ALTER, DESCRIBE, ALTER_CONFIGS = AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.ALTER_CONFIGS
+DESCRIBE_CONFIGS, CLUSTER_ACTION = AclOperation.DESCRIBE_CONFIGS, AclOperation.CLUSTER_ACTION
 CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 CODES = {
@@ -37,7 +37,7 @@ _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 _CONFIG_TYPES = {TOPIC: (2,), GROUP: (32,), CLUSTER: (4, 8, 16)}
 
 
-def denied(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str) -> ApiError:
+def denied(ctx: RequestContext, operation: AclOperation, kind: ResourceType, name: str) -> ApiError:
     """The refusal, of which a note is made."""
     error = ApiError(CODES[kind], f"{ctx.connection.principal} may not {operation.name} {kind.name} {name}")
     ctx.refused(name, error)
@@ -64,17 +64,17 @@ def _value(struct: Struct, entity: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class RequestRight:
     """A right that the request as a whole needs, to each resource of this type that it names outside its lists.
 
     names: of what, where that is not so simple; none means that it needs no right. instead: another operation that
     will do as well.
     """
 
-    operation: Operation
+    operation: AclOperation
     kind: ResourceType
     names: Callable[[Any], Sequence[str]] | None = None
-    instead: Operation | None = None
+    instead: AclOperation | None = None
 
     async def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
         """The refusal of the request, None when the client has the right."""
@@ -98,16 +98,16 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class ItemRight:
     """A right that every item needs of the request's lists of such resources, or every one for which `applies` says so.
 
     cluster: a right to the cluster that stands for all of them. unless: for which requests none is asked for.
     entities: what the lists are about, where that is not a word for this type of resource.
     """
 
-    operation: Operation
+    operation: AclOperation
     kind: ResourceType
-    cluster: Operation | None = None
+    cluster: AclOperation | None = None
     applies: Callable[[RequestContext, Any, Any], bool] = lambda _, __, ___: True
     unless: Callable[[Any], bool] = lambda _: False
     entities: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class Each:
         return _name_of(ctx, item, self.entities or _ENTITIES[self.kind])
 
 
-Rule = Whole | Each
+Rule = RequestRight | ItemRight
 
 
 def id_of_transactional_batches(request: Any) -> Sequence[str]:
@@ -178,18 +178,18 @@ COORDINATORS: Final = tuple(
     rule
     for kind, key_type in ((GROUP, _GROUP_KEY), (TRANSACTIONAL_ID, _TRANSACTION_KEY))
     for rule in (
-        Whole(DESCRIBE, kind, _key(key_type)),
-        Each(DESCRIBE, kind, applies=_keys(key_type), entities=("coordinatorKey",)),
+        RequestRight(DESCRIBE, kind, _key(key_type)),
+        ItemRight(DESCRIBE, kind, applies=_keys(key_type), entities=("coordinatorKey",)),
     )
 )
 """To describe what is coordinated, of the type that the request says."""
 
 
-def configs(operation: Operation) -> tuple[Each, ...]:
+def configs(operation: AclOperation) -> tuple[ItemRight, ...]:
     """Settings of topics and groups are theirs; those of brokers, their loggers and clients the cluster's. A type that
     is none of these is the handler's to refuse."""
     return tuple(
-        Each(operation, kind, applies=_of_types(types), entities=("resourceName",))
+        ItemRight(operation, kind, applies=_of_types(types), entities=("resourceName",))
         for kind, types in _CONFIG_TYPES.items()
     )
 
@@ -211,4 +211,4 @@ def would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
     """Metadata makes a topic that is asked for by name and not there."""
     asked = ctx.api_version < 4 or request.allow_auto_topic_creation
     missing = topic.name is not None and topic.topic_id == NO_ID and topic.name not in ctx.broker.image.topics
-    return bool(asked and missing and ctx.broker.settings.bool("auto.create.topics.enable"))
+    return bool(asked and missing and ctx.broker.settings.get_boolean("auto.create.topics.enable"))

@@ -11,7 +11,7 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.waiting import sleep
 from minibroker.simulation.history import History
 from minibroker.simulation.links import Disconnected, Links, Reasons
-from minibroker.simulation.network_conditions import Weather
+from minibroker.simulation.network_conditions import NetworkConditions
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response
@@ -52,7 +52,7 @@ class Surroundings(Protocol):
 
     plan: Plan
     schedule: Schedule
-    weather: Weather
+    conditions: NetworkConditions
     history: History
     reasons: Reasons
 
@@ -60,37 +60,29 @@ class Surroundings(Protocol):
 
     def instance(self, transactional_id: str) -> int:
         """Another instance with this id begins; its number."""
-        ...
 
     def initialising(self, transactional_id: str, number: int) -> None:
         """That instance asks for the id's epoch."""
-        ...
 
     def owner(self, transactional_id: str) -> int:
         """The instance that did so last, or another that does so now."""
-        ...
 
     def watch(self, node_id: int, request: Request) -> None:
         """A broker takes up a client's request."""
-        ...
 
     def deposed(self, transactional_id: str, node_id: int) -> bool:
         """Whether a broker may think that it coordinates the id, and another does."""
-        ...
 
     def coordinator_changed(self, transactional_id: str, since_ms: float) -> bool:
         """Whether the id got another coordinator, or a new life of it, since then."""
-        ...
 
     @property
     def behind(self) -> list[int]:
         """Brokers that may not know what the controller decided."""
-        ...
 
     @property
     def closing(self) -> bool:
         """No client begins anything new."""
-        ...
 
 
 class Client:
@@ -101,7 +93,7 @@ class Client:
         self.name = name
         self.random = random
         self.history = world.history
-        self.links = Links(name, world.schedule, world.weather, world.dispatcher, world.history.tell)
+        self.links = Links(name, world.schedule, world.conditions, world.dispatcher, world.history.tell)
         self.links.watch = world.watch
         self.links.reasons = world.reasons
         self.links.late = self.served_late

@@ -10,12 +10,10 @@ from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.dispatch import Answered, CloseConnection, Dispatcher, Exchange
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.refusals import Refusal
-from minibroker.simulation.network_conditions import Fate, Weather
+from minibroker.simulation.network_conditions import Fate, NetworkConditions
 from minibroker.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response
-from minibroker_protocol.headers import API_VERSIONS, first_flexible_version
-from minibroker_protocol.messages.headers import RequestHeader
-from minibroker_protocol.registry import registry
+from minibroker_protocol.headers import decode_response, encode_request
 
 
 class Disconnected(Exception):
@@ -24,25 +22,6 @@ class Disconnected(Exception):
     def __init__(self, sent: bool) -> None:
         super().__init__("disconnected")
         self.sent = sent
-
-
-def encode_frame(request: Request, version: int, client_id: str, correlation_id: int) -> bytearray:
-    """What a client sends, without the size."""
-    key = type(request).__api_key__
-    header = RequestHeader(
-        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
-    )
-    return bytearray(header.encode(2 if version >= first_flexible_version(key) else 1) + request.encode(version))
-
-
-def decode_frame(kind: type[Request], version: int, buffers: list[Any]) -> Response:
-    """The response in a frame with its size."""
-    data = b"".join(buffers)
-    response = registry()[kind.__api_key__][1]
-    position = 8 if kind.__api_key__ == API_VERSIONS or version < response.__flexible__ else 9
-    message, _ = response.decode_from(data, version, position)
-    assert isinstance(message, Response)
-    return message
 
 
 class Reasons:
@@ -64,13 +43,13 @@ class Links:
         self,
         name: str,
         schedule: Schedule,
-        weather: Weather,
+        conditions: NetworkConditions,
         dispatcher: Callable[[int], tuple[int, Dispatcher] | None],
         tell: Callable[[str, str], None],
     ) -> None:
         self.name = name
         self._schedule = schedule
-        self._weather = weather
+        self._conditions = conditions
         self._dispatcher = dispatcher
         self._tell = tell
         #: Told of each request that a broker takes up.
@@ -88,7 +67,7 @@ class Links:
         found = self._dispatcher(node_id)
         answer: Deferred[Response] = Deferred()
         if found is None:
-            self._schedule.call_later(self._weather.delay_ms(), lambda: answer.fail(Disconnected(sent=False)))
+            self._schedule.call_later(self._conditions.delay_ms(), lambda: answer.fail(Disconnected(sent=False)))
             return answer
         connection = self._connections.get(node_id)
         if connection is None or connection.broken or connection.life != found[0]:
@@ -122,7 +101,7 @@ class _Connection:
     def __init__(self, links: Links, node_id: int, life: int, dispatcher: Dispatcher) -> None:
         self._links = links
         self._schedule = links._schedule
-        self._weather = links._weather
+        self._conditions = links._conditions
         self._node_id = node_id
         self.life = life
         self._dispatcher = dispatcher
@@ -139,28 +118,28 @@ class _Connection:
 
     def send(self, request: Request, version: int, answer: Deferred[Response]) -> None:
         self._correlation_id += 1
-        frame = encode_frame(request, version, self._links.name, self._correlation_id)
+        frame = bytearray(encode_request(request, version, self._correlation_id, self._links.name))
         message = _Message(frame, request, version, self._links.moment(), answer)
         self._waiting.append(answer)
         if self._failing:
             return
-        weather, schedule = self._weather, self._schedule
-        fate = weather.fate() if weather.reaches(self._links.name, self._node_id) else Fate.LOST
+        conditions, schedule = self._conditions, self._schedule
+        fate = conditions.fate() if conditions.reaches(self._links.name, self._node_id) else Fate.LOST
         if fate is not Fate.DELIVERED:
             # A message is lost with its connection; all that follows on it is lost too.
             text = f"{self._links.name} to {self._node_id}: {type(request).__name__} is {fate.value}"
             self._links._tell(f"client: {fate.value}", text)
             self._failing = True
-            patience = weather.patience_ms()
+            patience = conditions.patience_ms()
             schedule.call_later(patience, self.break_off)
             unheard = message._replace(answer=None)
             if fate is Fate.LATE:
-                schedule.call_later(patience + weather.stray_ms(), lambda: self._arrive(unheard))
+                schedule.call_later(patience + conditions.stray_ms(), lambda: self._arrive(unheard))
             elif fate is Fate.MUTE:
-                schedule.call_later(weather.delay_ms(), lambda: self._arrive(unheard))
+                schedule.call_later(conditions.delay_ms(), lambda: self._arrive(unheard))
             return
         now = schedule.time_ms
-        self._arrival = max(self._arrival, now + weather.delay_ms())
+        self._arrival = max(self._arrival, now + conditions.delay_ms())
         schedule.call_later(self._arrival - now, lambda: self._arrive(message))
 
     def _arrive(self, message: _Message) -> None:
@@ -197,16 +176,16 @@ class _Connection:
     def _served(self, buffers: list[Any] | None, message: _Message, reasons: list[Refusal]) -> None:
         self._busy = False
         answer, kind, version = message.answer, type(message.request), message.version
-        weather, schedule = self._weather, self._schedule
+        conditions, schedule = self._conditions, self._schedule
         if answer is not None and buffers is not None and not answer.done and not self._failing:
-            if weather.reaches(self._links.name, self._node_id):
+            if conditions.reaches(self._links.name, self._node_id):
                 now = schedule.time_ms
-                self._return = max(self._return, now + weather.delay_ms())
+                self._return = max(self._return, now + conditions.delay_ms())
                 data = [bytes(buffer) for buffer in buffers]
                 schedule.call_later(self._return - now, lambda: self._answer(data, kind, version, answer, reasons))
             else:
                 self._failing = True
-                schedule.call_later(weather.patience_ms(), self.break_off)
+                schedule.call_later(conditions.patience_ms(), self.break_off)
         if self._queue:
             schedule.call_later(0, self._serve)
 
@@ -221,7 +200,7 @@ class _Connection:
         if not answer.done and answer in self._waiting:
             self._waiting.remove(answer)
             self._links.refusals = reasons
-            answer.resolve(decode_frame(kind, version, data))
+            answer.resolve(decode_response(b"".join(data)[4:], kind.__api_key__, version))
 
     def break_off(self) -> None:
         """Fail the requests that wait for an answer on this connection."""

@@ -11,7 +11,7 @@ from reasons import check_reasons
 
 from minibroker.broker.broker import Broker
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.cluster.cluster import Cluster, Node
+from minibroker.cluster.cluster import BrokerSpec, Cluster
 from minibroker.config.settings import Settings
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
@@ -54,7 +54,7 @@ class MemoryCluster:
         self.cluster = Cluster(
             Settings(dict(config or {})),
             semantics,
-            nodes=[Node(node_id=1, host="127.0.0.1", port=9092, disk=self.disk, log_dir="/memory")],
+            nodes=[BrokerSpec(node_id=1, host="127.0.0.1", port=9092, disk=self.disk, log_dir="/memory")],
             journal_disk=self.disk,
             clock=self.clock,
             timers=self.timers,

@@ -9,7 +9,7 @@ from typing import Protocol
 from minibroker.coordinators.groups.environment import Environment
 from minibroker.coordinators.groups.offsets import OffsetStore, commit_value, is_expired
 from minibroker.coordinators.groups.records import offset_commit, offset_tombstone
-from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 
@@ -112,7 +112,7 @@ class OffsetDecisions:
         self._groups = groups
         self._offsets = offsets
 
-    def commit(self, commit: Commit) -> Outcome[Committed]:
+    def commit(self, commit: Commit) -> CoordinatorResult[Committed]:
         """The records of a commit. Raises ApiError when the whole of it is refused, be it for one partition's sake.
 
         The topic's id is not written down in a transaction, whose requests do not carry it either. An unknown group
@@ -144,7 +144,7 @@ class OffsetDecisions:
                         topic_id=NO_ID if commit.transactional else topic.topic_id,
                     )
                     records.append(offset_commit(commit.group_id, topic.name, partition.partition_index, value))
-        return Outcome(
+        return CoordinatorResult(
             results,
             tuple(records),
             on_error=lambda error: all_partitions(commit, error),
@@ -187,7 +187,7 @@ class OffsetDecisions:
 
     def delete_offsets(
         self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]]
-    ) -> Outcome[list[list[tuple[int, ErrorCode]]]]:
+    ) -> CoordinatorResult[list[list[tuple[int, ErrorCode]]]]:
         """Tombstones for what is there; GROUP_SUBSCRIBED_TO_TOPIC for topics the group's members read."""
         group = self._groups.get(group_id)
         if group is None:
@@ -206,18 +206,18 @@ class OffsetDecisions:
                     if self._offsets.get(group_id, topic, partition) is not None
                     or self._offsets.is_pending(group_id, topic, partition)
                 ]
-        return Outcome(results, tuple(records))
+        return CoordinatorResult(results, tuple(records))
 
-    def delete_group(self, group_id: str) -> Outcome[None]:
+    def delete_group(self, group_id: str) -> CoordinatorResult[None]:
         """Tombstones of all offsets and of the group. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         group.validate_delete()
         records = [offset_tombstone(group_id, *key) for key in self._offsets.known(group_id)]
-        return Outcome(None, (*records, *group.tombstones()))
+        return CoordinatorResult(None, (*records, *group.tombstones()))
 
-    def expire(self) -> Outcome[None]:
+    def expire(self) -> CoordinatorResult[None]:
         """Tombstones of offsets that outlived their retention, and of empty groups that have none left."""
         now_ms, retention_ms = self._env.now_ms(), self._env.config().offsets_retention_ms
         records: list[CoordinatorRecord] = []
@@ -237,11 +237,11 @@ class OffsetDecisions:
                         records.append(offset_tombstone(group_id, topic, partition))
             if not kept and group.is_empty and not self._offsets.has_pending(group_id):
                 records += group.tombstones()
-        return Outcome(None, tuple(records))
+        return CoordinatorResult(None, tuple(records))
 
-    def topic_deleted(self, topic: str) -> Outcome[None]:
+    def topic_deleted(self, topic: str) -> CoordinatorResult[None]:
         """Tombstones of every offset of a topic that is gone, those of open transactions too."""
-        return Outcome(
+        return CoordinatorResult(
             None, tuple(offset_tombstone(group_id, topic, p) for group_id, p in self._offsets.with_topic(topic))
         )
 

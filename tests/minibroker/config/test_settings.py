@@ -43,6 +43,7 @@ DEVIATIONS = {
     "group.initial.rebalance.delay.ms": 0,
     "queued.max.request.bytes": 256 * 1024 * 1024,
     "socket.listen.backlog.size": 1024,
+    "group.consumer.assignment.interval.ms": 0,
     "group.coordinator.rebalance.protocols": ("classic", "consumer"),
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
@@ -53,7 +54,7 @@ DEVIATIONS = {
 def test_defaults_are_kafkas_but_for_the_ones_that_say_why_not() -> None:
     settings = Settings()
     for name, value in KAFKA_DEFAULTS.items():
-        assert settings.int(name) == value, name
+        assert settings.get_int(name) == value, name
     assert {name: settings.get(name) for name, key in BROKER_KEYS.items() if key.deviation} == DEVIATIONS
 
 
@@ -96,7 +97,7 @@ def test_a_small_segment_for_tests() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"transaction.max.timout.ms": 1}, "transaction.max.timout.ms; did you mean transaction.max.timeout.ms?"),
+        ({"transaction.max.timout.ms": 1}, "transaction.max.timout.ms, did you mean transaction.max.timeout.ms?"),
         ({"retention.ms": 1}, "retention.ms is a setting of topics; its default for all topics is log.retention.ms"),
         ({"num.partitions": 0}, "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
         ({"num.partitions": "1_0"}, "Not a number of type INT"),
@@ -124,7 +125,7 @@ def test_what_cannot_be_is_refused_by_name(given: dict[str, object], message: st
 def test_kafkas_other_settings_are_taken_and_told() -> None:
     settings = Settings({"num.io.threads": 8, "ssl.protocol": "TLSv1.3", "num.partitions": 2})
     assert settings.ignored == ("num.io.threads", "ssl.protocol")
-    assert settings.int("num.partitions") == 2
+    assert settings.get_int("num.partitions") == 2
 
 
 def test_no_name_is_both_obeyed_and_without_effect() -> None:
@@ -161,9 +162,9 @@ def test_altered_settings_are_a_new_snapshot_on_top_of_what_was_given() -> None:
     first = Settings({"producer.id.expiration.ms": 4000, "message.max.bytes": 10})
     second = first.altered(cluster={"message.max.bytes": "20"})
     third = second.altered(broker={"message.max.bytes": "30"})
-    assert [s.int("message.max.bytes") for s in (first, second, third)] == [10, 20, 30]
-    assert third.altered(broker={}).int("message.max.bytes") == 20
-    assert third.int("producer.id.expiration.ms") == 4000
+    assert [s.get_int("message.max.bytes") for s in (first, second, third)] == [10, 20, 30]
+    assert third.altered(broker={}).get_int("message.max.bytes") == 20
+    assert third.get_int("producer.id.expiration.ms") == 4000
     with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: Set\(num.partitions\)"):
         first.altered(cluster={"num.partitions": "3"})
 
@@ -213,7 +214,7 @@ def test_the_environment_is_read_as_the_kafka_image_does() -> None:
     near = "num.partitions"
     assert warnings == [
         "KAFKA_HEAP_OPTS is for Kafka's JVM and has no effect here",
-        f"KAFKA_NUM_PARTITION (num.partition) is not a setting of this broker and has no effect; did you mean {near}?",
+        f"KAFKA_NUM_PARTITION (num.partition) is not a setting of this broker and has no effect, did you mean {near}?",
     ]
 
 
@@ -227,7 +228,7 @@ def test_a_configuration_goes_through_the_environment_unchanged() -> None:
         {"num.partitions": "3", "log.cleanup.policy": "compact,delete", "delete.topic.enable": "false"},
         [],
     )
-    assert Settings(found).list("log.cleanup.policy") == ("compact", "delete")
+    assert Settings(found).get_list("log.cleanup.policy") == ("compact", "delete")
 
 
 def test_an_assignment_keeps_further_equal_signs() -> None:

@@ -12,7 +12,6 @@ from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch
-from minibroker.coordinators.transactions.queries import TransactionFilter
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from minibroker.handlers.dispatch import Answered, Exchange
 from minibroker.kernel.deferred import Deferred, spawn
@@ -398,10 +397,10 @@ def test_a_closed_service_sweeps_no_more(cluster: MemoryCluster) -> None:
 def test_nothing_is_listed_while_a_shard_is_loaded(cluster: MemoryCluster) -> None:
     _begin(cluster, T0)
     service = cluster.broker.coordinators.transactions
-    assert [name for name, _ in service.list(TransactionFilter())] == [ID]
+    assert [name for name, _ in service.entries()] == [ID]
     service.host._hosted[7].loading = True
     with pytest.raises(ApiError) as caught:
-        service.list(TransactionFilter())
+        service.entries()
     assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 

@@ -15,7 +15,7 @@ from minibroker.client.connection import BrokerFailed, parse_address
 from minibroker.client.security import Security
 from minibroker.handlers.answered_errors import errors_in
 from minibroker.handlers.table import apis
-from minibroker.security.authorizers import STANDARD
+from minibroker.security.create_authorizer import STANDARD
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
