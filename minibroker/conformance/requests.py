@@ -159,14 +159,9 @@ def _commit(request: _Request) -> None:
             "partitionIndex": target.partition,
             "committedOffset": _number(target),
             "committedMetadata": "",
-        }
+        },
+        ids=True,
     )
-
-
-def _offset_commit(request: _Request) -> None:
-    _commit(request)
-    for topic in request.body["topics"]:
-        topic["topicId"] = topic_id(topic["name"], request.variables)
 
 
 def _offset_fetch(request: _Request) -> None:
@@ -219,7 +214,7 @@ _SHORT_FORMS: dict[str, Callable[[_Request], None]] = {
     "DescribeProducers": _describe_producers,
     "Fetch": _fetch,
     "ListOffsets": _list_offsets,
-    "OffsetCommit": _offset_commit,
+    "OffsetCommit": _commit,
     "OffsetDelete": _offset_delete,
     "OffsetFetch": _offset_fetch,
     "OffsetForLeaderEpoch": _leader_epoch,

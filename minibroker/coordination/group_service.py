@@ -21,7 +21,7 @@ from minibroker.kernel.logs import get_logger
 from minibroker.kernel.waiting import with_timeout
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.partitions.partition import Partition
-from minibroker.releases.semantics import TXN_OFFSET_COMMIT
+from minibroker.releases.semantics import TXN_OFFSET_COMMIT, Semantics
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
@@ -174,7 +174,7 @@ class GroupService:
         """The settings as they are now."""
         settings = self._broker.settings
         if settings is not self._settings:
-            self._config, self._settings = _read_config(settings), settings
+            self._config, self._settings = _read_config(settings, self._broker.semantics), settings
         return self._config
 
     def _new_uuid(self) -> str:
@@ -378,7 +378,7 @@ def _log_failure(done: Deferred[None]) -> None:
         log.warning("a group's change could not be written: %s", error)
 
 
-def _read_config(settings: Settings) -> GroupConfig:
+def _read_config(settings: Settings, semantics: Semantics) -> GroupConfig:
     return GroupConfig(
         initial_rebalance_delay_ms=settings.get_int("group.initial.rebalance.delay.ms"),
         min_session_timeout_ms=settings.get_int("group.min.session.timeout.ms"),
@@ -394,4 +394,5 @@ def _read_config(settings: Settings) -> GroupConfig:
         consumer_assignment_interval_ms=settings.get_int("group.consumer.assignment.interval.ms"),
         consumer_regex_refresh_interval_ms=settings.get_int("group.consumer.regex.refresh.interval.ms"),
         consumer_enabled="consumer" in settings.get_list("group.coordinator.rebalance.protocols"),
+        unreadable_subscription=ErrorCode[semantics.unreadable_subscription],
     )

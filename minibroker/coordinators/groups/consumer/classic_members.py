@@ -96,7 +96,7 @@ class ClassicMembers:
         try:
             told = read_subscription(bytes(request.protocols[0].metadata))
         except Malformed as error:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+            raise ApiError(self._env.config().unreadable_subscription, str(error)) from None
         updated = replace(
             member,
             instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
