@@ -145,7 +145,7 @@ _FORMS = {
     "OffsetCommit": _Form({"partitionIndex": PARTITION, "committedOffset": AT, "committedMetadata": ""}, ids=True),
     "OffsetDelete": _Form({"partitionIndex": PARTITION}),
     "OffsetForLeaderEpoch": _Form({"partition": PARTITION, "leaderEpoch": AT}, {"replicaId": -2}, name="topic"),
-    "TxnOffsetCommit": _Form({"partitionIndex": PARTITION, "committedOffset": AT, "committedMetadata": ""}),
+    "TxnOffsetCommit": _Form({"partitionIndex": PARTITION, "committedOffset": AT, "committedMetadata": ""}, ids=True),
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import check_arguments, run_operation
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.words import near
@@ -21,7 +21,8 @@ from minibroker_protocol.errors import ErrorCode, Malformed
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.handlers.api import Api
-    from minibroker.handlers.dispatch import Answered, Exchange
+    from minibroker.handlers.dispatch import Answered
+    from minibroker.handlers.exchange import Exchange
 
 Of = Literal["answer", "request"]
 When = Literal["before", "after"]

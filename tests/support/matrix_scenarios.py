@@ -19,13 +19,13 @@ from typing import Any
 
 from minibroker.client.connection import parse_address
 from minibroker.conformance import scenario as scenarios
-from minibroker.conformance.cluster import Cluster
+from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import RELEASE_EXPECTATIONS, Scenario, Step, parse
 
 FILE = Path(scenarios.__file__).parent / "scenarios" / "26-matrix-versions.yaml"
 HEAD = """\
-# Recorded from Apache Kafka 4.3.1: one KRaft node, plaintext, transaction.version 2.
+# Recorded from Apache Kafka 4.4.0: one KRaft node, plaintext, transaction.version 2.
 # docs/conformance.md describes the language. Every transactional request in every version, in every state; written by
 # tests/support/matrix_scenarios.py.
 """
@@ -249,7 +249,7 @@ def text(cell: Cell, groups: list[tuple[list[int], list[str]]], defined: set[str
     return "\n".join(lines) + "\n"
 
 
-def ask(cluster: Cluster, cell: Cell, token: str) -> Answers:
+def ask(cluster: ClusterUnderTest, cell: Cell, token: str) -> Answers:
     """What the broker answers."""
     blank = {p: UNKNOWN for _, p in cell.request.paths}
     groups = [([version], [_flow("expect", blank)] * len(cell.whos)) for version in cell.request.versions]
@@ -299,8 +299,8 @@ def _quoted(expected: Mapping[str, Any]) -> dict[str, str]:
     return {path: f"'{value}'" if "," in str(value) else str(value) for path, value in expected.items()}
 
 
-def _cluster(address: str) -> Cluster:
-    cluster = Cluster(parse_address(address), timeout=10, patience=30)
+def _cluster(address: str) -> ClusterUnderTest:
+    cluster = ClusterUnderTest(parse_address(address), timeout=10, patience=30)
     cluster.warm_up(secrets.token_hex(3))
     return cluster
 
