@@ -73,7 +73,7 @@ def _deletable(statement: Any) -> bool:
     return statement.type in ("atom_expr", "await_expr") and "(" in statement.get_code()
 
 
-# Kind of defect: its operators. A kind is drawn first, so that numbers, of which there are most, do not crowd out others.
+# Kind of defect: its operators. A kind is drawn first, so that numbers, which are many, do not crowd out others.
 KINDS = {
     "statement": ["delete"],
     "condition": [
@@ -85,7 +85,8 @@ KINDS = {
     "number": ["NumberReplacer"],
     "arithmetic": [
         f"ReplaceBinaryOperator_{pair}" for pair in (
-            "Add_Sub", "Sub_Add", "Mul_Add", "FloorDiv_Mul", "Mod_Mul", "BitAnd_BitOr", "LShift_RShift", "RShift_LShift",
+            "Add_Sub", "Sub_Add", "Mul_Add", "FloorDiv_Mul", "Mod_Mul", "BitAnd_BitOr",
+            "LShift_RShift", "RShift_LShift",
         )
     ],
     "constant": ["ReplaceTrueWithFalse", "ReplaceFalseWithTrue"],
@@ -162,7 +163,15 @@ def coverage_of_tests(folder: Path) -> tuple[CoverageData, dict[str, float]]:
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         sources = [f"--cov={source}" for source in SOURCES]
-        command = ["-q", *sources, "--cov-context=test", "--cov-report=", f"--junitxml={times}", "-p", "no:cacheprovider"]
+        command = [
+            "-q",
+            *sources,
+            "--cov-context=test",
+            "--cov-report=",
+            f"--junitxml={times}",
+            "-p",
+            "no:cacheprovider",
+        ]
         subprocess.run([sys.executable, "-m", "pytest", *command], cwd=ROOT, check=False, env={
             **os.environ, "COVERAGE_FILE": str(file),
         })  # fmt: skip
@@ -228,8 +237,10 @@ def _worth_it(node: Any, line: str) -> bool:
     while parent is not None:
         if parent.type in ("annassign", "tfpdef", "decorator", "import_from", "raise_stmt"):
             return False
-        if parent.type in ("param", "funcdef") and child.type not in ("suite", "parameters") and (
-            parent.type == "funcdef" or child is not parent.children[-1]
+        if (
+            parent.type in ("param", "funcdef")
+            and child.type not in ("suite", "parameters")
+            and (parent.type == "funcdef" or child is not parent.children[-1])
         ):
             return False
         child, parent = parent, parent.parent
@@ -278,7 +289,9 @@ def _copy(target: Path) -> Path:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("target", "node_modules", "__pycache__"))
+            shutil.copytree(
+                source, target / name, ignore=shutil.ignore_patterns("target", "node_modules", "__pycache__")
+            )
         elif source.exists():
             shutil.copy(source, target / name)
     return target
