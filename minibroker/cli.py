@@ -57,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _prepared(list(sys.argv[1:] if argv is None else argv))()
 
 
+_UNRECOGNIZED = "unrecognized arguments: "  # as argparse begins the message
+
+
 def program(*before: str) -> NoReturn:
     """A process of its own for the command of `sys.argv`, which the words `before` come before."""
     try:
@@ -82,7 +85,9 @@ def _prepared(arguments: list[str]) -> Callable[[], int]:
     known = commands()  # asked of the installed packages, which takes longer than to find a command of this one
     if name in known:
         return _loaded(name, known[name], arguments[1:])
-    print(f"minibroker: unknown command {name!r}\n{_usage()}" if name else _usage(), file=sys.stderr)
+    from minibroker.kernel.words import near
+
+    print(f"minibroker: unknown command {name!r}{near(name, known)}\n{_usage()}" if name else _usage(), file=sys.stderr)
     return lambda: EXIT_USAGE
 
 
@@ -102,8 +107,14 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
     finally:
         gc.enable()
 
+    from minibroker.kernel.words import near
+
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:  # one line, as for every other thing said wrong
+            if message.startswith(_UNRECOGNIZED):
+                message += near(
+                    message.removeprefix(_UNRECOGNIZED).split("=")[0].split()[0], self._option_string_actions
+                )
             self.exit(EXIT_USAGE, f"minibroker: {message} ({self.prog} --help says more)\n")
 
     parser = Parser(prog=f"minibroker {name}", description=command.help, allow_abbrev=False)

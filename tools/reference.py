@@ -13,6 +13,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from api_reference import api_actions, api_commands, api_python
+
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigKey
 
@@ -133,6 +135,9 @@ def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "api-actions": api_actions,
+    "api-commands": api_commands,
+    "api-python": api_python,
     "apis": api_table,
     "apis-not-served": not_served_table,
     "audit-rules": audit_rules_table,

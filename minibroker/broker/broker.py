@@ -33,6 +33,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_storage.directory import DataDirectory
+from minibroker_storage.disk import StorageError
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.producer_rules import ProducerRules
 
@@ -309,7 +310,10 @@ class Broker:
     def _new_partition(self, topic: TopicImage, partition: PartitionImage) -> Partition:
         key = (topic.name, partition.index)
         if key not in self._stored:
-            self.directory.begin(*key)
+            try:
+                self.directory.begin(*key)
+            except StorageError as error:
+                log.error("the checkpoints still name an earlier %s-%d: %s", *key, error)
         return Partition(
             topic.name,
             partition.index,
@@ -367,8 +371,12 @@ class Broker:
         self.coordinators.resigned(partition.topic, partition.index)
         if partition.has_log:
             self._stored.discard(key)
-            path = self.directory.delete_log(partition.log, f"{self.random.getrandbits(128):032x}")
-            self.executor.submit(lambda: self.directory.disk.remove_tree(path))
+            try:
+                path = self.directory.delete_log(partition.log, f"{self.random.getrandbits(128):032x}")
+            except ApiError as error:  # as in Kafka, the rest of the change goes on
+                log.error("%s stays on the disk, which cannot delete it: %s", partition, error)
+            else:
+                self.executor.submit(lambda: self.directory.disk.remove_tree(path))
         partition.dropped()
 
     # -- what handlers ask -------------------------------------------------------------------------------------------

@@ -16,23 +16,18 @@ class Link(Protocol):
 
     def push(self, buffers: list[Buffer]) -> None:
         """Write now, also while a request is served."""
-        ...
 
     def reset(self) -> None:
         """Cut the connection; the client sees a reset instead of an orderly end."""
-        ...
 
     def answer_room(self) -> int | None:
         """Bytes that answers may still take until clients have read some, over all connections; None for no limit."""
-        ...
 
     def hold(self, size: int) -> None:
         """Count `size` bytes, which the answer to the request being served will have, as not read by the client."""
-        ...
 
     def mute(self, ms: int) -> None:
         """Begin no further request for this long; the answer to the one being served still leaves."""
-        ...
 
 
 @dataclass(slots=True)

@@ -114,6 +114,11 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def cached_partitions(self) -> int:
+        """Partitions of all sessions."""
+        return sum(len(session.targets) for session in self._sessions.values())
+
     def create(self, targets: Iterable[FetchTarget], uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         """A new session, or None when no slot is free (the fetch then goes without one)."""
         if len(self._sessions) >= self._slots and not self._evict(now_ms):

@@ -42,7 +42,6 @@ class Replica(Member, Protocol):
 
     def partitions(self) -> Iterator[Partition]:
         """Every partition this broker holds, led or followed."""
-        ...
 
 
 class LogKeeper(Protocol):
@@ -61,4 +60,3 @@ class LogKeeper(Protocol):
 
     def partitions(self) -> Iterator[Partition]:
         """Every partition this broker holds, led or followed."""
-        ...

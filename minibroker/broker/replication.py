@@ -33,6 +33,8 @@ class Replication:
         self._timer: TimerHandle | None = None
         self._stopped = False
         self.tick = 0
+        #: Since this broker started, as Kafka's metrics of these names have it.
+        self.isr_expands = self.isr_shrinks = self.failed_isr_updates = 0
         self.sessions = ReplicaSessions(broker.random)
 
     def start(self) -> None:
@@ -136,8 +138,13 @@ class Replication:
         if partition.leader_epoch != leader_epoch or partition.in_sync is not in_sync:
             return  # another reign; its set was begun anew
         if answer is None:
+            self.failed_isr_updates += 1
             partition.in_sync_answered(None)
             # The follower may have nothing to fetch, and so no other occasion to join the in-sync set.
             broker.timers.call_later(broker.settings.int("replica.fetch.wait.max.ms"), partition.review_in_sync)
         else:
+            if len(answer.isr) > len(in_sync.isr):
+                self.isr_expands += 1
+            elif len(answer.isr) < len(in_sync.isr):
+                self.isr_shrinks += 1
             partition.in_sync_answered(tuple(answer.isr), answer.partition_epoch)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from minibroker.kernel.words import reason
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.frames import FrameSplitter
+from minibroker_protocol.headers import decode_response, encode_request
 
 if TYPE_CHECKING:
     import ssl
+
+    from minibroker_protocol.dsl import Request, Response
 
 
 class BrokerFailed(Exception):
@@ -97,6 +99,18 @@ class Connection:
                 raise BrokerFailed(f"response: {exc}") from None
         return self._frames.pop(0)
 
+    def ask(self, request: Request, version: int, client_id: str, timeout: float) -> Response:
+        """Send a request and return its response. Raises BrokerFailed."""
+        self.correlation_id += 1
+        self.send_frame(encode_request(request, version, self.correlation_id, client_id))
+        frame = self.receive(timeout)
+        if int.from_bytes(frame[:4], "big", signed=True) != self.correlation_id:
+            raise BrokerFailed("the answer belongs to another request")
+        try:
+            return decode_response(frame, request.__api_key__, version)
+        except Malformed as exc:
+            raise BrokerFailed(f"response: {exc}") from None
+
     def close(self) -> None:
         self._socket.close()
 
@@ -108,5 +122,5 @@ class Connection:
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

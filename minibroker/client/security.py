@@ -18,15 +18,9 @@ from minibroker.client.connection import Address, BrokerFailed, Connection
 from minibroker.kernel.extras import hint
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.security.sasl import MECHANISMS
-from minibroker_protocol.dsl import Request, Response
+from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.messages.headers import RequestHeader
-from minibroker_protocol.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
+from minibroker_protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 PROTOCOLS = tuple(SecurityProtocol.__members__)
 _CLIENT_ID = "minibroker"
@@ -164,7 +158,7 @@ class _Login:
 
     def run(self) -> None:
         mechanism = self._security.mechanism
-        answer = self._ask(SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse)
+        answer = self._ask(SaslHandshakeRequest(mechanism=mechanism))
         if answer.error_code:
             offered = ", ".join(answer.mechanisms) or "none"
             raise NotLetIn(
@@ -176,21 +170,13 @@ class _Login:
             scram(self._security.username, self._security.password, mechanism, self._send)
 
     def _send(self, message: bytes) -> bytes:
-        answer = self._ask(SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse)
+        answer = self._ask(SaslAuthenticateRequest(auth_bytes=message))
         if answer.error_code:
             raise NotLetIn(f"login refused: {answer.error_message or ErrorCode(answer.error_code).name}")
         return bytes(answer.auth_bytes)
 
-    def _ask(self, request: Request, answer: type[Response]) -> Any:
-        self._connection.correlation_id += 1
-        header = RequestHeader(
-            request_api_key=request.__api_key__,
-            request_api_version=1,
-            correlation_id=self._connection.correlation_id,
-            client_id=_CLIENT_ID,
-        )
-        self._connection.send_frame(header.encode(1) + request.encode(1))
-        return answer.decode(memoryview(self._connection.receive(self._timeout)), 1, 4)
+    def _ask(self, request: Request) -> Any:
+        return self._connection.ask(request, 1, _CLIENT_ID, self._timeout)
 
 
 def scram(username: str, password: str, mechanism: str, send: Callable[[bytes], bytes]) -> None:

@@ -6,24 +6,16 @@ DescribeTransactionState (KIP-360) only with this one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final
 
-from minibroker.client.connection import Address, BrokerFailed, Connection, parse_address
-from minibroker.client.security import PLAINTEXT, Security
+from minibroker.client.cluster import ClusterClient, require
+from minibroker.client.connection import Address
 from minibroker_protocol import messages as m
-from minibroker_protocol.dsl import Request, Response
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.headers import first_flexible_version
-from minibroker_protocol.messages.headers import RequestHeader
-from minibroker_protocol.registry import registry
+from minibroker_protocol.errors import ErrorCode
 
-R = TypeVar("R", bound=Response)
-
-CLIENT_ID: Final = "minibroker-transactions"
-DEFAULT_TIMEOUT: Final = 30.0
 NO_OFFSET: Final = -1
 TRANSACTION_KEY: Final = 1
 HANGING_AFTER_MS: Final = 15 * 60_000 + 5 * 60_000
@@ -44,31 +36,10 @@ class OpenTransaction:
     producer: Producer
 
 
-class TransactionsClient:
-    """Connects to `bootstrap` (HOST:PORT[,HOST:PORT…]) when first asked, and to whichever broker each question is for.
+class TransactionsClient(ClusterClient):
+    """What an operator asks of a cluster. Raises BrokerFailed when no broker answers, ApiError when one refuses."""
 
-    Raises BrokerFailed when no broker answers, ApiError with the broker's code when one refuses.
-    """
-
-    def __init__(self, bootstrap: str, *, timeout: float = DEFAULT_TIMEOUT, security: Security = PLAINTEXT) -> None:
-        self._security = security
-        self._bootstrap = [parse_address(text.strip()) for text in bootstrap.split(",")]
-        self._timeout = timeout
-        self._connections: dict[Address, Connection] = {}
-        self._correlation_id = 0
-
-    def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-
-    def __enter__(self) -> TransactionsClient:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    # -- questions ---------------------------------------------------------------------------------------------------
+    client_id = "minibroker-transactions"
 
     def list_transactions(
         self,
@@ -87,9 +58,9 @@ class TransactionsClient:
             transactional_id_pattern=pattern,
         )
         found = []
-        for node_id, address in self._brokers().items():
-            answer = self._call(address, request, m.ListTransactionsResponse, version)
-            _require(answer.error_code, f"broker {node_id} does not list transactions")
+        for node_id, address in self.brokers().items():
+            answer = self.ask(address, request, m.ListTransactionsResponse, version)
+            require(answer.error_code, f"broker {node_id} does not list transactions")
             if answer.unknown_state_filters:
                 raise ValueError(f"no transaction state is called {', '.join(answer.unknown_state_filters)}")
             found += [(node_id, listed) for listed in answer.transaction_states]
@@ -97,21 +68,23 @@ class TransactionsClient:
 
     def describe(self, transactional_id: str) -> tuple[int, Described]:
         """(node id of the coordinator, state) of one id."""
-        node_id, address = self._coordinator(transactional_id)
+        node_id, address = self.coordinator(transactional_id, TRANSACTION_KEY)
         request = m.DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        (state,) = self._call(address, request, m.DescribeTransactionsResponse, 0).transaction_states
-        _require(state.error_code, f"transactional id {transactional_id}")
+        (state,) = self.ask(address, request, m.DescribeTransactionsResponse, 0).transaction_states
+        require(state.error_code, f"transactional id {transactional_id}")
         return node_id, state
 
     def describe_state(self, transactional_ids: Iterable[str]) -> dict[str, DescribedState]:
         """DescribeTransactionState (KIP-360), one request a coordinator. Errors are in each answer."""
         by_coordinator: dict[Address, list[str]] = {}
         for transactional_id in transactional_ids:
-            by_coordinator.setdefault(self._coordinator(transactional_id)[1], []).append(transactional_id)
+            by_coordinator.setdefault(self.coordinator(transactional_id, TRANSACTION_KEY)[1], []).append(
+                transactional_id
+            )
         states: dict[str, DescribedState] = {}
         for address, ids in by_coordinator.items():
             request = m.DescribeTransactionStateRequest(transactional_ids=ids)
-            answer = self._call(address, request, m.DescribeTransactionStateResponse, 0)
+            answer = self.ask(address, request, m.DescribeTransactionStateResponse, 0)
             states.update(zip(ids, answer.transaction_states, strict=True))
         return states
 
@@ -120,21 +93,21 @@ class TransactionsClient:
         request = m.DescribeProducersRequest(
             topics=[m.DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])]
         )
-        answer = self._call(self._leader(topic, partition), request, m.DescribeProducersResponse, 0)
-        one = answer.topics[0].partitions[0]
-        _require(one.error_code, f"{topic}-{partition}", one.error_message)
-        return one.active_producers
+        kind = m.DescribeProducersResponse
+        found = self.ask_leader(topic, partition, request, kind, 0, lambda answer: answer.topics[0].partitions[0])
+        producers: list[Producer] = found.active_producers
+        return producers
 
     def fence(self, transactional_id: str) -> tuple[int, int]:
         """Abort what runs under an id by taking it over (Admin.fenceProducers); the new producer id and epoch."""
         request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1)
         for _ in range(100):
-            _, address = self._coordinator(transactional_id)
-            answer = self._call(address, request, m.InitProducerIdResponse, 4)
+            _, address = self.coordinator(transactional_id, TRANSACTION_KEY)
+            answer = self.ask(address, request, m.InitProducerIdResponse, 4)
             if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 break
-            _pause()
-        _require(answer.error_code, f"transactional id {transactional_id}")
+            time.sleep(0.05)
+        require(answer.error_code, f"transactional id {transactional_id}")
         return answer.producer_id, answer.producer_epoch
 
     def abort(self, topic: str, partition: int, start_offset: int) -> Producer:
@@ -152,9 +125,8 @@ class TransactionsClient:
             coordinator_epoch=max(producer.coordinator_epoch, 0),
         )
         request = m.WriteTxnMarkersRequest(markers=[marker])
-        answer = self._call(self._leader(topic, partition), request, m.WriteTxnMarkersResponse, 1)
-        code = answer.markers[0].topics[0].partitions[0].error_code
-        _require(code, f"the marker for {topic}-{partition}")
+        kind = m.WriteTxnMarkersResponse
+        self.ask_leader(topic, partition, request, kind, 1, lambda answer: answer.markers[0].topics[0].partitions[0])
         return producer
 
     def find_hanging(
@@ -163,7 +135,7 @@ class TransactionsClient:
         """Transactions open on a partition for longer than any coordinator allows, that no coordinator knows of."""
         suspects = [
             OpenTransaction(name, index, producer)
-            for name, index in self._partitions(topic)
+            for name, index in self.leaders(None if topic is None else [topic])
             for producer in self.producers(name, index)
             if producer.current_txn_start_offset != NO_OFFSET and now_ms - producer.last_timestamp >= older_than_ms
         ]
@@ -179,91 +151,3 @@ class TransactionsClient:
             for topic in state.topics:
                 known |= {(state.producer_id, topic.topic, index) for index in topic.partitions}
         return known
-
-    # -- brokers to ask ----------------------------------------------------------------------------------------------
-
-    def _metadata(self, topics: list[str] | None) -> m.MetadataResponse:
-        named = None if topics is None else [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
-        request = m.MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        return self._anywhere(request, m.MetadataResponse, 8)
-
-    def _brokers(self) -> dict[int, Address]:
-        return {broker.node_id: (broker.host, broker.port) for broker in self._metadata([]).brokers}
-
-    def _partitions(self, topic: str | None) -> Iterator[tuple[str, int]]:
-        for found in self._metadata(None if topic is None else [topic]).topics:
-            _require(found.error_code, f"topic {found.name}")
-            for partition in found.partitions:
-                yield found.name or "", partition.partition_index
-
-    def _leader(self, topic: str, partition: int) -> Address:
-        metadata = self._metadata([topic])
-        _require(metadata.topics[0].error_code, f"topic {topic}")
-        leaders = {p.partition_index: p.leader_id for p in metadata.topics[0].partitions}
-        brokers = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
-        leader = leaders.get(partition)
-        if leader is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has no partition {partition}")
-        if leader not in brokers:
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader now")
-        return brokers[leader]
-
-    def _coordinator(self, transactional_id: str) -> tuple[int, Address]:
-        request = m.FindCoordinatorRequest(key=transactional_id, key_type=TRANSACTION_KEY)
-        for _ in range(50):  # its topic may just be in the making
-            answer = self._anywhere(request, m.FindCoordinatorResponse, 2)
-            if answer.error_code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                break
-            _pause()
-        _require(answer.error_code, f"the coordinator of {transactional_id}", answer.error_message)
-        return answer.node_id, (answer.host, answer.port)
-
-    def _anywhere(self, request: Request, response: type[R], version: int) -> R:
-        failed: BrokerFailed | None = None
-        for address in self._bootstrap:
-            try:
-                return self._call(address, request, response, version)
-            except BrokerFailed as error:
-                failed = error
-                self._drop(address)
-        assert failed is not None
-        raise failed
-
-    def _drop(self, address: Address) -> None:
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close()
-
-    def _call(self, address: Address, request: Request, response: type[R], version: int) -> R:
-        connection = self._connections.get(address)
-        if connection is None:
-            connection = self._connections[address] = self._security.connect(address, self._timeout)
-        key = request.__api_key__
-        self._correlation_id += 1
-        header = RequestHeader(
-            request_api_key=key,
-            request_api_version=version,
-            correlation_id=self._correlation_id,
-            client_id=CLIENT_ID,
-        )
-        flexible = version >= first_flexible_version(key)
-        connection.send_frame(header.encode(2 if flexible else 1) + request.encode(version))
-        frame = connection.receive(self._timeout)
-        if int.from_bytes(frame[:4], "big", signed=True) != self._correlation_id:
-            raise BrokerFailed("the answer belongs to another request")
-        tagged = flexible and key != m.ApiVersionsRequest.__api_key__  # whose answer a client of any version must read
-        answer = registry()[key][1].decode(frame, version, 5 if tagged else 4)
-        assert isinstance(answer, response)
-        return answer
-
-
-def _require(code: int, subject: str, message: str | None = None) -> None:
-    if code != ErrorCode.NONE:
-        error = ErrorCode(code)
-        raise ApiError(error, f"{subject}: {message or error.name}")
-
-
-def _pause() -> None:
-    import time
-
-    time.sleep(0.05)

@@ -62,6 +62,9 @@ def _take_over(state: ControllerState, kraft: KraftMetadata, transaction_version
         known = _known_broker_configs(node, configs)
         if known:
             state.set_broker_configs(node, known)
+    for (kind, name), configs in kraft.resource_configs.items():
+        if configs:
+            state.set_resource_configs(kind, name, configs)
 
 
 def _known_broker_configs(node: str, configs: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from minibroker.broker import lost_data
 from minibroker.broker.broker import Broker
 from minibroker.broker.suspension import Suspension
 from minibroker.cluster.bootstrap import adopt
-from minibroker.cluster.hooks import BrokerHooks
+from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
 from minibroker.cluster.operations import Operations
 from minibroker.cluster.tapped_transport import TappedTransport
@@ -54,7 +54,8 @@ class Cluster(Operations):
     journal_disk: where the controller keeps its journal; with one broker its own data directory.
     transaction_version: level of the feature to finalize; None takes the semantics' for a new cluster and leaves an
     existing one as it is. topics: name → partitions, created at start when they are missing. network: what connects
-    the brokers; None keeps all in this process. make_node: a broker to be, for `add_broker`.
+    the brokers; None keeps all in this process. make_node: a broker to be, for `add_broker`. make_meter: what counts
+    the requests of a broker's clients, None for nothing.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Cluster(Operations):
         holder: str = "",
         network: Network | None = None,
         make_node: Callable[[int], Node] | None = None,
+        make_meter: Callable[[Broker], Meter] | None = None,
     ) -> None:
         if not nodes:
             raise ValueError("a cluster has at least one broker")
@@ -82,6 +84,9 @@ class Cluster(Operations):
         self.network: Network = network or InProcessNetwork(timers, self.settings.int("request.timeout.ms"))
         self.brokers: dict[int, Broker] = {}
         self.hooks: BrokerHooks | None = None
+        #: By broker, of those that run; {} when nothing is counted.
+        self.meters: dict[int, Meter] = {}
+        self._make_meter = make_meter
         self._tap: Tap | None = None
         self._broker_tap: Tap | None = None
         self._transports: dict[int, TappedTransport] = {}
@@ -281,7 +286,9 @@ class Cluster(Operations):
         transport.tap = self._broker_tap
         self.brokers[node_id] = broker
         dispatcher = self._dispatchers[node_id] = make_dispatcher(broker)
-        dispatcher.tap = self._tap
+        if self._make_meter is not None:
+            self.meters[node_id] = self._make_meter(broker)
+        self._set_tap_of(node_id)
         self.network.attach(node_id, suspension.node(dispatcher.handle))
 
     def dispatcher(self, node_id: int) -> Dispatcher:
@@ -291,9 +298,17 @@ class Cluster(Operations):
     def set_tap(self, tap: Tap | None) -> None:
         """Have every request of a client, to any broker of now or later, go through `tap`."""
         self._tap = tap
-        for node_id, dispatcher in self._dispatchers.items():
-            suspension = self._suspensions[node_id]
-            dispatcher.tap = PausedTap(suspension, tap) if suspension.paused else tap
+        for node_id in self._dispatchers:
+            self._set_tap_of(node_id)
+
+    def _set_tap_of(self, node_id: int, *, paused: bool | None = None) -> None:
+        """paused: None for whether the broker is."""
+        suspension, tap, meter = self._suspensions[node_id], self._tap, self.meters.get(node_id)
+        if meter is not None:
+            tap = meter.before(tap)
+        if suspension.paused if paused is None else paused:
+            tap = PausedTap(suspension, tap)
+        self._dispatchers[node_id].tap = tap
 
     def set_broker_tap(self, tap: Tap | None) -> None:
         """Have every request that a broker, of now or later, sends to another, itself or the controller go through

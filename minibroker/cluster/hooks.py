@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from minibroker.handlers.dispatch import Dispatcher
+from minibroker.handlers.dispatch import Dispatcher, Tap
+
+
+class Meter(Tap, Protocol):
+    """A tap that only counts, of one broker from its start to its end."""
+
+    def before(self, otherwise: Tap | None) -> Tap:
+        """What counts, and then goes on through `otherwise`."""
+        ...
 
 
 class BrokerHooks(Protocol):
@@ -14,8 +22,6 @@ class BrokerHooks(Protocol):
 
     def stopped(self, node_id: int) -> None:
         """The broker is gone: no connection of its clients may stay open, and none may be accepted."""
-        ...
 
     def removed(self, node_id: int) -> None:
         """It does not come back."""
-        ...

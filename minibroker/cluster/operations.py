@@ -12,7 +12,6 @@ from minibroker.controller.controller import Controller
 from minibroker.controller.elections import Election
 from minibroker.controller.state import ControllerState
 from minibroker.coordinators.hashing import partition_for
-from minibroker.handlers.paused import PausedTap
 from minibroker.kernel.deferred import Deferred, resolved, spawn
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.transport import CONTROLLER
@@ -29,9 +28,9 @@ from minibroker_storage.directory import DataDirectory
 
 if TYPE_CHECKING:
     from minibroker.broker.suspension import Suspension
-    from minibroker.cluster.hooks import BrokerHooks
+    from minibroker.cluster.hooks import BrokerHooks, Meter
     from minibroker.cluster.tapped_transport import TappedTransport
-    from minibroker.handlers.dispatch import Dispatcher, Tap
+    from minibroker.handlers.dispatch import Dispatcher
     from minibroker.kernel.transport import Network
 
 Coordinator = Literal["transaction", "group"]
@@ -50,10 +49,10 @@ class Operations:
     network: Network
     _nodes: dict[int, Node]
     _make_node: Callable[[int], Node] | None
+    meters: dict[int, Meter]
     _dispatchers: dict[int, Dispatcher]
     _suspensions: dict[int, Suspension]
     _transports: dict[int, TappedTransport]
-    _tap: Tap | None
     _state: ControllerState | None
     _controller: Controller | None
     _executor: Executor
@@ -63,6 +62,9 @@ class Operations:
 
     @abstractmethod
     def _activate_controller(self, state: ControllerState) -> Controller: ...
+
+    @abstractmethod
+    def _set_tap_of(self, node_id: int, *, paused: bool | None = None) -> None: ...
 
     @abstractmethod
     def _watch_sessions(self) -> None: ...
@@ -93,6 +95,11 @@ class Operations:
         """The metadata as the controller has it, or had it when it went away."""
         assert self._state is not None, "the cluster has not been started"
         return self._state.image
+
+    @property
+    def unclean_elections(self) -> int:
+        """Leaders elected out of sync since the cluster's start."""
+        return self._state.unclean_elections if self._state is not None else 0
 
     # -- the controller ----------------------------------------------------------------------------------------------
 
@@ -150,6 +157,7 @@ class Operations:
             self.hooks.stopped(broker.node_id)
         del self.brokers[broker.node_id]
         del self._dispatchers[broker.node_id]
+        self.meters.pop(broker.node_id, None)
         self._suspensions.pop(broker.node_id).drop()
         self._transports.pop(broker.node_id).close()
         self.network.detach(broker.node_id)
@@ -160,14 +168,14 @@ class Operations:
         suspension = self._suspensions[node_id]
         if not suspension.paused:
             suspension.pause()
-            self._dispatchers[node_id].tap = PausedTap(suspension, self._tap)
+            self._set_tap_of(node_id)
 
     def resume_broker(self, node_id: int) -> None:
         """As SIGCONT: process the requests received while paused, in order. No effect when not paused."""
         self._running(node_id)
         suspension = self._suspensions[node_id]
         if suspension.paused:
-            self._dispatchers[node_id].tap = self._tap
+            self._set_tap_of(node_id, paused=False)
             suspension.resume()
 
     def when_going(self, node_id: int) -> Deferred[None]:

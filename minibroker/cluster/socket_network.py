@@ -23,8 +23,7 @@ from minibroker.kernel.transport import CONTROLLER, Node, Transport
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.frames import FrameSplitter
-from minibroker_protocol.headers import encode_response_header, first_flexible_version, parse_request_header
-from minibroker_protocol.messages.headers import RequestHeader
+from minibroker_protocol.headers import decode_response, encode_request, encode_response_header, parse_request_header
 from minibroker_protocol.messages.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 from minibroker_protocol.registry import registry
 
@@ -329,13 +328,8 @@ class _Connection:
         self._authenticate(0, self._proving.hello)
 
     def _authenticate(self, number: int, data: bytes) -> None:
-        header = RequestHeader(
-            request_api_key=_AUTHENTICATE,
-            request_api_version=_AUTHENTICATE_VERSION,
-            correlation_id=number,
-            client_id=str(self._source),
-        )
-        self._end.write(header.encode(1) + SaslAuthenticateRequest(auth_bytes=data).encode(_AUTHENTICATE_VERSION))
+        request = SaslAuthenticateRequest(auth_bytes=data)
+        self._end.write(encode_request(request, _AUTHENTICATE_VERSION, number, str(self._source)))
 
     def _received(self, frame: bytearray) -> None:
         if self._proving is None:
@@ -356,14 +350,10 @@ class _Connection:
 
     def send(self, request: Request, api_version: int) -> Deferred[Response]:
         kind = type(request)
-        key = kind.__api_key__
         self._count = (self._count + 1) % _CORRELATION_IDS
         number = self._count
         call = self._calls[number] = _Call(kind, api_version, self._tick)
-        header = RequestHeader(
-            request_api_key=key, request_api_version=api_version, correlation_id=number, client_id=str(self._source)
-        )
-        data = header.encode(2 if api_version >= first_flexible_version(key) else 1) + request.encode(api_version)
+        data = encode_request(request, api_version, number, str(self._source))
         if not self._network.cuts.holds(self._source, self._target, lambda: self._write(data)):
             self._write(data)
         if not self._ticking:
@@ -381,11 +371,7 @@ class _Connection:
         call = self._calls.pop(int.from_bytes(frame[:4], "big"), None)
         if call is None:
             return  # given up
-        response = registry()[call.kind.__api_key__][1]
-        position = 5 if call.api_version >= response.__flexible__ else 4
-        message, _ = response.decode_from(frame, call.api_version, position)
-        assert isinstance(message, Response)
-        call.answer.resolve(message)
+        call.answer.resolve(decode_response(frame, call.kind.__api_key__, call.api_version))
 
     def _watch_patience(self) -> None:
         self._ticking = True

@@ -14,8 +14,7 @@ from minibroker.kernel.deferred import Deferred, failed
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.fields import Buffer
-from minibroker_protocol.headers import encode_response_header, first_flexible_version
-from minibroker_protocol.messages.headers import RequestHeader
+from minibroker_protocol.headers import decode_response, encode_request
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -154,6 +153,7 @@ class _Sent(Exchange):
         self.correlation_id = line.number()
         self.context = context
         self.request = request
+        self.watchers = ()
         self._bytes: bytes | None = None
 
     @property
@@ -168,14 +168,7 @@ class _Sent(Exchange):
     @property
     def frame(self) -> Buffer:
         if self._bytes is None:
-            header = RequestHeader(
-                request_api_key=self.api.key,
-                request_api_version=self.version,
-                correlation_id=self.correlation_id,
-                client_id=self.context.client_id,
-            )
-            flexible = self.version >= first_flexible_version(self.api.key)
-            self._bytes = header.encode(2 if flexible else 1) + self.request.encode(self.version)
+            self._bytes = encode_request(self.request, self.version, self.correlation_id, self.context.client_id)
         return self._bytes
 
     def copy(self) -> Exchange:
@@ -191,8 +184,7 @@ class _Sent(Exchange):
 
     def decode(self, data: bytes) -> Response:
         """The response in a frame, without its size."""
-        header = encode_response_header(self.api.key, self.version, self.correlation_id)
-        return self.api.response.decode(data, self.version, len(header))
+        return decode_response(data, self.api.key, self.version)
 
 
 def _broken(text: str) -> ApiError:

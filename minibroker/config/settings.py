@@ -51,6 +51,9 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -220,7 +223,7 @@ class Settings(_Reads):
         """The broker's own configuration for DescribeConfigs; names that are not known are left out, as in Kafka."""
         return [
             self._broker_entry(key)
-            for name, key in BROKER_KEYS.items()
+            for name, key in {**BROKER_KEYS, **_unused()}.items()
             if (not key.internal if names is None else name in names)
         ]
 
@@ -232,11 +235,33 @@ class Settings(_Reads):
             if (not key.internal or name in overrides if names is None else name in names)
         ]
 
-    def _broker_entry(self, key: ConfigKey) -> ConfigEntry:
-        synonyms = self._synonyms(key.name)
+    def value_of(self, name: Text) -> Value:
+        """The value of any key that Kafka's brokers have, also of one that changes nothing here; None for none."""
+        if name in self._values:
+            return self._values[name]
+        unused = _unused().get(name)
+        return None if unused is None else unused.default
+
+    def describe_override(
+        self, key: ConfigKey, own: Text | None, source: ConfigSource, defaults: tuple[ConfigSynonym, ...]
+    ) -> ConfigEntry:
+        """A row of what has its `own` text for a key (None: has none), and else the first of `defaults`."""
+        synonyms = defaults if own is None else (ConfigSynonym(key.name, own, source), *defaults)
         return ConfigEntry(
             key.name,
-            key.format(self._values[key.name]),
+            synonyms[0].value if synonyms else key.format(key.default),
+            synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+            False,
+            key.type,
+            key.doc,
+            synonyms,
+        )
+
+    def _broker_entry(self, key: ConfigKey) -> ConfigEntry:
+        synonyms = self.synonyms_of(key.name)
+        return ConfigEntry(
+            key.name,
+            key.format(self.value_of(key.name)),
             synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
             not key.dynamic,
             key.type,
@@ -245,26 +270,17 @@ class Settings(_Reads):
         )
 
     def _topic_entry(self, key: ConfigKey, overrides: Mapping[str, str]) -> ConfigEntry:
-        synonyms = self._synonyms(key.synonyms[0]) if key.synonyms else ()
-        if key.name in overrides:
-            own = ConfigSynonym(key.name, overrides[key.name], ConfigSource.TOPIC_CONFIG)
-            synonyms = (own, *synonyms)
-        return ConfigEntry(
-            key.name,
-            key.format(self.topic_value(key.name, overrides)),
-            synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
-            False,
-            key.type,
-            key.doc,
-            synonyms,
-        )
+        defaults = self.synonyms_of(key.synonyms[0]) if key.synonyms else ()
+        entry = self.describe_override(key, overrides.get(key.name), ConfigSource.TOPIC_CONFIG, defaults)
+        return entry._replace(value=key.format(self.topic_value(key.name, overrides)))
 
-    def _synonyms(self, name: str) -> tuple[ConfigSynonym, ...]:
+    def synonyms_of(self, name: str) -> tuple[ConfigSynonym, ...]:
         """Kafka's order: every layer from the top with the finer name first, then the defaults; from `name` on."""
-        names = (name, *BROKER_KEYS[name].synonyms)
-        layers = [*self._layers, (ConfigSource.DEFAULT_CONFIG, {n: BROKER_KEYS[n].default for n in names})]
+        known = BROKER_KEYS if name in BROKER_KEYS else _unused()
+        names = (name, *known[name].synonyms)
+        layers = [*self._layers, (ConfigSource.DEFAULT_CONFIG, {n: known[n].default for n in names})]
         found = [
-            ConfigSynonym(n, BROKER_KEYS[n].format(layer[n]), source)
+            ConfigSynonym(n, known[n].format(layer[n]), source)
             for source, layer in layers
             for n in names
             if layer.get(n) is not None
@@ -279,13 +295,16 @@ class Settings(_Reads):
         parsed: dict[str, Value] = {}
         for name, value in given.items():
             key = BROKER_KEYS.get(name)
-            if key is None and _is_jaas_key(name):
+            if key is not None:
+                parsed[name] = key.parse(_text(value))
+            elif _is_jaas_key(name):
                 self.jaas[name] = _text(value) or ""
-            elif key is None:
+            else:
                 _refuse_unknown(name)
                 self.ignored = (*self.ignored, name)
-            else:
-                parsed[name] = key.parse(_text(value))
+                unused = _unused().get(name)
+                if unused is not None:
+                    parsed[name] = unused.parse(_text(value))
         return parsed
 
     def _check_together(self) -> None:
@@ -308,6 +327,8 @@ _ORDERED = (
     ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
     ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
     ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
+    ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
     ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
 )
@@ -404,6 +425,13 @@ def _refuse_unknown(name: str) -> None:
         raise ConfigError(f"unknown setting {name}{_suggestion(name, BROKER_KEYS)}")
 
 
+def _unused() -> Mapping[str, ConfigKey]:
+    """Kafka's other settings; most brokers never ask for one."""
+    from minibroker.config.unused import UNUSED_KEYS
+
+    return UNUSED_KEYS
+
+
 def _is_jaas_key(name: str) -> bool:
     from minibroker.config.names import jaas_listener
 
@@ -411,14 +439,14 @@ def _is_jaas_key(name: str) -> bool:
 
 
 def _suggestion(name: str, known: Mapping[str, ConfigKey]) -> str:
-    from difflib import get_close_matches
+    from minibroker.kernel.words import near
 
-    close = get_close_matches(name, known, 1, 0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    return near(name, known)
 
 
 def _dynamic_only(changes: Mapping[str, str]) -> Mapping[str, str]:
-    fixed = [name for name in changes if name in BROKER_KEYS and not BROKER_KEYS[name].dynamic]
+    known = BROKER_KEYS if all(name in BROKER_KEYS for name in changes) else {**_unused(), **BROKER_KEYS}
+    fixed = [name for name in changes if name in known and not known[name].dynamic]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: Set({', '.join(fixed)})")
     return changes

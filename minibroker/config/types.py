@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -15,9 +16,19 @@ class ConfigError(ValueError):
     """An unknown key or an invalid value; the text is one line that names both."""
 
 
+def parse_address(text: str, what: str) -> tuple[str, int]:
+    """``HOST:PORT``; port 0 is a free one. `what` names the address in the ConfigError for anything else."""
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{what} is HOST:PORT, not {text!r}")
+    return host, int(port)
+
+
 class ConfigType(IntEnum):
     """Kafka's ``ConfigDef.Type``; the values are those of DescribeConfigs."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -25,14 +36,17 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
     PASSWORD = 9
 
 
 class Scope(Enum):
-    """What a key configures: the broker, a topic, or what only this broker has."""
+    """What a key configures; MINIBROKER: the broker, and only this one has it."""
 
     BROKER = "broker"
     TOPIC = "topic"
+    GROUP = "group"
+    CLIENT_METRICS = "client metrics"
     MINIBROKER = "minibroker"
 
 
@@ -46,7 +60,7 @@ class ConfigKey(NamedTuple):
 
     ``synonyms``: for a topic key the broker key that gives its default; for a broker key coarser keys that stand in
     while it is unset. ``deviation``: why the default is not Kafka's. ``effect``: False for topic keys that are told and
-    remembered as Kafka does but change nothing here.
+    remembered as Kafka does but change nothing here. ``refusal``: what is wrong with a text, None for nothing.
     """
 
     name: str
@@ -63,6 +77,7 @@ class ConfigKey(NamedTuple):
     synonyms: tuple[str, ...] = ()
     deviation: str = ""
     effect: bool = True
+    refusal: Callable[[str], str | None] | None = None
 
     def parse(self, text: str | None) -> Value:
         """The typed value of `text`; ConfigError, in the words of Kafka's ConfigDef, when it has none."""
@@ -70,6 +85,9 @@ class ConfigKey(NamedTuple):
             raise ConfigError(f"Invalid value null for configuration {self.name}: entry must be non null")
         value = self._typed(text.strip())
         self._check(value)
+        reason = None if self.refusal is None else self.refusal(text)
+        if reason is not None:
+            raise self._invalid(value, reason)
         return value
 
     def format(self, value: Value) -> str | None:

@@ -5,59 +5,55 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
+from minibroker.control.group import Caller, Group
+from minibroker.control.state import State
 from minibroker.faults.actions import Action, action_from, action_to
 from minibroker.faults.errors import FaultError
 
-
-class Caller(Protocol):
-    """Runs a command where the broker is, and returns its result; FaultError for what cannot be."""
-
-    def call(self, name: str, arguments: Mapping[str, Any]) -> Any: ...
+__tracebackhide__ = True  # pytest shows the line of the test
 
 
 class NeverFired(AssertionError):
     """A rule was set and no request came that it could act on; the test proved nothing about it."""
 
 
-class Control:
+class Control(Group):
     """faults, clock, state: three groups of commands; `exchanges` what was recorded."""
 
     def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+        super().__init__(caller)
         self.faults = Faults(caller)
         self.clock = Clock(caller)
         self.state = State(caller)
 
     def record(self, kept: int = 100, *, frames: bool = False) -> None:
         """Keep the last `kept` exchanges from now on, on request with the bytes of their frames; 0 ends it."""
-        self._caller.call("trace.record", {"kept": kept, "frames": frames})
+        self._ask("trace.record", kept=kept, frames=frames)
 
     def exchanges(self, count: int = 100, *, after: int = 0, frames: bool = False) -> list[dict[str, Any]]:
         """The last recorded exchanges as JSON objects, the oldest first; only those numbered above `after`, if that is
         not 0."""
-        found: list[dict[str, Any]] = self._caller.call(
-            "trace.last", {"count": count, "after": after, "frames": frames}
-        )
+        found: list[dict[str, Any]] = self._ask("trace.last", count=count, after=after, frames=frames)
         return found
 
     def refusals(self, count: int = 100) -> list[dict[str, Any]]:
         """The last refused requests with the reasons, the oldest first; times are those of the broker clock."""
-        found: list[dict[str, Any]] = self._caller.call("refusal.last", {"count": count})
+        found: list[dict[str, Any]] = self._ask("refusal.last", count=count)
         return found
 
     def describe(self) -> dict[str, Any]:
         """Brokers, topics with their leaders, and whose transaction markers are held."""
-        found: dict[str, Any] = self._caller.call("cluster.describe", {})
+        found: dict[str, Any] = self._ask("cluster.describe")
         return found
 
 
-class Fault:
+class Fault(Group):
     """One rule that is set. As a context manager it is removed at the end, and must have acted by then."""
 
     def __init__(self, caller: Caller, given: dict[str, Any]) -> None:
-        self._caller = caller
+        super().__init__(caller)
         self.id: int = given["id"]
         self.rule: dict[str, Any] = given["rule"]
         self._final: dict[str, Any] | None = None
@@ -65,7 +61,7 @@ class Fault:
     def _now(self) -> dict[str, Any]:
         if self._final is not None:
             return self._final
-        found: dict[str, Any] = self._caller.call("fault.get", {"id": self.id})
+        found: dict[str, Any] = self._ask("fault.get", id=self.id)
         return found
 
     @property
@@ -90,8 +86,7 @@ class Fault:
 
     def wait(self, times: int = 1, timeout: float = 10.0) -> None:
         """Returns once it has acted `times` times; TimeoutError after `timeout` seconds."""
-        arguments = {"id": self.id, "times": times, "timeout_ms": round(timeout * 1000)}
-        found = self._caller.call("fault.wait", arguments)
+        found = self._ask("fault.wait", id=self.id, times=times, timeout_ms=round(timeout * 1000))
         if found["fired"] < times:
             raise TimeoutError(f"{self} acted {found['fired']} times in {timeout} s, not {times}")
 
@@ -101,12 +96,12 @@ class Fault:
 
     def release(self, count: int | None = None) -> int:
         """Let what it holds go on, the oldest first; how many there were."""
-        return int(self._caller.call("fault.release", {"id": self.id, "count": count})["released"])
+        return int(self._ask("fault.release", id=self.id, count=count)["released"])
 
     def remove(self) -> None:
         """Take the rule away; harmless when it is gone. Connections whose requests it holds are closed."""
         if self._final is None:
-            self._final = self._caller.call("fault.remove", {"id": self.id})
+            self._final = self._ask("fault.remove", id=self.id)
 
     def check(self) -> None:
         """Raises NeverFired unless it has acted."""
@@ -130,11 +125,11 @@ class Fault:
         return f"fault {self.id} ({self.rule['action']['name']} on {told})"
 
 
-class Faults:
+class Faults(Group):
     """The rules of a cluster; the first that fits a request acts on it."""
 
     def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+        super().__init__(caller)
         self._set: list[Fault] = []
 
     def inject(
@@ -147,32 +142,57 @@ class Faults:
         probability: float = 1.0,
         seed: int = 0,
         expected: bool = True,
-        **match: Any,
+        versions: int | tuple[int, int] | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        producer_id: int | None = None,
+        producer_epoch: int | None = None,
+        sequence: int | tuple[int, int] | None = None,
+        broker: int | None = None,
+        between_brokers: bool = False,
     ) -> Fault:
-        """Set a rule: do `action` to requests of `api` (None: any) that have all of `match`.
+        """Set a rule: do `action` to requests of `api` (None: any) that have all of what else is given.
 
-        match: versions, client_id, topic, partition, group, transactional_id, producer_id, producer_epoch, sequence,
-        broker; see `faults.rules.Match`. It acts on the `nth` fitting request and the following, `times` in all (None:
-        without end), each with `probability`. expected: `verify` insists that it has acted. Raises FaultError for a
-        rule that cannot be.
+        It acts on the `nth` fitting request and the following, `times` in all (None: without end), each with
+        `probability`, drawn from `seed`. expected: `verify` insists that it has acted. versions, sequence: one, or the
+        lowest and the highest. client_id, topic, group, transactional_id: ``*`` and ``?`` match. broker: node id, -1
+        for the controller. between_brokers: not requests of clients but those that brokers send; their client id is
+        ``broker-N``. Raises FaultError for a rule that can never act, or whose values make no sense.
         """
-        rule = {"action": action_to(action_from(action)), "nth": nth, "times": times, "probability": probability}
-        given = {**rule, "seed": seed, **match}
+        match = {
+            "versions": versions,
+            "client_id": client_id,
+            "topic": topic,
+            "partition": partition,
+            "group": group,
+            "transactional_id": transactional_id,
+            "producer_id": producer_id,
+            "producer_epoch": producer_epoch,
+            "sequence": sequence,
+            "broker": broker,
+            "between_brokers": between_brokers,
+        }
+        given: dict[str, Any] = {name: value for name, value in match.items() if value not in (None, False)}
+        given |= {"action": action_to(action_from(action)), "nth": nth, "times": times}
+        given |= {"probability": probability, "seed": seed}
         if api is not None:
             given["api"] = api
-        fault = Fault(self._caller, self._caller.call("fault.add", given))
+        fault = Fault(self._caller, self._ask("fault.add", **given))
         if expected:
             self._set.append(fault)
         return fault
 
     def list(self) -> list[dict[str, Any]]:
         """Every rule that is set, by whomever."""
-        found: list[dict[str, Any]] = self._caller.call("fault.list", {})
+        found: list[dict[str, Any]] = self._ask("fault.list")
         return found
 
     def clear(self) -> None:
         """Take all rules away, by whomever they were set."""
-        for given in self._caller.call("fault.clear", {}):
+        for given in self._ask("fault.clear"):
             for fault in self._set:
                 if fault.id == given["id"]:
                     fault._final = given
@@ -186,61 +206,40 @@ class Faults:
             fault.check()
 
 
-class Clock:
+class Clock(Group):
     """The broker clock: transaction timeouts, expirations, retention and sweeps follow it; sockets do not."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
 
     @property
     def now_ms(self) -> int:
-        return int(self._caller.call("clock.get", {})["now_ms"])
+        """Its time, in ms since 1970."""
+        return int(self._ask("clock.get")["now_ms"])
 
     @property
     def frozen(self) -> bool:
-        return bool(self._caller.call("clock.get", {})["frozen"])
+        """Whether it stands still."""
+        return bool(self._ask("clock.get")["frozen"])
 
     def freeze(self) -> int:
         """Stop it; the time (ms) it stands at."""
-        return int(self._caller.call("clock.freeze", {})["now_ms"])
+        return int(self._ask("clock.freeze")["now_ms"])
 
     def unfreeze(self) -> None:
         """Let it run on from where it stands."""
-        self._caller.call("clock.unfreeze", {})
+        self._ask("clock.unfreeze")
 
-    def advance(self, seconds: float = 0.0, *, hours: float = 0.0, days: float = 0.0, ms: int = 0) -> int:
-        """Move it forward; what falls due on the way has run when this returns. The new time (ms)."""
-        total = ms + round(1000 * (seconds + 3600 * hours + 86_400 * days))
-        return int(self._caller.call("clock.advance", {"ms": total})["now_ms"])
+    def advance(
+        self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0, ms: float = 0.0
+    ) -> int:
+        """Move it forward by the sum of these; what falls due on the way has run when this returns. The new time (ms).
+
+        Raises FaultError for a negative sum and for more than a year.
+        """
+        moved = self._ask("clock.advance", ms=ms, seconds=seconds, minutes=minutes, hours=hours, days=days)
+        return int(moved["now_ms"])
 
     def sweep(self) -> None:
         """Run every periodic sweep now."""
-        self._caller.call("clock.sweep", {})
-
-
-class State:
-    """The operations of `minibroker.faults.operations`, each as a method with its keyword arguments:
-    ``state.lose_producer_state(topic="t", partition=0)``."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-
-    def __getattr__(self, name: str) -> Any:
-        from minibroker.faults.operations import OPERATIONS
-
-        if name not in OPERATIONS:
-            raise AttributeError(f"there is no operation {name!r}")
-
-        def operate(**arguments: Any) -> Any:
-            return self._caller.call(f"state.{name}", arguments)
-
-        operate.__doc__ = OPERATIONS[name].__doc__
-        return operate
-
-    def __dir__(self) -> list[str]:
-        from minibroker.faults.operations import OPERATIONS
-
-        return [*super().__dir__(), *OPERATIONS]
+        self._ask("clock.sweep")
 
 
 __all__ = ["Caller", "Clock", "Control", "Fault", "FaultError", "Faults", "NeverFired", "State"]

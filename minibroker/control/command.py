@@ -18,8 +18,9 @@ DEFAULT_ADDRESS = "127.0.0.1:9094"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.description = (
-        "Ask a running broker to do something: `fault.add api=EndTxn action=drop_reply`, `clock.advance ms=3600000`, "
-        "`state.move_leader topic=t partition=0 to=2`. Without a command it lists them."
+        "Ask a running broker to do something: `fault.add api=EndTxn action=drop_reply`, `clock.advance hours=1`, "
+        "`state.move_leader topic=t partition=0 to=2`. Without a command it lists all, with their parameters, and asks "
+        "no broker."
     )
     add_connection_arguments(parser)
     parser.add_argument("--describe", action="store_true", help="print the OpenAPI description of the API and exit")
@@ -57,10 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.describe:
             print(json.dumps(_described(), indent=1))
             return EXIT_OK
-        caller = connect(arguments)
         if arguments.command is None:
-            _print_commands(caller.description())
+            from minibroker.control.listing import listing
+
+            print(listing())
             return EXIT_OK
+        caller = connect(arguments)
         values = dict(parse_value(text) for text in arguments.arguments)
         print(json.dumps(caller.call(arguments.command, values), indent=2))
     except FaultError as error:
@@ -115,12 +118,3 @@ def parse_value(text: str) -> tuple[str, Any]:
         return name, parse_json(value)
     except ValueError:
         return name, value
-
-
-def _print_commands(description: Any) -> None:
-    for path, methods in description["paths"].items():
-        schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"]
-        needed = schema.get("required", [])
-        names = [name if name in needed else f"[{name}]" for name in schema.get("properties", {})]
-        print(f"{path.removeprefix('/v1/').replace('/', '.')} {' '.join(names)}".rstrip())
-        print(f"    {methods['post']['summary']}")

@@ -14,6 +14,7 @@ from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import OPERATIONS, check_call, failed_disks, run_operation
 from minibroker.faults.rules import rule_from, rule_to
 from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.words import near
 from minibroker.trace.recorder import Recorder
 from minibroker.trace.tap import ExchangeTap
 
@@ -26,6 +27,7 @@ Command = Callable[..., Any]
 _MAX_WAIT_MS = 3_600_000
 _MAX_KEPT = 10_000
 _MAX_ADVANCE_MS = 366 * 86_400_000
+_UNITS_MS = (1, 1000, 60_000, 3_600_000, 86_400_000)
 
 
 class Commands:
@@ -45,9 +47,9 @@ class Commands:
             return spawn(run_operation(self._cluster, name[6:], arguments))
         command = _TABLE.get(name)
         if command is None:
-            raise FaultError(f"there is no command {name!r}")
+            raise FaultError(f"there is no command {name!r}{near(name, all_commands())}")
         if command is not Commands._add:
-            check_call(command, arguments)
+            check_call(name, command, arguments)
         return command(self, **arguments)
 
     def close(self) -> None:
@@ -120,13 +122,26 @@ class Commands:
         self._cluster.clock.unfreeze()
         return self._clock()
 
-    def _advance(self, *, ms: int) -> dict[str, Any]:
-        """Move the broker clock forward; every timeout and sweep that falls due runs before this returns."""
-        if ms < 0:
+    def _advance(
+        self,
+        *,
+        ms: float | None = None,
+        seconds: float | None = None,
+        minutes: float | None = None,
+        hours: float | None = None,
+        days: float | None = None,
+    ) -> dict[str, Any]:
+        """Move the broker clock forward by the sum of these; every timeout and sweep that falls due runs before this
+        returns."""
+        given = (ms, seconds, minutes, hours, days)
+        if all(length is None for length in given):
+            raise FaultError("clock.advance needs ms, seconds, minutes, hours or days")
+        total = sum((length or 0) * unit for length, unit in zip(given, _UNITS_MS, strict=True))
+        if total < 0:
             raise FaultError("the broker clock never goes back")
-        if ms > _MAX_ADVANCE_MS:
-            raise FaultError(f"the broker clock moves at most {_MAX_ADVANCE_MS} ms (a year) at a time, not {ms}")
-        self._cluster.clock.advance(ms)
+        if not total <= _MAX_ADVANCE_MS:
+            raise FaultError(f"the broker clock moves at most {_MAX_ADVANCE_MS} ms (a year) at a time, not {total:g}")
+        self._cluster.clock.advance(round(total))
         return self._clock()
 
     def _sweep(self) -> dict[str, Any]:

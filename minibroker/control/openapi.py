@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from minibroker.faults.actions import ACTIONS
 from minibroker.faults.operations import OPERATIONS, parameters
@@ -83,24 +83,25 @@ def _typed(annotation: str) -> dict[str, Any]:
     return {"type": found[0] if len(found) == 1 else found}
 
 
+_NAME = {"type": "string", "description": "an exact name, or a pattern with * and ?"}
+_BOUNDS = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+RULE_PROPERTIES: Final[Mapping[str, Any]] = {
+    "action": {"$ref": "#/components/schemas/Action"},
+    "api": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+    "versions": _BOUNDS,
+    "sequence": _BOUNDS,
+    **dict.fromkeys(("client_id", "topic", "group", "transactional_id"), _NAME),
+    **{name: {"type": "integer"} for name in ("partition", "producer_id", "producer_epoch", "broker")},
+    "between_brokers": {"type": "boolean", "default": False},
+    "nth": {"type": "integer", "minimum": 1, "default": 1},
+    "times": {"type": ["integer", "null"], "minimum": 1, "default": 1},
+    "probability": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1},
+    "seed": {"type": "integer", "default": 0},
+}
+
+
 def _rule() -> dict[str, Any]:
-    name = {"type": "string", "description": "an exact name, or a pattern with * and ?"}
-    bounds = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
-    number = {"type": "integer"}
-    properties: dict[str, Any] = {
-        "action": {"$ref": "#/components/schemas/Action"},
-        "api": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-        "versions": bounds,
-        "sequence": bounds,
-        **dict.fromkeys(("client_id", "topic", "group", "transactional_id"), name),
-        **dict.fromkeys(("partition", "producer_id", "producer_epoch", "broker"), number),
-        "between_brokers": {"type": "boolean", "default": False},
-        "nth": {"type": "integer", "minimum": 1, "default": 1},
-        "times": {"type": ["integer", "null"], "minimum": 1, "default": 1},
-        "probability": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1},
-        "seed": {"type": "integer", "default": 0},
-    }
-    return {"type": "object", "properties": properties, "required": ["action"], "additionalProperties": False}
+    return {"type": "object", "properties": RULE_PROPERTIES, "required": ["action"], "additionalProperties": False}
 
 
 def _action(name: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from minibroker.config.types import ConfigError
+from minibroker.config.types import parse_address
 from minibroker.faults.errors import FaultError
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.outside_json import parse_json
@@ -39,11 +39,7 @@ Run = Callable[[str, Mapping[str, Any]], Future[Any]]
 
 def parse_control(text: str) -> tuple[str, int]:
     """``HOST:PORT`` of the control API. Raises ConfigError."""
-    host, colon, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"the control address is HOST:PORT, not {text!r}")
-    return host, int(port)
+    return parse_address(text, "the control address")
 
 
 def make_token() -> str:

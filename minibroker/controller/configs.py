@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from functools import partial
 
+from minibroker.config.client_metrics import validate_client_metrics
+from minibroker.config.groups import validate_group_config
 from minibroker.config.keys import TOPIC_KEYS
 from minibroker.config.settings import ConfigError, validate_topic_config
 from minibroker.config.types import ConfigType
 from minibroker.controller.state import ControllerState, Steps
+from minibroker.kernel.logs import NAMED_LEVELS, logger_levels, set_logger_level
+from minibroker.metadata.config_resources import ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.configs import (
     AlterConfigsRequest,
@@ -17,16 +22,6 @@ from minibroker_protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-
-
-class ResourceType(IntEnum):
-    """Kafka's ConfigResource.Type."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
 
 
 class Operation(IntEnum):
@@ -38,6 +33,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+_Resource = IncrementalAlterConfigsRequest.AlterConfigsResource | AlterConfigsRequest.AlterConfigsResource
 Change = Callable[[Mapping[str, str]], dict[str, str]]
 """From a resource's current overrides to the new ones."""
 
@@ -55,13 +51,11 @@ class ConfigControl:
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         for resource in request.resources:
             yield
-            code, message = self._alter(
-                counts,
-                resource.resource_type,
-                resource.resource_name,
-                lambda current, r=resource: _incremented(current, r),  # type: ignore[misc]
-                validate_only=request.validate_only,
-            )
+            if resource.resource_type == ResourceType.BROKER_LOGGER:
+                work: Callable[[], None] = partial(self._alter_loggers, resource, validate_only=request.validate_only)
+            else:
+                work = partial(self._alter, resource, partial(_incremented, resource), request.validate_only)
+            code, message = _refusal(counts, resource, work)
             responses.append(
                 IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
                     error_code=code,
@@ -78,14 +72,8 @@ class ConfigControl:
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         for resource in request.resources:
             yield
-            wanted = {c.name: c.value for c in resource.configs}
-            code, message = self._alter(
-                counts,
-                resource.resource_type,
-                resource.resource_name,
-                lambda _, w=wanted: _replaced(w),  # type: ignore[misc]
-                validate_only=request.validate_only,
-            )
+            change = partial(_replaced, resource)
+            code, message = _refusal(counts, resource, partial(self._alter, resource, change, request.validate_only))
             responses.append(
                 AlterConfigsResponse.AlterConfigsResourceResponse(
                     error_code=code,
@@ -96,24 +84,50 @@ class ConfigControl:
             )
         return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
-    def _alter(
-        self, counts: Counter[tuple[int, str]], kind: int, name: str, change: Change, *, validate_only: bool
-    ) -> tuple[ErrorCode, str | None]:
-        """counts: how often the request names each (type, name)."""
-        try:
-            if counts[kind, name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            if kind == ResourceType.TOPIC:
-                self._alter_topic(name, change, validate_only=validate_only)
-            elif kind == ResourceType.BROKER:
-                self._alter_broker(name, change, validate_only=validate_only)
-            else:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}.")
-        except ApiError as error:
-            return error.code, error.message
-        except ConfigError as error:
-            return ErrorCode.INVALID_CONFIG, str(error)
-        return ErrorCode.NONE, None
+    def _alter(self, resource: _Resource, change: Change, validate_only: bool) -> None:
+        kind, name = resource.resource_type, resource.resource_name
+        if kind == ResourceType.TOPIC:
+            self._alter_topic(name, change, validate_only=validate_only)
+        elif kind == ResourceType.BROKER:
+            self._alter_broker(name, change, validate_only=validate_only)
+        elif kind == ResourceType.GROUP:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            self._alter_other(ResourceType.GROUP, name, change, validate_only=validate_only)
+        elif kind == ResourceType.CLIENT_METRICS:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+            self._alter_other(ResourceType.CLIENT_METRICS, name, change, validate_only=validate_only)
+        else:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+    def _alter_other(self, kind: ResourceType, name: str, change: Change, *, validate_only: bool) -> None:
+        current = self._state.image.configs_of(kind, name)
+        wanted = change(current)
+        if kind is ResourceType.GROUP:
+            validate_group_config(wanted, self._state.settings)
+        else:
+            validate_client_metrics(wanted)
+        if not validate_only and wanted != current:
+            self._state.set_resource_configs(kind, name, wanted)
+
+    def _alter_loggers(
+        self, resource: IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
+    ) -> None:
+        """Levels of the loggers of this process, until it ends (Kafka's LoggingController)."""
+        node = resource.resource_name
+        if not (node.isascii() and node.isdigit()):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {node}")
+        if int(node) not in self._state.image.brokers:
+            expected = min(self._state.image.brokers)
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {expected}, but received {node}")
+        _check_once(resource)
+        known = logger_levels()
+        for change in resource.configs:
+            _check_logger_change(change, known)
+        if not validate_only:
+            for change in resource.configs:
+                set_logger_level(change.name, change.value if change.config_operation == Operation.SET else None)
 
     def _alter_topic(self, name: str, change: Change, *, validate_only: bool) -> None:
         topic = self._state.image.topics.get(name)
@@ -136,15 +150,56 @@ class ConfigControl:
             self._state.set_broker_configs(node, wanted)
 
 
+def _refusal(
+    counts: Counter[tuple[int, str]], resource: _Resource, work: Callable[[], None]
+) -> tuple[ErrorCode, str | None]:
+    """Do the work for one resource, and say how it went. counts: how often the request names each (type, name)."""
+    try:
+        if counts[resource.resource_type, resource.resource_name] > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        work()
+    except ApiError as error:
+        return error.code, error.message or None
+    except ConfigError as error:
+        return ErrorCode.INVALID_CONFIG, str(error)
+    return ErrorCode.NONE, None
+
+
+def _check_once(resource: _Resource) -> None:
+    names = [config.name for config in resource.configs]
+    if len(set(names)) != len(names):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+
+
+def _check_logger_change(change: IncrementalAlterConfigsRequest.AlterableConfig, known: Mapping[str, str]) -> None:
+    operation, name = change.config_operation, change.name
+    if operation in (Operation.APPEND, Operation.SUBTRACT):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"{Operation(operation).name} operation is not allowed for the BROKER_LOGGER resource",
+        )
+    if operation == Operation.SET and change.value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+    if operation not in (Operation.SET, Operation.DELETE):
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    if name not in known:
+        raise ConfigError(f"Logger {name} does not exist!")
+    if operation == Operation.DELETE:
+        if name == "root":
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+    elif change.value not in NAMED_LEVELS:
+        raise ConfigError(
+            f"Cannot set the log level of {name} to {change.value} as it is not a supported log level. Valid log "
+            f"levels are {', '.join(sorted(NAMED_LEVELS))}"
+        )
+
+
 def _incremented(
-    current: Mapping[str, str], resource: IncrementalAlterConfigsRequest.AlterConfigsResource
+    resource: IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
 ) -> dict[str, str]:
+    _check_once(resource)
     wanted = dict(current)
-    seen = set()
     for config in resource.configs:
-        if config.name in seen:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {config.name}")
-        seen.add(config.name)
         operation = config.config_operation
         if operation == Operation.DELETE:
             wanted.pop(config.name, None)
@@ -153,31 +208,34 @@ def _incremented(
         elif operation == Operation.SET:
             wanted[config.name] = config.value
         elif operation in (Operation.APPEND, Operation.SUBTRACT):
-            wanted[config.name] = _list_changed(config.name, wanted, config.value, append=operation == Operation.APPEND)
+            wanted[config.name] = _list_changed(config.name, wanted, config.value, Operation(operation))
         else:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation}")
     return wanted
 
 
-def _list_changed(name: str, current: Mapping[str, str], value: str, *, append: bool) -> str:
+def _list_changed(name: str, current: Mapping[str, str], value: str, operation: Operation) -> str:
     key = TOPIC_KEYS.get(name)
     if key is None or key.type is not ConfigType.LIST:
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
-            f"Can't {'APPEND to' if append else 'SUBTRACT from'} key {name} because its type is not LIST.",
+            f"Can't {operation.name} to key {name} because its type is not LIST.",
         )
     text = current[name] if name in current else key.format(key.default) or ""
     items = [item for item in text.split(",") if item]
     for item in value.split(","):
-        if append and item not in items:
+        if operation is Operation.APPEND and item not in items:
             items.append(item)
-        elif not append and item in items:
+        elif operation is Operation.SUBTRACT and item in items:
             items.remove(item)
     return ",".join(items)
 
 
-def _replaced(wanted: Mapping[str, str | None]) -> dict[str, str]:
-    for name, value in wanted.items():
-        if value is None:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
-    return {name: value for name, value in wanted.items() if value is not None}
+def _replaced(resource: AlterConfigsRequest.AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:
+    """What the request does not name goes back to its default."""
+    wanted = {}
+    for config in resource.configs:
+        if config.value is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+        wanted[config.name] = config.value
+    return wanted

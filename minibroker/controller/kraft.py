@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from minibroker.controller.configs import ResourceType
 from minibroker.kernel.logs import get_logger
+from minibroker.metadata.config_resources import ResourceType
 from minibroker.metadata.image import NO_LEADER
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import Malformed
@@ -55,10 +55,12 @@ class KraftTopic:
 
 @dataclass
 class KraftMetadata:
-    """broker_configs: node id as text, or "" for the cluster-wide default."""
+    """broker_configs: node id as text, or "" for the cluster-wide default. resource_configs: those of groups and of
+    subscriptions to client metrics, by ResourceType and name."""
 
     topics: dict[str, KraftTopic] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    resource_configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
 
@@ -160,6 +162,9 @@ class _Replay:
             configs = self._configs.setdefault(record.resource_name, {})
         elif record.resource_type == ResourceType.BROKER:
             configs = self.metadata.broker_configs.setdefault(record.resource_name, {})
+        elif record.resource_type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+            key = record.resource_type, record.resource_name
+            configs = self.metadata.resource_configs.setdefault(key, {})
         else:
             return
         if record.value is None:

@@ -10,15 +10,10 @@ from minibroker.controller.replication import ReplicationControl
 from minibroker.controller.state import ControllerState, PartitionChange, Steps
 from minibroker.controller.topics import check_replica_list
 from minibroker.metadata.image import PartitionImage, TopicImage
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.topics import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
 
-_Answer = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+_Answer = m.AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 
 
 class ReassignmentControl:
@@ -29,8 +24,8 @@ class ReassignmentControl:
         self._replication = replication
 
     def alter(
-        self, request: AlterPartitionReassignmentsRequest, _: int = 1
-    ) -> Steps[AlterPartitionReassignmentsResponse]:
+        self, request: m.AlterPartitionReassignmentsRequest, _: int = 1
+    ) -> Steps[m.AlterPartitionReassignmentsResponse]:
         """AlterPartitionReassignments v0-1; replicas null cancels.
 
         Errors per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
@@ -53,9 +48,9 @@ class ReassignmentControl:
                     code, message = error.code, error.message
                 answers.append(_Answer(partition_index=wanted.partition_index, error_code=code, error_message=message))
             topics.append(
-                AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=answers)
+                m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=answers)
             )
-        return AlterPartitionReassignmentsResponse(
+        return m.AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change, error_code=0, responses=topics
         )
 
@@ -105,7 +100,7 @@ class ReassignmentControl:
         wanted = replace(self._replication.wanted(topic, partition), replicas=before, isr=isr, adding=(), removing=())
         return changed(partition, wanted)
 
-    def listed(self, request: ListPartitionReassignmentsRequest, _: int = 0) -> ListPartitionReassignmentsResponse:
+    def listed(self, request: m.ListPartitionReassignmentsRequest, _: int = 0) -> m.ListPartitionReassignmentsResponse:
         """ListPartitionReassignments v0: those under way, of the partitions named or of all."""
         named = None
         if request.topics is not None:
@@ -113,7 +108,7 @@ class ReassignmentControl:
         topics = []
         for topic in self._state.image.topics.values():
             partitions = [
-                ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
+                m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
                     partition_index=p.index,
                     replicas=list(p.replicas),
                     adding_replicas=list(p.adding),
@@ -124,9 +119,11 @@ class ReassignmentControl:
             ]
             if partitions:
                 topics.append(
-                    ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name, partitions=partitions)
+                    m.ListPartitionReassignmentsResponse.OngoingTopicReassignment(
+                        name=topic.name, partitions=partitions
+                    )
                 )
-        return ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=topics)
+        return m.ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=topics)
 
 
 def _original(partition: PartitionImage) -> tuple[int, ...]:

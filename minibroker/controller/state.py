@@ -63,6 +63,8 @@ class ControllerState:
         self.ids_placed = False
         #: Where logs ended, by topic and partition, before an attempt to place ids that was not brought to its end.
         self.placing_from: dict[tuple[str, int], int] = {}
+        #: Leaders of which no replica in sync was left, since this controller's start.
+        self.unclean_elections = 0
         self.journal = journal
         self._random = random
         self._publishers: list[Publish] = []
@@ -119,11 +121,17 @@ class ControllerState:
 
     def change_partitions(self, changes: Iterable[PartitionChange]) -> None:
         """Put partitions in the place of those they replace, all at once; nothing happens when there are none."""
+        changes = tuple(changes)
+        self.unclean_elections += sum(self._elects_uncleanly(change) for change in changes)
         entries = [{"topic": change.topic, **_written(change.partition)} for change in changes]
         if not entries:
             return
         self._commit({"type": "partition-changes", "partitions": entries})
         self._publish(*dict.fromkeys(entry["topic"] for entry in entries))
+
+    def _elects_uncleanly(self, change: PartitionChange) -> bool:
+        before, leader = self.image.partition(change.topic, change.partition.index), change.partition.leader
+        return before is not None and leader not in (NO_LEADER, before.leader, *before.isr, *before.elr)
 
     def new_topic_id(self) -> bytes:
         """A random version-4 UUID that no topic has (Kafka never gives one that starts with a dash)."""
@@ -179,6 +187,11 @@ class ControllerState:
 
     def set_broker_configs(self, node: str, configs: Mapping[str, str]) -> None:
         self._commit({"type": "broker-configs", "node": node, "configs": dict(configs)})
+        self._publish()
+
+    def set_resource_configs(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
+        """Of a group or of a subscription to client metrics."""
+        self._commit({"type": "resource-configs", "resource": int(kind), "name": name, "configs": dict(configs)})
         self._publish()
 
     def add_acl(self, entry: AccessControlEntry) -> None:
@@ -266,6 +279,9 @@ class ControllerState:
 
     def _apply_broker_configs(self, entry: Entry) -> None:
         self.image = self.image.with_broker_configs(entry["node"], entry["configs"])
+
+    def _apply_resource_configs(self, entry: Entry) -> None:
+        self.image = self.image.with_resource_configs(int(entry["resource"]), entry["name"], entry["configs"])
 
     def _apply_acl(self, entry: Entry) -> None:
         self._set_acls(self.image.acls | {_acl(entry)})

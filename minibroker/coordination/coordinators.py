@@ -33,6 +33,11 @@ class Coordinators:
         """The group coordinator, made for the first group or its topic: a start need not wait for its modules."""
         return cast("GroupService", self._of(CONSUMER_OFFSETS_TOPIC))
 
+    @property
+    def groups_if_any(self) -> GroupService | None:
+        """The group coordinator; None while there was no use for it."""
+        return cast("GroupService | None", self._made.get(CONSUMER_OFFSETS_TOPIC))
+
     def _of(self, topic: str) -> Coordinator:
         known = self._made.get(topic)
         if known is None:

@@ -389,6 +389,7 @@ def _read_config(settings: Settings) -> GroupConfig:
         consumer_max_size=settings.int("group.consumer.max.size"),
         consumer_assignors=tuple(settings.list("group.consumer.assignors")),
         consumer_migration_policy=settings.str("group.consumer.migration.policy"),
+        consumer_assignment_interval_ms=settings.int("group.consumer.assignment.interval.ms"),
         consumer_regex_refresh_interval_ms=settings.int("group.consumer.regex.refresh.interval.ms"),
         consumer_enabled="consumer" in settings.list("group.coordinator.rebalance.protocols"),
     )

@@ -41,19 +41,15 @@ class CoordinatingBroker(Protocol):
 
         Raises ApiError UNKNOWN_TOPIC_OR_PARTITION, or NOT_LEADER_OR_FOLLOWER when another broker leads it.
         """
-        ...
 
     def partition_count(self, internal_topic: str, config: str) -> int:
         """Partitions of an internal topic, or what `config` says it will have while it does not exist."""
-        ...
 
     def leader_of(self, topic: str, index: int) -> int | None:
         """Node id of the leader, None while there is none."""
-        ...
 
     def coordinator_of(self, internal_topic: str, key: str) -> int | None:
         """Node that coordinates a group or transactional id; None while the topic or its leader is missing."""
-        ...
 
 
 class Coordinator(Protocol):
@@ -61,22 +57,17 @@ class Coordinator(Protocol):
 
     def start(self) -> None:
         """Begin the sweeps."""
-        ...
 
     def close(self) -> None: ...
 
     def elected(self, partition: Partition, epoch: int) -> None:
         """This broker leads `partition` of the internal topic now."""
-        ...
 
     def resigned(self, index: int) -> None:
         """It leads partition `index` no more."""
-        ...
 
     def reconfigure(self) -> None:
         """Settings or finalized features have changed."""
-        ...
 
     def topic_deleted(self, name: str) -> None:
         """What is kept about a topic's partitions goes with it."""
-        ...

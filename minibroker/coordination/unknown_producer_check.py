@@ -10,11 +10,8 @@ from __future__ import annotations
 from minibroker.coordination.ports import CoordinatingBroker
 from minibroker.kernel.transport import call
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.transactions import (
-    DescribeTransactionStateRequest,
-    DescribeTransactionStateResponse,
-)
 
 
 async def refusal_of_unknown(
@@ -47,14 +44,14 @@ async def refusal_of_unknown(
 
 async def _described(
     broker: CoordinatingBroker, transactional_id: str
-) -> DescribeTransactionStateResponse.TransactionState | ApiError:
+) -> m.DescribeTransactionStateResponse.TransactionState | ApiError:
     """The coordinator's answer, or a refusal on which clients try again."""
     node_id = broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
     if node_id is None:
         return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{transactional_id} has no transaction coordinator now")
-    request = DescribeTransactionStateRequest(transactional_ids=[transactional_id])
+    request = m.DescribeTransactionStateRequest(transactional_ids=[transactional_id])
     try:
-        response = await call(broker.transport, node_id, request, 0, DescribeTransactionStateResponse)
+        response = await call(broker.transport, node_id, request, 0, m.DescribeTransactionStateResponse)
     except ApiError as error:
         return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction coordinator did not answer: {error}")
     (known,) = response.transaction_states

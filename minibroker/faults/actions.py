@@ -5,7 +5,6 @@ Each says in `problem` which requests it cannot be done to, and in `run` what it
 
 from __future__ import annotations
 
-import difflib
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -16,6 +15,7 @@ from minibroker.faults.operations import check_arguments, run_operation
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.words import near
 from minibroker_protocol.errors import ErrorCode, Malformed
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ def _code(code: ErrorCode | str | int) -> ErrorCode:
     try:
         return ErrorCode[code.upper()] if isinstance(code, str) else ErrorCode(code)
     except (KeyError, ValueError):
-        near = difflib.get_close_matches(str(code).upper(), ErrorCode.__members__, 1, 0.6)
-        raise FaultError(f"Kafka has no error {code!r}" + (f", did you mean {near[0]}?" if near else "")) from None
+        raise FaultError(f"Kafka has no error {code!r}{near(str(code).upper(), ErrorCode.__members__)}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,13 +398,13 @@ def action_from(given: Any) -> Action:
         raise FaultError("a rule needs an action: a name, or an object with a name")
     kind = ACTIONS.get(given["name"])
     if kind is None:
-        near = difflib.get_close_matches(given["name"], ACTIONS, 1, 0.4)
-        raise FaultError(f"there is no action {given['name']!r}" + (f", did you mean {near[0]}?" if near else ""))
+        raise FaultError(f"there is no action {given['name']!r}{near(given['name'], ACTIONS)}")
     values = {name: value for name, value in given.items() if name != "name"}
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     for name, value in values.items():
         if name not in known:
-            raise FaultError(f"{kind.name} has no {name!r}; it has {', '.join(known) or 'nothing to set'}")
+            has = ", ".join(known) or "nothing to set"
+            raise FaultError(f"{kind.name} has no {name!r}{near(name, known) or f'; it has {has}'}")
         _check_value(kind, name, str(known[name].type), value)
     for name, known_field in known.items():
         if known_field.default is MISSING and known_field.default_factory is MISSING and name not in values:

@@ -7,7 +7,6 @@ cluster refuses.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import inspect
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.faults.errors import FaultError
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.transport import CONTROLLER
+from minibroker.kernel.words import near
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_storage.disk import RefusingDisk
@@ -124,13 +124,13 @@ def fail_disk(
             ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails"
         )
     else:
-        _disk(cluster, broker).refuse_writes(errno.EIO)
+        _disk(cluster, the_broker(cluster, broker)).refuse_writes(errno.EIO)
 
 
-def fill_disk(cluster: Cluster, *, broker: int) -> None:
+def fill_disk(cluster: Cluster, *, broker: int | None = None) -> None:
     """Leave no room on the disk of a broker: every write of every log and file there fails with ENOSPC until
     `heal_disk`. (A Kafka whose only log directory fails ends; here `kill_broker` does that.)"""
-    _disk(cluster, broker).refuse_writes(errno.ENOSPC)
+    _disk(cluster, the_broker(cluster, broker)).refuse_writes(errno.ENOSPC)
 
 
 def heal_disk(
@@ -142,7 +142,7 @@ def heal_disk(
         assert partition is not None
         _leader(cluster, topic, partition).log.offline = None
     else:
-        _disk(cluster, broker).refuse_writes(None)
+        _disk(cluster, the_broker(cluster, broker)).refuse_writes(None)
 
 
 def failed_disks(cluster: Cluster) -> list[int]:
@@ -151,12 +151,12 @@ def failed_disks(cluster: Cluster) -> list[int]:
 
 
 def _one_partition(topic: str | None, partition: int | None, broker: int | None) -> bool:
-    if (topic is None) != (partition is None) or (topic is None) == (broker is None):
+    if (topic is None) != (partition is None) or (topic is not None and broker is not None):
         raise FaultError("a topic and a partition are needed, or a broker")
     return topic is not None
 
 
-def _disk(cluster: Cluster, node_id: int | None) -> RefusingDisk:
+def _disk(cluster: Cluster, node_id: int) -> RefusingDisk:
     for node in cluster.nodes:
         if node.node_id == node_id:
             if not isinstance(node.disk, RefusingDisk):
@@ -181,7 +181,7 @@ def expire_transactional_id(cluster: Cluster, *, transactional_id: str) -> None:
     service.host.execute(index, expiry.forget(shard, [transactional_id]))
 
 
-def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: int) -> Deferred[Any]:
+async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: int) -> None:
     """Write down another producer epoch of a transactional id, such as 32766, the last one a client can have. The
     next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have ended."""
     from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY
@@ -194,7 +194,7 @@ def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: int) -
     if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
         raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
     changed = entry.metadata._replace(producer_epoch=epoch, last_producer_epoch=-1)
-    return service.host.execute(index, shard.write(entry, changed, None))
+    await service.host.execute(index, shard.write(entry, changed, None))
 
 
 def hold_markers(cluster: Cluster, *, transactional_id: str | None = None) -> None:
@@ -221,38 +221,49 @@ def held_markers(cluster: Cluster) -> list[str]:
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
-async def stop_broker(cluster: Cluster, *, broker: int) -> None:
+def the_broker(cluster: Cluster, broker: int | None) -> int:
+    """`broker`, or the only one there is. Raises FaultError when there are several to choose from."""
+    if broker is not None:
+        return broker
+    ids = sorted(node.node_id for node in cluster.nodes)
+    if len(ids) != 1:
+        raise FaultError(f"broker is needed, one of {', '.join(map(str, ids))}")
+    return ids[0]
+
+
+async def stop_broker(cluster: Cluster, *, broker: int | None = None) -> None:
     """As SIGTERM."""
-    await cluster.stop_broker(broker)
+    await cluster.stop_broker(the_broker(cluster, broker))
 
 
-def kill_broker(cluster: Cluster, *, broker: int, unnoticed: bool = False) -> None:
+def kill_broker(cluster: Cluster, *, broker: int | None = None, unnoticed: bool = False) -> None:
     """As SIGKILL: nothing is flushed or closed. `unnoticed`: the controller learns of it when the session ends."""
-    cluster.kill_broker(broker, unnoticed=unnoticed)
+    cluster.kill_broker(the_broker(cluster, broker), unnoticed=unnoticed)
 
 
-async def start_broker(cluster: Cluster, *, broker: int) -> None:
+async def start_broker(cluster: Cluster, *, broker: int | None = None) -> None:
     """Bring a stopped or killed broker back."""
-    await cluster.start_broker(broker)
+    await cluster.start_broker(the_broker(cluster, broker))
 
 
-def pause_broker(cluster: Cluster, *, broker: int) -> None:
+def pause_broker(cluster: Cluster, *, broker: int | None = None) -> None:
     """As SIGSTOP: it keeps its connections and takes new ones, and does and answers nothing."""
-    cluster.pause_broker(broker)
+    cluster.pause_broker(the_broker(cluster, broker))
 
 
-def resume_broker(cluster: Cluster, *, broker: int) -> None:
+def resume_broker(cluster: Cluster, *, broker: int | None = None) -> None:
     """As SIGCONT: what came in while it was paused is done now, in the order it came."""
-    cluster.resume_broker(broker)
+    cluster.resume_broker(the_broker(cluster, broker))
 
 
-async def restart_broker(cluster: Cluster, *, broker: int, clean: bool = True) -> None:
+async def restart_broker(cluster: Cluster, *, broker: int | None = None, clean: bool = True) -> None:
     """Stop, or without `clean` kill, a broker and bring it back at once, with what its disk holds."""
+    node_id = the_broker(cluster, broker)
     if clean:
-        await cluster.stop_broker(broker)
+        await cluster.stop_broker(node_id)
     else:
-        cluster.kill_broker(broker)
-    await cluster.start_broker(broker)
+        cluster.kill_broker(node_id)
+    await cluster.start_broker(node_id)
 
 
 def stop_controller(cluster: Cluster) -> None:
@@ -321,33 +332,33 @@ OPERATIONS: dict[str, Operation] = {
     )
 }  # fmt: skip
 
-_KINDS = {"str": str, "int": int, "bool": bool}
+_KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "bool": (bool,), "float": (int, float)}
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
     """Raises FaultError unless `arguments` fit the operation."""
     operation = OPERATIONS.get(name)
     if operation is None:
-        near = difflib.get_close_matches(name, OPERATIONS, 1, 0.4)
-        raise FaultError(f"there is no operation {name!r}" + (f", did you mean {near[0]}?" if near else ""))
-    check_call(operation, arguments)
+        raise FaultError(f"there is no operation {name!r}{near(name, OPERATIONS)}")
+    check_call(name, operation, arguments)
 
 
-def check_call(function: Operation, arguments: Mapping[str, Any]) -> None:
-    """Raises FaultError unless `arguments` fit the keyword parameters of `function`."""
+def check_call(name: str, function: Operation, arguments: Mapping[str, Any]) -> None:
+    """Raises FaultError unless `arguments` fit the keyword parameters of the command `name`."""
     known = parameters(function)
     for given, value in arguments.items():
         if given not in known:
-            raise FaultError(f"{function.__name__} has no {given!r}; it has {', '.join(known) or 'no arguments'}")
+            has = ", ".join(known) or "no arguments"
+            raise FaultError(f"{name} has no {given!r}{near(given, known) or f'; it has {has}'}")
         kind, _, optional = str(known[given].annotation).partition(" | ")
         wanted = _KINDS.get(kind)
         if value is None and optional:
             continue
-        if wanted is not None and (not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))):
-            raise FaultError(f"{function.__name__}: {given} is of type {kind}, not {value!r}")
+        if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
+            raise FaultError(f"{name}: {given} is of type {kind}, not {value!r}")
     for needed, parameter in known.items():
         if parameter.default is parameter.empty and needed not in arguments:
-            raise FaultError(f"{function.__name__} needs {needed}")
+            raise FaultError(f"{name} needs {needed}")
 
 
 def parameters(function: Operation) -> dict[str, inspect.Parameter]:

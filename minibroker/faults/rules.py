@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.faults.actions import Action, action_from, action_to
 from minibroker.faults.errors import FaultError
 from minibroker.faults.facts import Facts, carried_by
+from minibroker.kernel.words import near
 
 if TYPE_CHECKING:
     from minibroker.handlers.api import Api
@@ -135,9 +135,8 @@ class Rule:
         by_name = {api.name: api for api in apis.values()}
         for name in match.api:
             if name not in by_name:
-                near = difflib.get_close_matches(name, by_name, 1, 0.5)
                 who = "no broker sends" if match.between_brokers else "there is no API"
-                raise FaultError(f"{who} {name!r}" + (f", did you mean {near[0]}?" if near else ""))
+                raise FaultError(f"{who} {name!r}{near(name, by_name)}")
         chosen = [by_name[name] for name in match.api] or list(by_name.values())
         needs = match.needs_facts
         for api in chosen:
@@ -167,8 +166,7 @@ def rule_from(given: Mapping[str, Any]) -> Rule:
     known = {field.name for field in fields(Match)}
     for name in rest:
         if name not in known:
-            near = difflib.get_close_matches(name, [*known, *_LIMITS], 1, 0.5)
-            raise FaultError(f"a rule has no field {name!r}" + (f", did you mean {near[0]}?" if near else ""))
+            raise FaultError(f"a rule has no field {name!r}{near(name, [*known, *_LIMITS])}")
     for name, value in limits.items():
         if name == "times" and value is None:
             continue

@@ -6,12 +6,15 @@ Kafka: ConfigHelper. Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
 
 from __future__ import annotations
 
+from minibroker.config.client_metrics import describe_client_metrics
+from minibroker.config.groups import describe_group
 from minibroker.config.settings import ConfigEntry, ConfigSource
 from minibroker.config.types import ConfigType
-from minibroker.controller.configs import ResourceType
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.context import RequestContext
+from minibroker.kernel.logs import logger_levels
 from minibroker.kernel.turns import STEP
+from minibroker.metadata.config_resources import ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -22,6 +25,11 @@ from minibroker_protocol.messages.configs import (
 
 _STEPS_A_RESOURCE = 16
 """A resource has some dozens of settings."""
+_MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""What Kafka says of an invalid request when it has nothing else to say."""
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
 
@@ -33,7 +41,7 @@ async def describe(ctx: RequestContext, request: DescribeConfigsRequest) -> Desc
             await STEP
         try:
             entries = _entries(ctx, resource)
-            code, message = ErrorCode.NONE, None
+            code, message = ErrorCode.NONE, ""
         except ApiError as error:
             entries, code, message = [], error.code, error.message
         results.append(
@@ -66,15 +74,39 @@ def _entries(ctx: RequestContext, resource: DescribeConfigsRequest.DescribeConfi
                 for entry in broker.settings.describe(names)
                 if entry.source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             ]
-        if name != str(broker.node_id):
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}",
-            )
+        _check_node(ctx, name)
         return broker.settings.describe(names)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
-        return []
-    raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        _check_node(ctx, name)
+        return [_logger(*row) for row in logger_levels().items() if names is None or row[0] in names]
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(broker.image.configs_of(ResourceType.GROUP, name), broker.settings, names)
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        overrides = broker.image.configs_of(ResourceType.CLIENT_METRICS, name)
+        return describe_client_metrics(overrides, broker.settings, names)
+    raise ApiError(ErrorCode.INVALID_REQUEST, _MALFORMED)
+
+
+def _check_node(ctx: RequestContext, name: str) -> None:
+    """Raises INVALID_REQUEST unless `name` is this broker's id."""
+    node_id = ctx.broker.node_id
+    try:
+        asked = int(name)
+    except ValueError:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    if asked != node_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name}")
+
+
+def _logger(name: str, level: str) -> ConfigEntry:
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+    return ConfigEntry(name, level, source, False, ConfigType.UNKNOWN, "", ())
 
 
 def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
@@ -98,20 +130,23 @@ def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigs
 
 
 def list_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """ListConfigResources v0-1: v0 asks for client metrics, of which there are none; v1 names the types (none: all)."""
-    if ctx.api_version == 0:
-        return ListConfigResourcesResponse(throttle_time_ms=0, error_code=0, config_resources=[])
+    """ListConfigResources v0-1: v0 asks for client metrics; v1 names the types (none: all)."""
     supported = {int(kind) for kind in ResourceType}
-    wanted = set(request.resource_types) or supported
+    wanted = {int(ResourceType.CLIENT_METRICS)} if ctx.api_version == 0 else set(request.resource_types) or supported
     if not wanted <= supported:
         return ListConfigResourcesResponse(
             throttle_time_ms=0, error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
         )
     image = ctx.broker.image
+    nodes = [str(node) for node in image.brokers]
     names = {
+        ResourceType.GROUP: sorted(name for kind, name in image.resource_configs if kind == ResourceType.GROUP),
+        ResourceType.CLIENT_METRICS: sorted(
+            name for kind, name in image.resource_configs if kind == ResourceType.CLIENT_METRICS
+        ),
+        ResourceType.BROKER_LOGGER: nodes,
+        ResourceType.BROKER: nodes,
         ResourceType.TOPIC: list(image.topics),
-        ResourceType.BROKER: [str(node) for node in image.brokers],
-        ResourceType.BROKER_LOGGER: [str(node) for node in image.brokers],
     }
     return ListConfigResourcesResponse(
         throttle_time_ms=0,

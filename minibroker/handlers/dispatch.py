@@ -35,15 +35,21 @@ class CloseConnection(Exception):
 Answered = list[Buffer] | None
 """The buffers of a response frame, size prefix included; None for a request without an answer."""
 
+AnswerWatcher = Callable[[Response | None, int], None]
+"""Told of the response that leaves, None where there is none, and of the bytes of its frame, size prefix included."""
+
 Dispatch = Callable[[Buffer, ConnectionInfo], Answered | Deferred[Answered]]
 """What serves the frames of a connection (`Dispatcher.dispatch`)."""
 
 
 class Exchange:
-    """One decoded request whose answer a tap may read or change. between_brokers: no client sent it."""
+    """One decoded request whose answer a tap may read or change. between_brokers: no client sent it. watchers: told of
+    the answer when it is encoded; a copy of the exchange has none."""
 
     between_brokers: ClassVar[bool] = False
-    __slots__ = ("_dispatcher", "_frame", "_position", "api", "context", "correlation_id", "request", "version")
+    __slots__ = (
+        "_dispatcher", "_frame", "_position", "api", "context", "correlation_id", "request", "version", "watchers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -63,6 +69,7 @@ class Exchange:
         self.correlation_id = correlation_id
         self.context = context
         self.request = request
+        self.watchers: tuple[AnswerWatcher, ...] = ()
 
     @property
     def asked(self) -> int:
@@ -104,9 +111,12 @@ class Exchange:
 
     def encode(self, response: Response | None) -> Answered:
         """The buffers of a response to this request."""
-        if response is None:
-            return None
-        return framed(self.api, self.version, self.correlation_id, response)
+        buffers = None if response is None else framed(self.api, self.version, self.correlation_id, response)
+        if self.watchers:
+            size = sum(map(len, buffers)) if buffers is not None else 0
+            for watcher in self.watchers:
+                watcher(response, size)
+        return buffers
 
     def serve(self) -> Answered | Deferred[Answered]:
         """Apply and encode, as without a tap."""

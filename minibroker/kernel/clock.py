@@ -13,7 +13,6 @@ from typing import Protocol
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
-        ...
 
 
 class TimerHandle(Protocol):
@@ -39,4 +38,3 @@ class ClockTimers(Clock, Timers, Protocol):
     ) -> TimerHandle:
         """idle_until: for a sweep that comes every `delay_ms`; a jump of the clock leaves out those of its calls that
         would have done nothing."""
-        ...

@@ -14,22 +14,18 @@ T = TypeVar("T")
 class Executor(Protocol):
     def submit(self, work: Callable[[], T]) -> Deferred[T]:
         """Run `work` elsewhere; the Deferred is resolved on the loop's own thread."""
-        ...
 
     def each(self, work: Callable[[T], None], items: Iterable[T]) -> None:
         """Run `work` for every item, several at a time, and return when all are done: for start and end, when the loop
         has nothing else to do, and inside `aside`. Errors are for `work` to deal with."""
-        ...
 
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         """`submit` for what may take seconds, such as recovery, while the loop goes on and syncs need the threads."""
-        ...
 
     def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
         """Run `work`, which keeps the processor busy, elsewhere. One work after the other, in the order they come, so
         that no two have their memory at one time. It reports to the pace that it is given, which lets the loop in
         between; where the executor was closed, the pace ends it, and the Deferred fails."""
-        ...
 
 
 class InlineExecutor:

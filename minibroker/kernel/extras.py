@@ -13,6 +13,7 @@ _MODULES = {
     "scramp": ("scramp", "sasl"),
     "trustme": ("trustme", "tls"),
     "testcontainers": ("testcontainers", "container"),
+    "prometheus_client": ("prometheus-client", "metrics"),
     "yaml": ("PyYAML", "conformance"),
     "pyspark": ("pyspark", "spark"),
     "pyarrow": ("pyarrow", "spark"),

@@ -49,6 +49,31 @@ def reset() -> None:
     logger.propagate = True
 
 
+NAMED_LEVELS = {"FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE": 5}
+"""Kafka's levels and what they are to Python's loggers."""
+_ROOT_NAME = "root"
+
+
+def logger_levels() -> dict[str, str]:
+    """Level of each of this program's loggers that log something, in Kafka's words; "root" is the parent of all."""
+    found = {_ROOT_NAME: _level_of(logging.getLogger(ROOT))}
+    for name, logger in sorted(logging.root.manager.loggerDict.items()):
+        if name.startswith(f"{ROOT}.") and isinstance(logger, logging.Logger):
+            found[name] = _level_of(logger)
+    return found
+
+
+def set_logger_level(name: str, level: str | None) -> None:
+    """Give a logger of `logger_levels` one of NAMED_LEVELS, or that of its parent (None)."""
+    logger = logging.getLogger(ROOT if name == _ROOT_NAME else name)
+    logger.setLevel(logging.NOTSET if level is None else NAMED_LEVELS[level])
+
+
+def _level_of(logger: logging.Logger) -> str:
+    number = logger.getEffectiveLevel()
+    return next((name for name, least in NAMED_LEVELS.items() if number >= least), "TRACE")
+
+
 class LineFormatter(logging.Formatter):
     """One line a record, with exceptions inside it in JSON and below it in text."""
 

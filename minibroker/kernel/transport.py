@@ -27,12 +27,10 @@ class Transport(Protocol):
 
     def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
         """Send to broker `node_id` or to CONTROLLER; fails with ApiError(NETWORK_EXCEPTION) when it is out of reach."""
-        ...
 
     @property
     def direct(self) -> bool:
         """Whether nothing stands between this node and itself: what it would ask itself for, it may then just do."""
-        ...
 
 
 class Carrier(Protocol):
@@ -46,27 +44,21 @@ class Network(Protocol):
 
     def attach(self, node_id: int, node: Node) -> None:
         """`node` serves what is sent to `node_id` from now on."""
-        ...
 
     def detach(self, node_id: int) -> None:
         """`node_id` is gone: what is on its way to it fails, and nothing that it sent is answered any more."""
-        ...
 
     def endpoint(self, node_id: int) -> Transport:
         """The end of `node_id`."""
-        ...
 
     def publish(self, node_id: int, deliver: Callable[[], None]) -> None:
         """Carry news of the controller to a broker: `deliver` takes it there, later ones never before earlier ones."""
-        ...
 
     def cut(self, one: int, other: int) -> None:
         """Let nothing pass between two nodes until `mend`; neither of them is told."""
-        ...
 
     def mend(self, one: int, other: int) -> None:
         """Let messages pass again."""
-        ...
 
 
 def call(transport: Transport, node_id: int, request: Request, api_version: int, response: type[R]) -> Deferred[R]:

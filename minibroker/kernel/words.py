@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def reason(error: BaseException) -> str:
     """What went wrong, without Python's ``[Errno 2]``; of an error of a file, the file first."""
@@ -13,3 +15,11 @@ def reason(error: BaseException) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 failure``, ``2 failures``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """``, did you mean …?`` for a mistyped name, to append to what is wrong with it; empty when none is alike."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), 1, 0.5)
+    return f", did you mean {close[0]}?" if close else ""

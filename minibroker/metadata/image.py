@@ -77,7 +77,8 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """offset: number of changes so far; FinalizedFeaturesEpoch is read from it."""
+    """offset: number of changes so far; FinalizedFeaturesEpoch is read from it. resource_configs: by ResourceType and
+    name, of what is neither a topic nor a broker."""
 
     cluster_id: str
     controller_id: int
@@ -87,6 +88,7 @@ class MetadataImage:
     topic_names: Mapping[bytes, str] = field(default_factory=_empty)
     features: Mapping[str, int] = field(default_factory=_empty)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)
+    resource_configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=_empty)
     acls: frozenset[AccessControlEntry] = frozenset()
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
@@ -159,6 +161,17 @@ class MetadataImage:
     def with_broker_configs(self, node: str, configs: Mapping[str, str]) -> MetadataImage:
         """`node`: a node id as text, or "" for the cluster-wide default."""
         return replace(self, broker_configs={**self.broker_configs, node: dict(configs)}, offset=self.offset + 1)
+
+    def configs_of(self, kind: int, name: str) -> Mapping[str, str]:
+        """What was set for a group or a subscription to client metrics."""
+        return self.resource_configs.get((kind, name)) or {}
+
+    def with_resource_configs(self, kind: int, name: str, configs: Mapping[str, str]) -> MetadataImage:
+        """Without any configs the resource is gone."""
+        others = {key: held for key, held in self.resource_configs.items() if key != (kind, name)}
+        if configs:
+            others[kind, name] = dict(configs)
+        return replace(self, resource_configs=others, offset=self.offset + 1)
 
 
 TRANSACTION_STATE_TOPIC = "__transaction_state"

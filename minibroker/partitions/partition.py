@@ -39,20 +39,16 @@ class ReplicationRules(Protocol):
     @property
     def tick(self) -> int:
         """Grows by one every half of replica.lag.time.max.ms."""
-        ...
 
     def eligible(self, node_id: int, broker_epoch: int) -> bool:
         """Whether a broker may join an in-sync set: it serves, is not about to stop, and is still the one that fetched
         (KIP-903: what a restarted broker had before its end says nothing)."""
-        ...
 
     def alive(self, node_id: int) -> bool:
         """Whether a broker is registered and not fenced."""
-        ...
 
     def propose(self, partition: Partition, isr: frozenset[int]) -> None:
         """Ask the controller for another in-sync set."""
-        ...
 
 
 class Partition:

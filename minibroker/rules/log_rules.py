@@ -5,23 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from minibroker.rules import rows as r
 from minibroker.rules.catalogue import NOTICE, finding
-from minibroker.rules.rows import (
-    ABORT,
-    COORDINATOR_TOPICS,
-    NONE,
-    AbortedTxn,
-    Fault,
-    Finding,
-    Log,
-    LogFacts,
-    Marker,
-    Run,
-    Snapshot,
-    SnapshotEntry,
-    Span,
-    Transaction,
-)
 from minibroker_protocol.records import MAX_SEQUENCE, increment_sequence
 
 PRODUCER_EXPIRATION_MS = 86_400_000
@@ -34,22 +19,22 @@ _UNKNOWN = -2
 class LogRows(NamedTuple):
     """Everything known of one log, in any order."""
 
-    facts: LogFacts
-    runs: tuple[Run, ...] = ()
-    markers: tuple[Marker, ...] = ()
-    spans: tuple[Span, ...] = ()
-    faults: tuple[Fault, ...] = ()
-    aborted: tuple[AbortedTxn, ...] = ()
-    snapshots: tuple[Snapshot, ...] = ()
+    facts: r.LogFacts
+    runs: tuple[r.Run, ...] = ()
+    markers: tuple[r.Marker, ...] = ()
+    spans: tuple[r.Span, ...] = ()
+    faults: tuple[r.Fault, ...] = ()
+    aborted: tuple[r.AbortedTxn, ...] = ()
+    snapshots: tuple[r.Snapshot, ...] = ()
 
 
 class LogVerdict(NamedTuple):
     """What was found, and the log's transactions, open ones included, for the rules that compare partitions."""
 
-    facts: LogFacts
+    facts: r.LogFacts
     end_offset: int
-    findings: list[Finding]
-    transactions: list[Transaction]
+    findings: list[r.Finding]
+    transactions: list[r.Transaction]
 
 
 class _Producer:
@@ -71,13 +56,13 @@ class _Producer:
     def __init__(self, epoch: int, last_sequence: int) -> None:
         self.epoch = epoch
         self.last_sequence = last_sequence
-        self.last_offset = NONE
+        self.last_offset = r.NONE
         self.delta = 0
-        self.timestamp = NONE
-        self.coordinator_epoch = NONE
-        self.seen = NONE  # offset from which on batches may be missing before the next one
-        self.fenced_at = NONE  # offset of the marker that raised the epoch
-        self.txn: Run | None = None  # the run that opened the transaction
+        self.timestamp = r.NONE
+        self.coordinator_epoch = r.NONE
+        self.seen = r.NONE  # offset from which on batches may be missing before the next one
+        self.fenced_at = r.NONE  # offset of the marker that raised the epoch
+        self.txn: r.Run | None = None  # the run that opened the transaction
         self.doubtful = False  # the log alone does not give this state
 
 
@@ -90,13 +75,13 @@ class _LogJudge:
     def __init__(self, rows: LogRows, as_of_ms: int | None) -> None:
         self._rows = rows
         self._facts = rows.facts
-        self._log: Log = rows.facts.log
+        self._log: r.Log = rows.facts.log
         self._as_of = as_of_ms
-        self._sequences = self._log.topic not in COORDINATOR_TOPICS
+        self._sequences = self._log.topic not in r.COORDINATOR_TOPICS
         self._producers: dict[int, _Producer] = {}
         self._last_of: dict[int, tuple[int, int]] = {}  # producer with an open transaction -> its last data
-        self._found: list[Finding] = []
-        self._transactions: list[Transaction] = []
+        self._found: list[r.Finding] = []
+        self._transactions: list[r.Transaction] = []
         self._unreadable = [_unreadable(fault, rows.spans) for fault in rows.faults if not fault.readable]
         self._aborted = {(a.last_offset, a.producer_id): a for a in rows.aborted}
 
@@ -104,24 +89,24 @@ class _LogJudge:
         end = self._offsets()
         for fault in self._rows.faults:
             self._fault(fault, end)
-        events: list[tuple[int, int, Run | Marker | Snapshot]] = []
+        events: list[tuple[int, int, r.Run | r.Marker | r.Snapshot]] = []
         events.extend((run.first_offset, 1, run) for run in self._rows.runs)
         events.extend((marker.offset, 1, marker) for marker in self._rows.markers)
         events.extend((snapshot.offset, 0, snapshot) for snapshot in self._rows.snapshots)
         events.sort(key=_place)
         for _, _, event in events:
-            if type(event) is Run:
+            if type(event) is r.Run:
                 self._run(event)
-            elif type(event) is Marker:
+            elif type(event) is r.Marker:
                 self._marker(event)
-            elif type(event) is Snapshot:
+            elif type(event) is r.Snapshot:
                 self._snapshot(event, end)
         self._open_transactions()
         self._index_leftovers()
         return LogVerdict(self._facts, end, self._found, self._transactions)
 
-    def _report(self, rule: str, row: Run | Marker, message: str) -> None:
-        first, last = (row.first_offset, row.last_offset) if isinstance(row, Run) else (row.offset, row.offset)
+    def _report(self, rule: str, row: r.Run | r.Marker, message: str) -> None:
+        first, last = (row.first_offset, row.last_offset) if isinstance(row, r.Run) else (row.offset, row.offset)
         self._found.append(
             finding(
                 rule,
@@ -150,7 +135,7 @@ class _LogJudge:
             end = span.end_offset if end is None else max(end, span.end_offset)
         return end if end is not None else self._facts.first_offset
 
-    def _hole(self, span: Span, message: str, first: int, last: int) -> None:
+    def _hole(self, span: r.Span, message: str, first: int, last: int) -> None:
         self._found.append(
             finding(
                 "offset-hole",
@@ -167,7 +152,7 @@ class _LogJudge:
         """Whether batches of [first, end) may be missing for a reason that is lawful or has been told already."""
         return first < self._facts.cleaned_offset or any(low < end and first <= high for low, high in self._unreadable)
 
-    def _fault(self, fault: Fault, end: int) -> None:
+    def _fault(self, fault: r.Fault, end: int) -> None:
         torn_tail = fault.rule in ("torn-batch", "checksum") and not self._facts.clean and fault.first_offset >= end
         self._found.append(
             finding(
@@ -184,7 +169,7 @@ class _LogJudge:
 
     # -- data ------------------------------------------------------------------------------------------------------
 
-    def _run(self, run: Run) -> None:
+    def _run(self, run: r.Run) -> None:
         if run.producer_id < 0:
             if run.transactional:
                 self._report("no-producer-id", run, f"{run.batches} transactional batches without producer id")
@@ -212,7 +197,7 @@ class _LogJudge:
         known.delta = run.last_offset - run.last_base_offset
         known.timestamp = run.last_timestamp
 
-    def _stale(self, run: Run, known: _Producer) -> None:
+    def _stale(self, run: r.Run, known: _Producer) -> None:
         known.doubtful = True
         if known.fenced_at >= 0:
             reason = (
@@ -227,7 +212,7 @@ class _LogJudge:
         """Whether a sequence is at or before the last one, around the wrap at 2^31-1 too."""
         return last >= 0 and (last - sequence) & MAX_SEQUENCE < 1 << 30
 
-    def _sequence(self, run: Run, known: _Producer) -> None:
+    def _sequence(self, run: r.Run, known: _Producer) -> None:
         last = known.last_sequence
         expected = increment_sequence(last, 1) if last >= 0 else 0
         if run.first_sequence == expected:
@@ -243,7 +228,7 @@ class _LogJudge:
             reason = f"expected sequence {expected} after offset {known.seen}, got {run.first_sequence}"
             self._report("sequence-gap", run, reason)
 
-    def _transactional(self, run: Run, known: _Producer) -> None:
+    def _transactional(self, run: r.Run, known: _Producer) -> None:
         if known.txn is None:
             if run.transactional:
                 known.txn = run
@@ -262,10 +247,10 @@ class _LogJudge:
 
     # -- markers ---------------------------------------------------------------------------------------------------
 
-    def _marker(self, marker: Marker) -> None:
+    def _marker(self, marker: r.Marker) -> None:
         known = self._producers.get(marker.producer_id)
         if known is None:
-            blank = NONE if self._facts.whole and not self._gone(0, marker.offset) else _UNKNOWN
+            blank = r.NONE if self._facts.whole and not self._gone(0, marker.offset) else _UNKNOWN
             known = self._producers[marker.producer_id] = _Producer(marker.producer_epoch, blank)
             known.seen = marker.offset
         if not marker.outcome:
@@ -288,18 +273,18 @@ class _LogJudge:
         if marker.producer_epoch != known.epoch:
             # A marker without its data, which is gone: it may have been of this epoch (as below transaction.version 2).
             unknown = opened is None and self._gone(known.seen + 1, marker.offset)
-            known.last_sequence, known.last_offset, known.delta = _UNKNOWN if unknown else NONE, NONE, 0
+            known.last_sequence, known.last_offset, known.delta = _UNKNOWN if unknown else r.NONE, r.NONE, 0
             known.seen = marker.offset
         known.epoch = max(known.epoch, marker.producer_epoch)
         known.coordinator_epoch = max(known.coordinator_epoch, marker.coordinator_epoch)
         known.timestamp = marker.timestamp
         known.txn = None
 
-    def _completed(self, marker: Marker, opened: Run | None) -> None:
-        last, _ = self._last_of.pop(marker.producer_id, (NONE, NONE))
-        first = opened.first_offset if opened is not None else NONE
+    def _completed(self, marker: r.Marker, opened: r.Run | None) -> None:
+        last, _ = self._last_of.pop(marker.producer_id, (r.NONE, r.NONE))
+        first = opened.first_offset if opened is not None else r.NONE
         self._transactions.append(
-            Transaction(
+            r.Transaction(
                 self._log,
                 marker.file,
                 marker.producer_id,
@@ -310,11 +295,11 @@ class _LogJudge:
                 marker.producer_epoch,
                 marker.outcome,
                 marker.coordinator_epoch,
-                opened.first_timestamp if opened is not None else NONE,
+                opened.first_timestamp if opened is not None else r.NONE,
                 marker.timestamp,
             )
         )
-        if self._facts.indexed and marker.outcome == ABORT:
+        if self._facts.indexed and marker.outcome == r.ABORT:
             self._compare_aborted(marker, first)
 
     def _open_transactions(self) -> None:
@@ -324,17 +309,17 @@ class _LogJudge:
                 continue
             last, timestamp = self._last_of[producer_id]
             self._transactions.append(
-                Transaction(
+                r.Transaction(
                     self._log,
                     opened.file,
                     producer_id,
                     opened.producer_epoch,
                     opened.first_offset,
                     last,
-                    NONE,
-                    NONE,
+                    r.NONE,
+                    r.NONE,
                     "",
-                    NONE,
+                    r.NONE,
                     opened.first_timestamp,
                     timestamp,
                 )
@@ -342,7 +327,7 @@ class _LogJudge:
 
     # -- index of aborted transactions -------------------------------------------------------------------------------
 
-    def _compare_aborted(self, marker: Marker, first: int) -> None:
+    def _compare_aborted(self, marker: r.Marker, first: int) -> None:
         """The index entry of an ABORT marker. Where records are gone, the log shows less than the index once saw."""
         listed = self._aborted.pop((marker.offset, marker.producer_id), None)
         if marker.offset < self._facts.cleaned_offset or marker.offset < self._facts.start_offset:
@@ -365,7 +350,7 @@ class _LogJudge:
         said = (listed.first_offset, listed.last_stable_offset)
         if (self._facts.whole and said != expected) or (first >= 0 and listed.first_offset > first):
             reason = f"first offset and last stable offset are {expected} in the log, {said} in the index"
-            self._report("abort-index", marker._replace(file=listed.file, position=NONE), reason)
+            self._report("abort-index", marker._replace(file=listed.file, position=r.NONE), reason)
 
     def _index_leftovers(self) -> None:
         for listed in self._aborted.values():
@@ -388,7 +373,7 @@ class _LogJudge:
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
-    def _snapshot(self, snapshot: Snapshot, end: int) -> None:
+    def _snapshot(self, snapshot: r.Snapshot, end: int) -> None:
         facts = self._facts
         if snapshot.offset < facts.first_offset or 0 < snapshot.offset <= facts.cleaned_offset:
             return
@@ -396,7 +381,7 @@ class _LogJudge:
             return
         if snapshot.offset > end:
             reason = f"taken at offset {snapshot.offset}, after the log's end {end}"
-            self._differs(snapshot, NONE, reason, None if facts.clean else NOTICE)
+            self._differs(snapshot, r.NONE, reason, None if facts.clean else NOTICE)
             return
         listed = {entry.producer_id: entry for entry in snapshot.entries}
         for producer_id, entry in listed.items():
@@ -413,7 +398,7 @@ class _LogJudge:
     def _expired(self, known: _Producer) -> bool:
         return self._as_of is None or self._as_of - known.timestamp >= PRODUCER_EXPIRATION_MS
 
-    def _compare_entry(self, snapshot: Snapshot, entry: SnapshotEntry, known: _Producer) -> None:
+    def _compare_entry(self, snapshot: r.Snapshot, entry: r.SnapshotEntry, known: _Producer) -> None:
         names = ["epoch"]
         said = [entry.producer_epoch]
         found = [known.epoch]
@@ -422,14 +407,14 @@ class _LogJudge:
         elif known.last_offset >= self._facts.cleaned_offset and (known.last_offset >= 0 or self._facts.whole):
             names += ["last sequence", "last offset", "offset delta"]
             said += [entry.last_sequence, entry.last_offset, entry.offset_delta]
-            sequence = known.last_sequence if known.last_offset >= 0 else NONE
+            sequence = known.last_sequence if known.last_offset >= 0 else r.NONE
             found += [sequence, known.last_offset, known.delta]
         elif not self._facts.whole:
             return
         if self._facts.whole:
             names += ["timestamp", "coordinator epoch", "open transaction"]
             said += [entry.timestamp, entry.coordinator_epoch, entry.current_txn_first_offset]
-            found += [known.timestamp, known.coordinator_epoch, known.txn.first_offset if known.txn else NONE]
+            found += [known.timestamp, known.coordinator_epoch, known.txn.first_offset if known.txn else r.NONE]
         wrong = [
             f"{name} {right} in the log, {claim} here"
             for name, claim, right in zip(names, said, found, strict=True)
@@ -438,7 +423,7 @@ class _LogJudge:
         if wrong:
             self._differs(snapshot, entry.producer_id, f"producer {entry.producer_id}: {'; '.join(wrong)}")
 
-    def _differs(self, snapshot: Snapshot, producer_id: int, message: str, severity: str | None = None) -> None:
+    def _differs(self, snapshot: r.Snapshot, producer_id: int, message: str, severity: str | None = None) -> None:
         self._found.append(
             finding(
                 "producer-snapshot",
@@ -452,7 +437,7 @@ class _LogJudge:
         )
 
 
-def _unreadable(fault: Fault, spans: Iterable[Span]) -> tuple[int, int]:
+def _unreadable(fault: r.Fault, spans: Iterable[r.Span]) -> tuple[int, int]:
     """Offsets that cannot be read; what follows bytes that are no batch is lost up to the next file."""
     if fault.rule != "torn-batch":
         return fault.first_offset, fault.last_offset
@@ -460,18 +445,18 @@ def _unreadable(fault: Fault, spans: Iterable[Span]) -> tuple[int, int]:
     return fault.first_offset, min(following, default=_FAR) - 1
 
 
-def _place(event: tuple[int, int, Run | Marker | Snapshot]) -> tuple[int, int]:
+def _place(event: tuple[int, int, r.Run | r.Marker | r.Snapshot]) -> tuple[int, int]:
     return event[:2]
 
 
 def group_rows(
-    facts: Iterable[LogFacts],
-    rows: Iterable[Run | Marker | Span | Fault | AbortedTxn | Snapshot],
+    facts: Iterable[r.LogFacts],
+    rows: Iterable[r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot],
 ) -> list[LogRows]:
     """Rows of many logs, sorted out log by log."""
-    kinds = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
+    kinds = (r.Run, r.Marker, r.Span, r.Fault, r.AbortedTxn, r.Snapshot)
     known = {fact.log: fact for fact in facts}
-    by_log: dict[Log, dict[type, list[object]]] = {log: {} for log in known}
+    by_log: dict[r.Log, dict[type, list[object]]] = {log: {} for log in known}
     for row in rows:
         by_log[row.log].setdefault(type(row), []).append(row)
     return [

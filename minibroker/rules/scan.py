@@ -9,25 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
+from minibroker.rules import rows as r
 from minibroker.rules.log_rules import LogRows, group_rows
-from minibroker.rules.rows import (
-    COMMIT,
-    CONSUMER_OFFSETS,
-    NONE,
-    TRANSACTION_STATE,
-    AbortedTxn,
-    CommittedOffset,
-    Fault,
-    Log,
-    LogFacts,
-    Marker,
-    Run,
-    Snapshot,
-    SnapshotEntry,
-    Span,
-    TxnState,
-    run_of,
-)
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import (
     HEADER_SIZE,
@@ -47,7 +30,7 @@ from minibroker_storage.dump_decoders import LITERAL, decode_coordinator_record
 from minibroker_storage.log_scan import scan
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 
-Row: TypeAlias = Run | Marker | Span | Fault | AbortedTxn | Snapshot | TxnState | CommittedOffset
+Row: TypeAlias = r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot | r.TxnState | r.CommittedOffset
 
 METADATA_TOPIC = "__cluster_metadata"
 CLEAN_FILE = ".kafka_cleanshutdown"
@@ -70,8 +53,8 @@ class Scanned(NamedTuple):
     """The rows of a directory, ready for `judge_logs`."""
 
     logs: list[LogRows]
-    states: list[TxnState]
-    commits: list[CommittedOffset]
+    states: list[r.TxnState]
+    commits: list[r.CommittedOffset]
 
 
 def partition_of(name: str) -> tuple[str, int] | None:
@@ -88,29 +71,29 @@ def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scann
     clean = CLEAN_FILE in names
     starts = decode_offsets(disk.read_bytes(LOG_START_OFFSET), "") if LOG_START_OFFSET in names else {}
     cleaned = decode_offsets(disk.read_bytes(CLEANER_OFFSET), "") if CLEANER_OFFSET in names else {}
-    facts: list[LogFacts] = []
+    facts: list[r.LogFacts] = []
     rows: list[Row] = []
     for name in names:
         place = partition_of(name)
         if place is None or not disk.is_dir(name):
             continue
-        log = Log(root, *place)
+        log = r.Log(root, *place)
         files = sorted(disk.list(name))
         bases = [int(file[:20]) for file in files if file.endswith(".log") and file[:20].isdecimal()]
         first = min(bases, default=0)
-        facts.append(LogFacts(log, max(starts.get(place, 0), first), first, cleaned.get(place, 0), clean))
+        facts.append(r.LogFacts(log, max(starts.get(place, 0), first), first, cleaned.get(place, 0), clean))
         for file in files:
             rows += scan_file(disk, facts[-1], join(name, file), depth=depth)
-    kinds = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
+    kinds = (r.Run, r.Marker, r.Span, r.Fault, r.AbortedTxn, r.Snapshot)
     logs = group_rows(facts, (row for row in rows if isinstance(row, kinds)))
     return Scanned(
         logs,
-        [row for row in rows if isinstance(row, TxnState)],
-        [row for row in rows if isinstance(row, CommittedOffset)],
+        [row for row in rows if isinstance(row, r.TxnState)],
+        [row for row in rows if isinstance(row, r.CommittedOffset)],
     )
 
 
-def scan_file(disk: Disk, facts: LogFacts, path: str, *, depth: str = RECORDS) -> Iterator[Row]:
+def scan_file(disk: Disk, facts: r.LogFacts, path: str, *, depth: str = RECORDS) -> Iterator[Row]:
     """The rows of one file of a partition's directory; nothing for a file of another kind."""
     if path.endswith(".log"):
         yield from scan_log(disk, facts, path, depth)
@@ -125,29 +108,29 @@ def base_of(path: str) -> int:
     return int(path.rpartition("/")[2][:20])
 
 
-def index_rows(log: Log, path: str, data: bytes) -> Iterator[AbortedTxn | Fault]:
+def index_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.AbortedTxn | r.Fault]:
     """The entries of a `.txnindex` file, or what is wrong with it."""
     try:
         for entry in txn_index.TxnIndex.decode(data, base_of(path), path):
-            yield AbortedTxn(
+            yield r.AbortedTxn(
                 log, path, entry.producer_id, entry.first_offset, entry.last_offset, entry.last_stable_offset
             )
     except Malformed as error:
-        yield Fault(log, path, NONE, NONE, NONE, "abort-index", str(error), readable=True)
+        yield r.Fault(log, path, r.NONE, r.NONE, r.NONE, "abort-index", str(error), readable=True)
 
 
-def snapshot_rows(log: Log, path: str, data: bytes) -> Iterator[Snapshot | Fault]:
+def snapshot_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.Snapshot | r.Fault]:
     """The entries of a `.snapshot` file, or what is wrong with it."""
     try:
         entries = decode_snapshot(data, path)
     except Malformed as error:
-        yield Fault(log, path, NONE, base_of(path), base_of(path), "producer-snapshot", str(error), readable=True)
+        yield r.Fault(log, path, r.NONE, base_of(path), base_of(path), "producer-snapshot", str(error), readable=True)
         return
     rows = []
     for entry in entries:
         delta = entry.batches[-1].offset_delta if entry.batches else 0
         rows.append(
-            SnapshotEntry(
+            r.SnapshotEntry(
                 entry.producer_id,
                 entry.epoch,
                 entry.last_sequence,
@@ -158,10 +141,10 @@ def snapshot_rows(log: Log, path: str, data: bytes) -> Iterator[Snapshot | Fault
                 entry.current_txn_first_offset,
             )
         )
-    yield Snapshot(log, path, base_of(path), tuple(rows))
+    yield r.Snapshot(log, path, base_of(path), tuple(rows))
 
 
-def scan_log(disk: Disk, facts: LogFacts, path: str, depth: str = RECORDS) -> Iterator[Row]:
+def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> Iterator[Row]:
     """The rows of one `.log` file, each batch a run of its own."""
     log = facts.log
     file = disk.open(path)
@@ -176,7 +159,7 @@ def scan_log(disk: Disk, facts: LogFacts, path: str, depth: str = RECORDS) -> It
             if fault is None or fault.readable:
                 if header.base_offset != end:
                     if end > start:
-                        yield Span(log, path, span_position, start, end)
+                        yield r.Span(log, path, span_position, start, end)
                     start, span_position = header.base_offset, position
                 end = header.next_offset
                 yield from batch_rows(log, path, position, header, data)
@@ -186,23 +169,23 @@ def scan_log(disk: Disk, facts: LogFacts, path: str, depth: str = RECORDS) -> It
     finally:
         file.close()
     if end > start:
-        yield Span(log, path, span_position, start, end)
+        yield r.Span(log, path, span_position, start, end)
 
 
-def torn(log: Log, path: str, position: int, end: int, rest: bytes, reason: str) -> Fault:
+def torn(log: r.Log, path: str, position: int, end: int, rest: bytes, reason: str) -> r.Fault:
     """Bytes after the last batch that are none; zeros alone are space allocated ahead, cut on opening."""
     if not rest.strip(b"\0"):
         reason = f"{len(rest)} zero bytes after the last batch"
-    return Fault(log, path, position, end, end, "torn-batch", reason)
+    return r.Fault(log, path, position, end, end, "torn-batch", reason)
 
 
 def batch_fault(
-    facts: LogFacts, path: str, position: int, header: BatchHeader, data: memoryview, depth: str
-) -> Fault | None:
+    facts: r.LogFacts, path: str, position: int, header: BatchHeader, data: memoryview, depth: str
+) -> r.Fault | None:
     """What is wrong with a batch by itself."""
 
-    def fault(rule: str, message: str, *, readable: bool = False) -> Fault:
-        return Fault(facts.log, path, position, header.base_offset, header.last_offset, rule, message, readable)
+    def fault(rule: str, message: str, *, readable: bool = False) -> r.Fault:
+        return r.Fault(facts.log, path, position, header.base_offset, header.last_offset, rule, message, readable)
 
     if header.last_offset_delta < 0 or header.record_count < 0:
         reason = f"last offset delta {header.last_offset_delta}, {header.record_count} records"
@@ -224,34 +207,34 @@ def batch_fault(
     return None
 
 
-def batch_rows(log: Log, path: str, position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
+def batch_rows(log: r.Log, path: str, position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
     """The rows of one whole batch."""
     if header.is_control:
         yield from control_rows(log, path, position, header, data)
         return
     if header.has_producer_id or header.is_transactional:
-        yield run_of(log, path, position, header)
-    if log.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS):
+        yield r.run_of(log, path, position, header)
+    if log.topic in (r.TRANSACTION_STATE, r.CONSUMER_OFFSETS):
         yield from coordinator_rows(log, header, data)
 
 
-def control_rows(log: Log, path: str, position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
+def control_rows(log: r.Log, path: str, position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
     """A marker, or what is wrong with it; other control records are the controller's own."""
-    outcome, coordinator_epoch = "", NONE
+    outcome, coordinator_epoch = "", r.NONE
     if header.record_count and header.size > HEADER_SIZE:
         try:
             control = parse_control(decode_records(data, 0, header)[0])
         except Malformed as error:
             reason = f"control record: {error}"
-            yield Fault(
+            yield r.Fault(
                 log, path, position, header.base_offset, header.last_offset, "record-count", reason, readable=True
             )
             return
         if control.coordinator_epoch is None:
             return
-        outcome = COMMIT if control.type is ControlType.COMMIT else "ABORT"
+        outcome = r.COMMIT if control.type is ControlType.COMMIT else "ABORT"
         coordinator_epoch = control.coordinator_epoch
-    yield Marker(
+    yield r.Marker(
         log,
         path,
         position,
@@ -276,7 +259,7 @@ _LITERAL_FIELDS = {
 }
 
 
-def coordinator_rows(log: Log, header: BatchHeader, data: memoryview) -> Iterator[TxnState | CommittedOffset]:
+def coordinator_rows(log: r.Log, header: BatchHeader, data: memoryview) -> Iterator[r.TxnState | r.CommittedOffset]:
     """What a coordinator wrote: states of transactional ids, offsets of groups. Other records are left out."""
     try:
         records = decode_records(data, 0, header)
@@ -293,7 +276,7 @@ def coordinator_rows(log: Log, header: BatchHeader, data: memoryview) -> Iterato
             yield _state(log, record.offset, header.partition_leader_epoch, row["key"], row["value"])
         elif row["type"].endswith("OffsetCommit"):
             value = row["value"]
-            yield CommittedOffset(
+            yield r.CommittedOffset(
                 log,
                 record.offset,
                 header.producer_id,
@@ -301,18 +284,20 @@ def coordinator_rows(log: Log, header: BatchHeader, data: memoryview) -> Iterato
                 row["key"]["group"],
                 row["key"]["topic"],
                 row["key"]["partition"],
-                NONE if value is None else value["offset"],
+                r.NONE if value is None else value["offset"],
             )
 
 
-def _state(log: Log, offset: int, leader_epoch: int, key: dict[str, str], value: dict[str, object] | None) -> TxnState:
+def _state(
+    log: r.Log, offset: int, leader_epoch: int, key: dict[str, str], value: dict[str, object] | None
+) -> r.TxnState:
     name = key["transactional_id"]
     if value is None:
-        return TxnState(log, offset, leader_epoch, name, NONE, NONE, 0, "", (), NONE, NONE)
+        return r.TxnState(log, offset, leader_epoch, name, r.NONE, r.NONE, 0, "", (), r.NONE, r.NONE)
     number = _int(value["transaction_status"])
     partitions = value["transaction_partitions"] or []
     assert isinstance(partitions, list)
-    return TxnState(
+    return r.TxnState(
         log,
         offset,
         leader_epoch,

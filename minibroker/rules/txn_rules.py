@@ -9,26 +9,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from minibroker.rules import rows as r
 from minibroker.rules.catalogue import NOTICE, finding
-from minibroker.rules.rows import (
-    ABORT,
-    COMMIT,
-    CONSUMER_OFFSETS,
-    TRANSACTION_STATE,
-    CommittedOffset,
-    Finding,
-    Log,
-    LogFacts,
-    Transaction,
-    TxnState,
-)
 
 DEFAULT_TIMEOUT_MS = 900_000
 """Kafka's default of transaction.max.timeout.ms, for a transaction whose own timeout is not known."""
 NO_TIMEOUT = (1 << 31) - 1
 GRACE_MS = 300_000
 """Kafka too calls a transaction late five minutes after its timeout (PartitionsWithLateTransactionsCount)."""
-_PREPARED = {"PrepareCommit": COMMIT, "PrepareAbort": ABORT}
+_PREPARED = {"PrepareCommit": r.COMMIT, "PrepareAbort": r.ABORT}
 
 
 class Decision(NamedTuple):
@@ -48,23 +37,23 @@ class Coordinators(NamedTuple):
     """What the transaction logs say: `whole` when nothing of them was compacted or deleted."""
 
     decisions: tuple[Decision, ...]
-    latest: Mapping[int, TxnState]
+    latest: Mapping[int, r.TxnState]
     whole: bool
 
 
-def coordinators_whole(facts: Iterable[LogFacts]) -> bool:
+def coordinators_whole(facts: Iterable[r.LogFacts]) -> bool:
     """Whether there is a transaction log among these, and none that lost records."""
-    logs = [fact for fact in facts if fact.log.topic == TRANSACTION_STATE]
+    logs = [fact for fact in facts if fact.log.topic == r.TRANSACTION_STATE]
     return bool(logs) and all(fact.whole for fact in logs)
 
 
-def read_coordinators(states: Iterable[TxnState], *, whole: bool) -> Coordinators:
+def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> Coordinators:
     """Decisions and newest states out of the records of `__transaction_state`, of one replica or several."""
-    by_id: dict[str, dict[tuple[int, int], TxnState]] = defaultdict(dict)
+    by_id: dict[str, dict[tuple[int, int], r.TxnState]] = defaultdict(dict)
     for state in states:
         by_id[state.transactional_id][state.log.partition, state.offset] = state
     decisions = []
-    latest: dict[int, TxnState] = {}
+    latest: dict[int, r.TxnState] = {}
     for history in by_id.values():
         ordered = _ordered(history)
         for number, state in enumerate(ordered):
@@ -86,7 +75,7 @@ def read_coordinators(states: Iterable[TxnState], *, whole: bool) -> Coordinator
     return Coordinators(tuple(decisions), latest, whole)
 
 
-def _ordered(history: Mapping[tuple[int, int], TxnState]) -> list[TxnState]:
+def _ordered(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
     """The records of one transactional id, by partition and offset, as they were written.
 
     An id of minibroker 0.1.0 may have moved to the partition where Kafka has it: its last record was
@@ -95,7 +84,7 @@ def _ordered(history: Mapping[tuple[int, int], TxnState]) -> list[TxnState]:
     """
     if len({partition for partition, _ in history}) == 1:
         return [history[place] for place in sorted(history)]
-    found: list[TxnState] = []
+    found: list[r.TxnState] = []
     for state in sorted(history.values(), key=lambda state: (state.leader_epoch, bool(state.state), state.offset)):
         if found and found[-1].log.partition != state.log.partition:
             if not found[-1].state:
@@ -106,22 +95,22 @@ def _ordered(history: Mapping[tuple[int, int], TxnState]) -> list[TxnState]:
     return found
 
 
-def _same_state(one: TxnState, other: TxnState) -> bool:
+def _same_state(one: r.TxnState, other: r.TxnState) -> bool:
     fields = ("producer_id", "producer_epoch", "state", "update_timestamp")
     return all(getattr(one, field) == getattr(other, field) for field in fields)
 
 
 def judge_transactions(
-    transactions: Iterable[Transaction],
-    states: Iterable[TxnState] = (),
-    facts: Iterable[LogFacts] = (),
+    transactions: Iterable[r.Transaction],
+    states: Iterable[r.TxnState] = (),
+    facts: Iterable[r.LogFacts] = (),
     *,
-    commits: Iterable[CommittedOffset] = (),
+    commits: Iterable[r.CommittedOffset] = (),
     coordinators: Coordinators | None = None,
     coordinators_complete: bool = False,
     as_of_ms: int | None = None,
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
-) -> list[Finding]:
+) -> list[r.Finding]:
     """Judges the transactions of any number of producers, all rows of each.
 
     `facts` of every log in the data; `coordinators_complete`: see `coordinators_whole`. Without `as_of_ms`, the time
@@ -130,7 +119,7 @@ def judge_transactions(
     if coordinators is None:
         coordinators = read_coordinators(states, whole=coordinators_complete)
     judge = _TxnJudge(coordinators, list(facts), as_of_ms, max_timeout_ms)
-    by_place: dict[tuple[Log, int], list[Transaction]] = defaultdict(list)
+    by_place: dict[tuple[r.Log, int], list[r.Transaction]] = defaultdict(list)
     for transaction in transactions:
         by_place[transaction.log, transaction.producer_id].append(transaction)
     judge.run(by_place)
@@ -140,25 +129,25 @@ def judge_transactions(
 
 class _TxnJudge:
     def __init__(
-        self, coordinators: Coordinators, facts: list[LogFacts], as_of_ms: int | None, max_timeout_ms: int
+        self, coordinators: Coordinators, facts: list[r.LogFacts], as_of_ms: int | None, max_timeout_ms: int
     ) -> None:
         self._known = coordinators
-        self._logs: dict[tuple[str, int], list[LogFacts]] = defaultdict(list)
+        self._logs: dict[tuple[str, int], list[r.LogFacts]] = defaultdict(list)
         for fact in facts:
             self._logs[fact.log.topic, fact.log.partition].append(fact)
         self._as_of = as_of_ms
         self._max_timeout = max_timeout_ms
-        self._decided: dict[tuple[Log, int], list[Decision]] = defaultdict(list)
+        self._decided: dict[tuple[r.Log, int], list[Decision]] = defaultdict(list)
         for decision in coordinators.decisions:
             for place in decision.partitions:
                 for fact in self._logs.get(place, ()):
                     self._decided[fact.log, decision.producer_id].append(decision)
         self._facts = {fact.log: fact for fact in facts}
-        self._torn: set[tuple[Log, int, int]] = set()  # log, producer id and epoch of a transaction torn by its log
-        self.found: list[Finding] = []
+        self._torn: set[tuple[r.Log, int, int]] = set()  # log, producer id and epoch of a transaction torn by its log
+        self.found: list[r.Finding] = []
 
     def _report(
-        self, rule: str, txn: Transaction, message: str, transactional_id: str = "", severity: str | None = None
+        self, rule: str, txn: r.Transaction, message: str, transactional_id: str = "", severity: str | None = None
     ) -> None:
         first = txn.first_offset if txn.first_offset >= 0 else txn.marker_offset
         last = txn.marker_offset if txn.marker_offset >= 0 else txn.last_offset
@@ -177,7 +166,7 @@ class _TxnJudge:
             )
         )
 
-    def run(self, by_place: Mapping[tuple[Log, int], list[Transaction]]) -> None:
+    def run(self, by_place: Mapping[tuple[r.Log, int], list[r.Transaction]]) -> None:
         for place in dict.fromkeys((*by_place, *self._decided)):
             found = sorted(by_place.get(place, ()), key=_end)
             torn = self._compare(place, found)
@@ -187,7 +176,7 @@ class _TxnJudge:
 
     # -- decisions against markers -----------------------------------------------------------------------------------
 
-    def _compare(self, place: tuple[Log, int], found: list[Transaction]) -> bool:
+    def _compare(self, place: tuple[r.Log, int], found: list[r.Transaction]) -> bool:
         """Lays decisions beside markers, epoch by epoch; True when a transaction was found torn."""
         log, _ = place
         fact = self._facts.get(log)
@@ -196,7 +185,7 @@ class _TxnJudge:
         if not self._known.whole and not decided:
             return False
         missing: list[Decision] = []
-        extra: list[Transaction] = []
+        extra: list[r.Transaction] = []
         torn = False
         epochs = sorted({d.producer_epoch for d in decided} | {t.marker_epoch for t in found if t.marker_offset >= 0})
         for epoch in epochs:
@@ -218,8 +207,8 @@ class _TxnJudge:
         return torn
 
     def _align(
-        self, wanted: list[Decision], marked: list[Transaction], whole: bool
-    ) -> tuple[list[Decision], list[Transaction], bool]:
+        self, wanted: list[Decision], marked: list[r.Transaction], whole: bool
+    ) -> tuple[list[Decision], list[r.Transaction], bool]:
         """Pairs decisions and markers of one epoch in order; returns what is left of each, and whether a pair differs.
 
         What was deleted or compacted is missing at the beginning. A marker may be written twice (KAFKA-19999).
@@ -249,18 +238,18 @@ class _TxnJudge:
                 rest.pop(0)
         return left, rest, torn
 
-    def _wrong_outcome(self, decision: Decision, txn: Transaction) -> None:
+    def _wrong_outcome(self, decision: Decision, txn: r.Transaction) -> None:
         reason = (
             f"the coordinator decided {decision.outcome}, the marker at offset {txn.marker_offset} says {txn.outcome}"
         )
         self._report("torn-transaction", txn, reason, decision.transactional_id)
         self._torn.add((txn.log, txn.producer_id, txn.marker_epoch))
 
-    def _wrong_epoch(self, decision: Decision, txn: Transaction) -> None:
+    def _wrong_epoch(self, decision: Decision, txn: r.Transaction) -> None:
         reason = f"the coordinator decided with epoch {decision.producer_epoch}, the marker has {txn.marker_epoch}"
         self._report("marker-epoch", txn, reason, decision.transactional_id)
 
-    def _missing(self, decision: Decision, log: Log, found: list[Transaction], whole: bool) -> bool:
+    def _missing(self, decision: Decision, log: r.Log, found: list[r.Transaction], whole: bool) -> bool:
         """A decision without a marker: torn if it was called complete and the marker cannot have been deleted."""
         opened = [
             t
@@ -285,7 +274,7 @@ class _TxnJudge:
         )
         return True
 
-    def _undecided(self, txn: Transaction) -> None:
+    def _undecided(self, txn: r.Transaction) -> None:
         if not self._known.whole:
             return
         if txn.first_offset >= 0:
@@ -299,7 +288,7 @@ class _TxnJudge:
 
     # -- open transactions -------------------------------------------------------------------------------------------
 
-    def _open(self, txn: Transaction) -> None:
+    def _open(self, txn: r.Transaction) -> None:
         state = self._known.latest.get(txn.producer_id)
         if state is None:
             self._late(txn, txn.start_timestamp, self._max_timeout, "")
@@ -316,7 +305,7 @@ class _TxnJudge:
         else:
             self._late(txn, state.start_timestamp, state.timeout_ms, transactional_id)
 
-    def _late(self, txn: Transaction, start: int, timeout: int, transactional_id: str) -> None:
+    def _late(self, txn: r.Transaction, start: int, timeout: int, transactional_id: str) -> None:
         if self._as_of is None or start < 0 or timeout == NO_TIMEOUT:
             return
         waited = self._as_of - start
@@ -327,11 +316,11 @@ class _TxnJudge:
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def offsets(
-        self, by_place: Mapping[tuple[Log, int], list[Transaction]], commits: Iterable[CommittedOffset]
+        self, by_place: Mapping[tuple[r.Log, int], list[r.Transaction]], commits: Iterable[r.CommittedOffset]
     ) -> None:
         """Offsets committed in transactions whose other partitions, or whose coordinator, say something else."""
         # By both epochs: the marker of a fenced transaction has the epoch that the next transaction writes with.
-        outcomes: dict[tuple[int, int, int], dict[Log, list[str]]] = defaultdict(lambda: defaultdict(list))
+        outcomes: dict[tuple[int, int, int], dict[r.Log, list[str]]] = defaultdict(lambda: defaultdict(list))
         for txns in by_place.values():
             for txn in txns:
                 if txn.marker_offset >= 0:
@@ -342,15 +331,15 @@ class _TxnJudge:
                 epochs = around.producer_epoch, around.marker_epoch
                 self._offset(commit, around, outcomes[around.producer_id, *epochs])
 
-    def _offset(self, commit: CommittedOffset, txn: Transaction, others: Mapping[Log, list[str]]) -> None:
+    def _offset(self, commit: r.CommittedOffset, txn: r.Transaction, others: Mapping[r.Log, list[str]]) -> None:
         # With transaction.version below 2 an epoch has many transactions, each on partitions of its own, which only the
         # coordinator tells apart; a marker with an epoch above its transaction's belongs to one of them alone.
         single = txn.marker_epoch > txn.producer_epoch and all(len(found) == 1 for found in others.values())
         against = [str(log) for log, found in others.items() if single and found[0] != txn.outcome]
         if (txn.log, txn.producer_id, txn.marker_epoch) in self._torn:
             against.append("the coordinator")
-        if against and commit.log.topic == CONSUMER_OFFSETS:
-            effect = "took effect" if txn.outcome == COMMIT else "was dropped"
+        if against and commit.log.topic == r.CONSUMER_OFFSETS:
+            effect = "took effect" if txn.outcome == r.COMMIT else "was dropped"
             reason = (
                 f"offset {commit.committed} of group {commit.group} on {commit.topic}-{commit.partition} {effect}, "
                 f"against the outcome on {', '.join(sorted(against))}"
@@ -358,19 +347,21 @@ class _TxnJudge:
             self._report("offset-outcome", txn._replace(first_offset=commit.offset), reason)
 
 
-def final_offsets(commits: Iterable[CommittedOffset], transactions: Iterable[Transaction]) -> list[CommittedOffset]:
+def final_offsets(
+    commits: Iterable[r.CommittedOffset], transactions: Iterable[r.Transaction]
+) -> list[r.CommittedOffset]:
     """Groups' offsets as they stand in the end: of all that was committed, tombstones included, what was written last
     (OffsetMetadataManager, which compares record offsets when a marker comes). `transactions`: those of
     `__consumer_offsets`."""
-    by_place: dict[tuple[Log, int], list[Transaction]] = defaultdict(list)
+    by_place: dict[tuple[r.Log, int], list[r.Transaction]] = defaultdict(list)
     for txn in transactions:
         by_place[txn.log, txn.producer_id].append(txn)
     # By partition of the group too: what moved from one to another left tombstones, which are no end of it.
-    final: dict[tuple[int, str, str, int], CommittedOffset] = {}
+    final: dict[tuple[int, str, str, int], r.CommittedOffset] = {}
     for commit in commits:
         if commit.producer_id >= 0:
             around = _around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
-            if around is None or around.outcome != COMMIT:
+            if around is None or around.outcome != r.COMMIT:
                 continue
         key = commit.log.partition, commit.group, commit.topic, commit.partition
         if key not in final or final[key].offset <= commit.offset:
@@ -379,13 +370,13 @@ def final_offsets(commits: Iterable[CommittedOffset], transactions: Iterable[Tra
 
 
 def judge_committed_offsets(
-    commits: Iterable[CommittedOffset], transactions: Iterable[Transaction], ends: Mapping[tuple[str, int], int]
-) -> list[Finding]:
+    commits: Iterable[r.CommittedOffset], transactions: Iterable[r.Transaction], ends: Mapping[tuple[str, int], int]
+) -> list[r.Finding]:
     """Groups' offsets, as they stand in the end, that lie past the end of their partition.
 
     `ends`: (topic, partition) -> end offset, of the partitions in the data.
     """
-    offsets = [txn for txn in transactions if txn.log.topic == CONSUMER_OFFSETS]
+    offsets = [txn for txn in transactions if txn.log.topic == r.CONSUMER_OFFSETS]
     return [
         finding(
             "offset-end",
@@ -399,20 +390,20 @@ def judge_committed_offsets(
     ]
 
 
-def _end(txn: Transaction) -> int:
+def _end(txn: r.Transaction) -> int:
     return txn.marker_offset if txn.marker_offset >= 0 else 1 << 62
 
 
-def _repeats(later: Transaction, txn: Transaction) -> bool:
+def _repeats(later: r.Transaction, txn: r.Transaction) -> bool:
     return later.first_offset < 0 and later.outcome == txn.outcome
 
 
-def _fitting(wanted: Sequence[Decision], marked: list[Transaction]) -> list[Transaction]:
+def _fitting(wanted: Sequence[Decision], marked: list[r.Transaction]) -> list[r.Transaction]:
     """The markers without those that may repeat the one before, where only so they are what was decided last: how many
     there were before the log's first is not known."""
     once = [txn for number, txn in enumerate(marked) if not (number and _repeats(txn, marked[number - 1]))]
 
-    def fits(markers: Sequence[Transaction]) -> bool:
+    def fits(markers: Sequence[r.Transaction]) -> bool:
         count = min(len(wanted), len(markers))
         return [d.outcome for d in wanted[len(wanted) - count :]] == [
             t.outcome for t in markers[len(markers) - count :]
@@ -421,7 +412,7 @@ def _fitting(wanted: Sequence[Decision], marked: list[Transaction]) -> list[Tran
     return once if not fits(marked) and fits(once) else marked
 
 
-def _around(transactions: Iterable[Transaction], offset: int) -> Transaction | None:
+def _around(transactions: Iterable[r.Transaction], offset: int) -> r.Transaction | None:
     """The transaction whose data is at this offset."""
     for txn in transactions:
         end = txn.marker_offset if txn.marker_offset >= 0 else txn.last_offset

@@ -32,7 +32,6 @@ class Exchange(Protocol):
 
     def token(self, data: bytes) -> tuple[bytes, str | None]:
         """(answer, name of the user once it is proven). Raises AuthenticationFailed."""
-        ...
 
 
 class Plain:

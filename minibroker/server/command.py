@@ -56,6 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--control-token-file", metavar="FILE", help="file with the control API's token (default: a new one, on stderr)"
     )
+    parser.add_argument(
+        "--metrics", metavar="HOST:PORT", help="serve Kafka's metrics in Prometheus' format (default: off)"
+    )
     parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
     parser.add_argument(
         "--log-format", default="auto", choices=logs.FORMATS, help="auto: text on a terminal, JSON elsewhere (default)"
@@ -112,6 +115,11 @@ def _options(arguments: argparse.Namespace) -> Options:
         from minibroker.control.server import parse_control
 
         control = parse_control(arguments.control)
+    metrics = None
+    if arguments.metrics:
+        from minibroker.config.types import parse_address
+
+        metrics = parse_address(arguments.metrics, "the address of the metrics")
     return make_options(
         host=arguments.host,
         brokers=arguments.brokers,
@@ -126,6 +134,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         config=config,
         control=control,
         control_token=_control_token(arguments.control_token_file),
+        metrics=metrics,
     )
 
 
@@ -172,6 +181,9 @@ def _say_where(service: Any, arguments: argparse.Namespace) -> None:
     servers = service.outside_servers if arguments.like_kafka_image else service.bootstrap_servers
     sys.stdout.write(f"bootstrap.servers={servers}\n")
     _say_control(service)
+    if service.metrics is not None:
+        host, port = service.metrics.address
+        sys.stdout.write(f"metrics={host}:{port}\n")
     if arguments.like_kafka_image:
         sys.stdout.write(_KAFKA_LINES.format(id=service.cluster.nodes[0].node_id))
     sys.stdout.flush()

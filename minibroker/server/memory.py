@@ -11,7 +11,6 @@ from typing import Protocol
 class Waiter(Protocol):
     def memory_granted(self) -> None:
         """The reservation this waiter asked for is now its own."""
-        ...
 
 
 class RequestMemory:

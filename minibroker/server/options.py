@@ -20,7 +20,8 @@ class Options:
     ports: one a broker, 0 for a free one. data_dir: kept; None: in memory when `ephemeral`, else a directory that is
     removed at the end. transaction_version: None for the semantics' own. as_version: the release of Kafka to answer
     as, None for the newest. topics: name → partitions.
-    control: address of the control API, None for none; control_token: None for a new one.
+    control: address of the control API, None for none; control_token: None for a new one. metrics: address of the page
+    for Prometheus, None for none.
     """
 
     host: str
@@ -34,6 +35,7 @@ class Options:
     config: Mapping[str, Any] = field(repr=False)  # passwords are among them
     control: tuple[str, int] | None = None
     control_token: str | None = field(default=None, repr=False)
+    metrics: tuple[str, int] | None = None
 
 
 def make_options(
@@ -51,6 +53,7 @@ def make_options(
     config: Mapping[str, Any] | None = None,
     control: tuple[str, int] | None = None,
     control_token: str | None = None,
+    metrics: tuple[str, int] | None = None,
 ) -> Options:
     """Checked options. `ports` names every broker's port; `port` the first one's, the others take the next numbers.
 
@@ -78,6 +81,7 @@ def make_options(
         config=dict(config or {}),
         control=control,
         control_token=control_token,
+        metrics=metrics,
     )
 
 

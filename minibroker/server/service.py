@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
@@ -37,11 +38,14 @@ from minibroker.server.ports import BrokerPorts
 from minibroker.server.watchdog import LoopWatchdog
 
 if TYPE_CHECKING:
+    from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
+    from minibroker.cluster.hooks import Meter
     from minibroker.control.commands import Commands
     from minibroker.control.server import ControlServer
     from minibroker.kernel.transport import Network
     from minibroker.metadata.broker_spec import Node
+    from minibroker.metrics.page import MetricsServer
     from minibroker.releases.semantics import Semantics
 
 log = get_logger(__name__)
@@ -69,6 +73,7 @@ class Service:
         self._declared = declared_listeners(self.settings, len(options.ports))
         authorizer_of(self.settings)  # says what is wrong with it
         self._declared_securities, self._security = _securities(self._declared, self.settings)
+        _check_metrics(options)
         self.options = options = _with_data_dir(options, self.settings)
         self.bootstrap_servers = ""
         self.outside_servers = ""
@@ -84,6 +89,7 @@ class Service:
         self._watchdog: LoopWatchdog | None = None
         self._commands: Commands | None = None
         self.control: ControlServer | None = None
+        self.metrics: MetricsServer | None = None
 
     @property
     def commands(self) -> Commands:
@@ -113,6 +119,8 @@ class Service:
             await self._serve(loop, self.cluster)
             if self.options.control is not None:
                 self._start_control(loop, self.options.control)
+            if self.options.metrics is not None:
+                self._start_metrics(loop, self.options.metrics, self.cluster)
         except ListenError as error:
             await self.stop()
             raise StartError(str(error)) from None
@@ -162,6 +170,20 @@ class Service:
             raise StartError(f"the control API cannot listen on {where}: {error.strerror or error}") from None
         self.control.start()
 
+    def _start_metrics(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int], cluster: Cluster) -> None:
+        from minibroker.kernel.turns import in_turns
+        from minibroker.metrics.page import MetricsServer, read
+
+        timers = self._timers
+        assert timers is not None
+        try:
+            self.metrics = MetricsServer(
+                address, loop, lambda: in_turns(timers, read(cluster)), lambda: len(cluster.nodes)
+            )
+        except OSError as error:
+            where = format_address(*address)
+            raise StartError(f"the metrics cannot be served on {where}: {error.strerror or error}") from None
+
     def _clean_up_after_others(self) -> None:
         from minibroker.server.data_dir import remove_abandoned
 
@@ -191,6 +213,7 @@ class Service:
             holder=str(os.getpid()),
             network=self._network(loop, timers),
             make_node=self._make_node,
+            make_meter=None if self.options.metrics is None else _meter,
         )
 
     def _network(self, loop: asyncio.AbstractEventLoop, timers: LoopTimers) -> Network | None:
@@ -309,6 +332,9 @@ class Service:
         if self.control is not None:
             self.control.close()
             self.control = None
+        if self.metrics is not None:
+            self.metrics.close()
+            self.metrics = None
         if self._ports is not None:
             await self._ports.settled()
         if self._edge is not None:
@@ -345,6 +371,20 @@ def _securities(
     listeners = [(listener.name, listener.protocol) for listener in declared]
     *found, other = listener_securities(settings, [*listeners, (protocol.name, protocol)])
     return found, other
+
+
+def _check_metrics(options: Options) -> None:
+    """Raises ConfigError when there is something to serve and nothing to do it with."""
+    from minibroker.kernel.extras import hint, missing
+
+    if options.metrics is not None and missing(["prometheus_client"]):
+        raise ConfigError(hint("--metrics", "prometheus_client"))
+
+
+def _meter(broker: Broker) -> Meter:
+    from minibroker.metrics.meter import RequestMeter
+
+    return RequestMeter(broker, lambda: time.monotonic() * 1000)
 
 
 def _with_data_dir(options: Options, settings: Settings) -> Options:

@@ -60,37 +60,29 @@ class Surroundings(Protocol):
 
     def instance(self, transactional_id: str) -> int:
         """Another instance with this id begins; its number."""
-        ...
 
     def initialising(self, transactional_id: str, number: int) -> None:
         """That instance asks for the id's epoch."""
-        ...
 
     def owner(self, transactional_id: str) -> int:
         """The instance that did so last, or another that does so now."""
-        ...
 
     def watch(self, node_id: int, request: Request) -> None:
         """A broker takes up a client's request."""
-        ...
 
     def deposed(self, transactional_id: str, node_id: int) -> bool:
         """Whether a broker may think that it coordinates the id, and another does."""
-        ...
 
     def coordinator_changed(self, transactional_id: str, since_ms: float) -> bool:
         """Whether the id got another coordinator, or a new life of it, since then."""
-        ...
 
     @property
     def behind(self) -> list[int]:
         """Brokers that may not know what the controller decided."""
-        ...
 
     @property
     def closing(self) -> bool:
         """No client begins anything new."""
-        ...
 
 
 class Client:

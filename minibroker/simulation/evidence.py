@@ -40,7 +40,7 @@ class Dropped(NamedTuple):
 
     place: Place
     producer_id: int
-    producer_epoch: int
+    transactional_id: str
 
 
 @dataclass

@@ -183,7 +183,21 @@ def _dropped_marker(found: Finding, world: World) -> bool:
     """Whatever comes later in such a partition is not stable, and the next end of that producer decides both."""
     evidence = world.history.evidence
     hung = {m.place for m in evidence.dropped if m.producer_id in evidence.hung.get(m.place, ())}
-    return _in_places(found, world, evidence.dropped_places()) or _group_waits(found, hung)
+    return (
+        _in_places(found, world, evidence.dropped_places())
+        or _group_waits(found, hung)
+        or (found.rule == "torn-transaction" and _torn_by_drop(found, world))
+    )
+
+
+def _torn_by_drop(found: Finding, world: World) -> bool:
+    """The transaction has records where one of its producer's markers was dropped: there another end decided."""
+    dropped = {(marker.transactional_id, marker.place) for marker in world.history.evidence.dropped}
+    quoted = set(_QUOTED.findall(found.message))
+    return any(
+        record.transaction in quoted and (record.client.partition("#")[0], (record.topic, record.partition)) in dropped
+        for record in world.history.records.values()
+    )
 
 
 def _early(found: Finding, world: World) -> bool:

@@ -13,9 +13,7 @@ from minibroker.kernel.refusals import Refusal
 from minibroker.simulation.network_conditions import Fate, Weather
 from minibroker.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response
-from minibroker_protocol.headers import API_VERSIONS, first_flexible_version
-from minibroker_protocol.messages.headers import RequestHeader
-from minibroker_protocol.registry import registry
+from minibroker_protocol.headers import decode_response, encode_request
 
 
 class Disconnected(Exception):
@@ -24,25 +22,6 @@ class Disconnected(Exception):
     def __init__(self, sent: bool) -> None:
         super().__init__("disconnected")
         self.sent = sent
-
-
-def encode_frame(request: Request, version: int, client_id: str, correlation_id: int) -> bytearray:
-    """What a client sends, without the size."""
-    key = type(request).__api_key__
-    header = RequestHeader(
-        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
-    )
-    return bytearray(header.encode(2 if version >= first_flexible_version(key) else 1) + request.encode(version))
-
-
-def decode_frame(kind: type[Request], version: int, buffers: list[Any]) -> Response:
-    """The response in a frame with its size."""
-    data = b"".join(buffers)
-    response = registry()[kind.__api_key__][1]
-    position = 8 if kind.__api_key__ == API_VERSIONS or version < response.__flexible__ else 9
-    message, _ = response.decode_from(data, version, position)
-    assert isinstance(message, Response)
-    return message
 
 
 class Reasons:
@@ -139,7 +118,7 @@ class _Connection:
 
     def send(self, request: Request, version: int, answer: Deferred[Response]) -> None:
         self._correlation_id += 1
-        frame = encode_frame(request, version, self._links.name, self._correlation_id)
+        frame = bytearray(encode_request(request, version, self._correlation_id, self._links.name))
         message = _Message(frame, request, version, self._links.moment(), answer)
         self._waiting.append(answer)
         if self._failing:
@@ -221,7 +200,7 @@ class _Connection:
         if not answer.done and answer in self._waiting:
             self._waiting.remove(answer)
             self._links.refusals = reasons
-            answer.resolve(decode_frame(kind, version, data))
+            answer.resolve(decode_response(b"".join(data)[4:], kind.__api_key__, version))
 
     def break_off(self) -> None:
         """Fail the requests that wait for an answer on this connection."""

@@ -17,18 +17,10 @@ from minibroker.simulation.client import RETRIABLE, Client, Surroundings
 from minibroker.simulation.evidence import Fact, Place
 from minibroker.simulation.history import ABORT, COMMIT, UNKNOWN, Record
 from minibroker.simulation.links import Disconnected
+from minibroker_protocol import messages as m
 from minibroker_protocol import records
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
-from minibroker_protocol.messages.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
 
 _WINDOW = 5
 _PATIENCE = 25
@@ -116,10 +108,10 @@ class Producer(Client):
     def served_late(self, request: Request, moment: Hashable) -> None:
         super().served_late(request, moment)
         running = self._transaction
-        if isinstance(request, EndTxnRequest) and running is not None and running != moment:
+        if isinstance(request, m.EndTxnRequest) and running is not None and running != moment:
             self.tell("EndTxn of an earlier transaction", f"the late EndTxn of {moment} meets {running}")
             self.history.evidence.ended[running] = self.producer_id, self.epoch
-        if isinstance(request, InitProducerIdRequest) and self.transactional_id is not None:
+        if isinstance(request, m.InitProducerIdRequest) and self.transactional_id is not None:
             late = self.history.evidence.late[self.transactional_id, "InitProducerId"]
             late.append(self.history.elapsed_ms())
 
@@ -128,7 +120,7 @@ class Producer(Client):
     async def init(self, *, bump: bool = False, late: bool = False) -> None:
         """InitProducerId; with `bump` for the producer id and epoch held, which the coordinator may have taken back
         when `late`. Raises Fatal."""
-        request = InitProducerIdRequest(
+        request = m.InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self.world.plan.transaction_timeout_ms,
             producer_id=self.producer_id if bump else -1,
@@ -146,7 +138,7 @@ class Producer(Client):
                 self.transactional_id,
                 request,
                 self.versions.init_producer_id,
-                InitProducerIdResponse,
+                m.InitProducerIdResponse,
                 lambda a: a.error_code,
             )
             if answer.error_code == ErrorCode.NONE:
@@ -165,11 +157,11 @@ class Producer(Client):
         self._sent.clear()
         self.tell("producer initialised", f"has producer id {self.producer_id} epoch {self.epoch}")
 
-    async def _init_anywhere(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    async def _init_anywhere(self, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
         while True:
             self.doing = "InitProducerId"
             try:
-                answer = await self.ask(self.bootstrap(), request, 4, InitProducerIdResponse)
+                answer = await self.ask(self.bootstrap(), request, 4, m.InitProducerIdResponse)
             except Disconnected:
                 await self.pause(50)
                 continue
@@ -266,7 +258,7 @@ class Producer(Client):
         self._sequences[place] = sequence + count
         return Batch(place, made, sequence)
 
-    def _request(self, batch: Batch) -> ProduceRequest:
+    def _request(self, batch: Batch) -> m.ProduceRequest:
         now = self.world.schedule.now_ms()
         data = records.build_batch(
             [records.Record(i, now, None, record.key.encode(), ()) for i, record in enumerate(batch.records)],
@@ -275,14 +267,14 @@ class Producer(Client):
             base_sequence=batch.sequence if self.producer_id >= 0 else -1,
             transactional=self.transactional_id is not None,
         )
-        return ProduceRequest(
+        return m.ProduceRequest(
             transactional_id=self.transactional_id,
             acks=-1,
             timeout_ms=500,
             topic_data=[
-                ProduceRequest.TopicProduceData(
+                m.ProduceRequest.TopicProduceData(
                     name=batch.place[0],
-                    partition_data=[ProduceRequest.PartitionProduceData(index=batch.place[1], records=bytes(data))],
+                    partition_data=[m.ProduceRequest.PartitionProduceData(index=batch.place[1], records=bytes(data))],
                 )
             ],
         )
@@ -338,7 +330,7 @@ class Producer(Client):
     async def _produce(self, leader: int, batch: Batch) -> ErrorCode | None:
         """The code, None when the connection broke."""
         try:
-            answer = await self.ask(leader, self._request(batch), self.versions.produce, ProduceResponse)
+            answer = await self.ask(leader, self._request(batch), self.versions.produce, m.ProduceResponse)
         except Disconnected:
             return None
         found = answer.responses[0].partition_responses[0]
@@ -386,12 +378,12 @@ class Producer(Client):
         topics: dict[str, list[int]] = {}
         for topic, index in missing:
             topics.setdefault(topic, []).append(index)
-        request = AddPartitionsToTxnRequest(
+        request = m.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[
-                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=found)
+                m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=found)
                 for name, found in topics.items()
             ],
         )
@@ -400,7 +392,7 @@ class Producer(Client):
             self.transactional_id,
             request,
             self.versions.add_partitions,
-            AddPartitionsToTxnResponse,
+            m.AddPartitionsToTxnResponse,
             _worst,
         )
         self._check("AddPartitionsToTxn", ErrorCode(_worst(answer)))
@@ -423,14 +415,19 @@ class Producer(Client):
         transaction = self._transaction
         if commit:
             self.history.outcomes[transaction] = UNKNOWN
-        request = EndTxnRequest(
+        request = m.EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             committed=commit,
         )
         answer, twice = await self.coordinate(
-            "transaction", self.transactional_id, request, self.versions.end_txn, EndTxnResponse, lambda a: a.error_code
+            "transaction",
+            self.transactional_id,
+            request,
+            self.versions.end_txn,
+            m.EndTxnResponse,
+            lambda a: a.error_code,
         )
         code = ErrorCode(answer.error_code)
         word = "commit" if commit else "abort"
@@ -512,7 +509,7 @@ _VERIFYING = frozenset({ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORT
 _AFTER_FAILURE = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
 
-def _worst(answer: AddPartitionsToTxnResponse) -> int:
+def _worst(answer: m.AddPartitionsToTxnResponse) -> int:
     codes = [p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition]
     others = [code for code in codes if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)]
     return others[0] if others else ErrorCode.NONE

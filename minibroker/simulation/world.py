@@ -222,7 +222,7 @@ class World:
 
     def _dropped(self, job: EndedTransaction, place: tuple[str, int]) -> None:
         self.tell("marker dropped", f"{job.transactional_id}: no marker for {place[0]}-{place[1]}, nobody leads it")
-        self.history.evidence.dropped.append(Dropped(place, job.producer_id, job.producer_epoch))
+        self.history.evidence.dropped.append(Dropped(place, job.producer_id, job.transactional_id))
 
     def launch(self, client: Client, run: Callable[[], object]) -> None:
         """Let a client begin; its end, good or bad, is noted."""

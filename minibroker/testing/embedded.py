@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from minibroker.config.types import parse_address
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
 from minibroker.testing.controlled import Controlled
 
@@ -18,22 +19,27 @@ if TYPE_CHECKING:
     from minibroker.testing.running_cluster import RunningCluster
 
 
+__tracebackhide__ = True  # pytest shows the line of the test
+
+
 class Runner(Protocol):
     """Something that runs a broker elsewhere; both results arrive on another thread."""
 
     def start(self) -> Future[str]:
         """Holds the bootstrap servers once the broker serves."""
-        ...
 
     def stop(self) -> Future[None]:
         """Done once nothing of the broker is left but threads that are about to end; `join` waits for those."""
-        ...
 
     def join(self) -> None: ...
 
+    @property
+    def metrics(self) -> str:
+        """HOST:PORT of the metrics once the broker serves; "" without."""
+        ...
+
     def caller(self) -> Caller:
         """How the running broker is asked to do something."""
-        ...
 
 
 class Minibroker(Controlled):
@@ -44,6 +50,7 @@ class Minibroker(Controlled):
     or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. as_version:
     the release of Kafka to answer as, such as "3.9". config: settings under
     Kafka's names. process: run in a child process, which ends with this one however that ends, instead of a thread.
+    metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one.
 
     Raises ConfigError for what makes no sense, when constructed; StartError when it cannot start.
     """
@@ -63,6 +70,7 @@ class Minibroker(Controlled):
         as_version: str | None = None,
         config: Mapping[str, Any] | None = None,
         process: bool = False,
+        metrics: str | None = None,
     ) -> None:
         self._options = make_options(
             host=host,
@@ -76,6 +84,7 @@ class Minibroker(Controlled):
             as_version=as_version,
             topics=topics,
             config=config,
+            metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
         )
         self._process = process
         self._runner: Runner | None = None
@@ -84,12 +93,23 @@ class Minibroker(Controlled):
         # Says at once what the settings have wrong, not only when started.
         _check(self._options)
 
+    def __repr__(self) -> str:
+        return f"<Minibroker {f'at {self._bootstrap_servers}' if self._bootstrap_servers else 'that is not running'}>"
+
     @property
     def bootstrap_servers(self) -> str:
         """``HOST:PORT[,HOST:PORT…]`` of a running broker; RuntimeError when it does not run."""
         if not self._bootstrap_servers:
             raise RuntimeError("the broker is not running: use it in a with block, or call start()")
         return self._bootstrap_servers
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus scrapes a running broker; RuntimeError without `metrics`, or when it does not run."""
+        served = self._runner.metrics if self._runner is not None and self._bootstrap_servers else ""
+        if not served:
+            raise RuntimeError("no metrics are served: use Minibroker(metrics='127.0.0.1:0') in a with block")
+        return f"http://{served}/metrics"
 
     @property
     def cluster(self) -> RunningCluster:

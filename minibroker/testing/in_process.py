@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 from minibroker.config.settings import environment_of
 from minibroker.control import TOKEN_VARIABLE
 from minibroker.kernel.logs import get_logger
+from minibroker.server.listeners import format_address
 from minibroker.server.options import Options, behaviour_arguments
 from minibroker.server.service import StartError
 
@@ -24,6 +25,7 @@ log = get_logger("minibroker.process")
 
 _PREFIX = "bootstrap.servers="
 _CONTROL_PREFIX = "control="
+_METRICS_PREFIX = "metrics="
 _STOP_SECONDS = 10.0
 _TAIL_LINES = 20
 
@@ -43,6 +45,7 @@ class ChildRunner:
         self._pump = threading.Thread(target=self._follow_log, name="minibroker-log", daemon=True)
         self._helpers: list[threading.Thread] = []
         self._control = ""
+        self.metrics = ""
         self._token = secrets.token_urlsafe(24)
 
     def start(self) -> Future[str]:
@@ -99,6 +102,8 @@ class ChildRunner:
         assert child.stdout is not None
         line = child.stdout.readline()
         self._control = child.stdout.readline().removeprefix(_CONTROL_PREFIX).strip()
+        if self._options.metrics is not None:
+            self.metrics = child.stdout.readline().removeprefix(_METRICS_PREFIX).strip()
         child.stdout.close()
         if not line.startswith(_PREFIX):
             self._wait(child)
@@ -153,4 +158,6 @@ def _arguments(options: Options) -> list[str]:
         arguments += ["--data-dir", options.data_dir]
     if options.ephemeral:
         arguments.append("--ephemeral")
+    if options.metrics is not None:
+        arguments += ["--metrics", format_address(*options.metrics)]
     return arguments + behaviour_arguments(options)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
+from minibroker.server.listeners import format_address
 from minibroker.server.options import Options
 from minibroker.server.service import Service
 
@@ -45,6 +46,11 @@ class ThreadRunner:
         from minibroker.testing.running_cluster import LocalCaller
 
         return LocalCaller(self.loop, self.service)
+
+    @property
+    def metrics(self) -> str:
+        served = self.service.metrics
+        return "" if served is None else format_address(*served.address)
 
     def _run(self) -> None:
         error: BaseException | None = None

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from minibroker.faults.errors import FaultError
+from minibroker.faults.operations import the_broker
 from minibroker.kernel.loop_calls import call_in_loop
 from minibroker.server.service import Service
+from minibroker_protocol.errors import ApiError
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -16,14 +19,17 @@ if TYPE_CHECKING:
     from minibroker.kernel.refusals import Refusal
     from minibroker.partitions.producer_loss import Cause
 
+__tracebackhide__ = True  # pytest shows the line of the test
+
 DEFAULT_TIMEOUT = 30.0
 
 
 class RunningCluster:
     """Every method may be called from any thread but the broker's own, and returns once it is done.
 
-    Raises ApiError with Kafka's code for what a controller refuses, and TimeoutError when a move does not come to its
-    end within `timeout` seconds (it goes on by itself).
+    A node id may be left out where there is one broker. Raises ApiError with Kafka's code for what a controller
+    refuses, FaultError for a node id that is missing, and TimeoutError when a move does not come to its end within
+    `timeout` seconds (it goes on by itself).
     """
 
     def __init__(
@@ -42,7 +48,10 @@ class RunningCluster:
                 raise RuntimeError("the broker is not running")
             return work(cluster)
 
-        return call_in_loop(self._loop, on_cluster).result(self._timeout)
+        try:
+            return call_in_loop(self._loop, on_cluster).result(self._timeout)
+        except (ApiError, FaultError, TimeoutError) as error:
+            raise error.with_traceback(None) from None
 
     def refusals(self) -> list[Refusal]:
         """The last refused requests of all running brokers, oldest first, each with its reason."""
@@ -75,26 +84,26 @@ class RunningCluster:
         ids: list[int] = self.run(lambda cluster: sorted(cluster.brokers))
         return ids
 
-    def stop_broker(self, node_id: int) -> None:
+    def stop_broker(self, node_id: int | None = None) -> None:
         """As SIGTERM: leaders move away, logs are closed, connections end."""
-        self.run(lambda cluster: cluster.stop_broker(node_id))
+        self.run(lambda cluster: cluster.stop_broker(the_broker(cluster, node_id)))
 
-    def kill_broker(self, node_id: int, *, unnoticed: bool = False) -> None:
+    def kill_broker(self, node_id: int | None = None, *, unnoticed: bool = False) -> None:
         """As SIGKILL: connections end, nothing is flushed or closed. `unnoticed`: the controller only learns of it when
         the broker's session ends (broker.session.timeout.ms), not at once."""
-        self.run(lambda cluster: cluster.kill_broker(node_id, unnoticed=unnoticed))
+        self.run(lambda cluster: cluster.kill_broker(the_broker(cluster, node_id), unnoticed=unnoticed))
 
-    def start_broker(self, node_id: int) -> None:
+    def start_broker(self, node_id: int | None = None) -> None:
         """Bring a stopped or killed broker back, on its port and with its data."""
-        self.run(lambda cluster: cluster.start_broker(node_id))
+        self.run(lambda cluster: cluster.start_broker(the_broker(cluster, node_id)))
 
-    def pause_broker(self, node_id: int) -> None:
+    def pause_broker(self, node_id: int | None = None) -> None:
         """As SIGSTOP: connections stay open, nothing is processed."""
-        self.run(lambda cluster: cluster.pause_broker(node_id))
+        self.run(lambda cluster: cluster.pause_broker(the_broker(cluster, node_id)))
 
-    def resume_broker(self, node_id: int) -> None:
+    def resume_broker(self, node_id: int | None = None) -> None:
         """As SIGCONT: requests received while paused are processed."""
-        self.run(lambda cluster: cluster.resume_broker(node_id))
+        self.run(lambda cluster: cluster.resume_broker(the_broker(cluster, node_id)))
 
     def add_broker(self) -> int:
         """A new, empty broker; returns its node id."""
@@ -118,6 +127,7 @@ class RunningCluster:
         self.run(lambda cluster: cluster.cut_link(one, other))
 
     def mend_link(self, one: int, other: int) -> None:
+        """Let messages pass again; held ones arrive if their sender still waits."""
         self.run(lambda cluster: cluster.mend_link(one, other))
 
     def leader(self, topic: str, partition: int = 0) -> int | None:

@@ -11,7 +11,6 @@ from minibroker.trace.recorder import Recorded, Recorder
 
 if TYPE_CHECKING:
     from minibroker.faults.engine import FaultEngine, Served, SetRule
-    from minibroker_protocol.dsl import Response
 
 
 class ExchangeTap:
@@ -40,9 +39,9 @@ class ExchangeTap:
     def _recorded(self, recorder: Recorder, exchange: Exchange) -> Served:
         recorded = recorder.begin(exchange, self._wall_ms())
         started = self._monotonic_ms()
-        watched = _Watched(exchange, recorded)
+        exchange.watchers = (*exchange.watchers, recorded.answered)
         try:
-            answer, rule = self.engine.serve(watched, Exchange.serve)
+            answer, rule = self.engine.serve(exchange, Exchange.serve)
         except Exception as error:
             self._closed(recorder, recorded, started, None, error)
             raise
@@ -84,19 +83,3 @@ class ExchangeTap:
         recorded.fault = rule.number if rule is not None else 0
         recorded.outcome = f"closed: {error}"
         recorder.end(recorded, None)
-
-
-class _Watched(Exchange):
-    """An exchange that notes the answer when it is encoded."""
-
-    __slots__ = ("_recorded",)
-
-    def __init__(self, exchange: Exchange, recorded: Recorded) -> None:
-        for name in Exchange.__slots__:
-            object.__setattr__(self, name, getattr(exchange, name))
-        self._recorded = recorded
-
-    def encode(self, response: Response | None) -> Answered:
-        buffers = super().encode(response)
-        self._recorded.answered(response, sum(map(len, buffers)) if buffers is not None else 0)
-        return buffers

@@ -9,28 +9,13 @@ import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from heapq import nsmallest
 from typing import Any, TypeAlias
 
+from minibroker.rules import rows as r
 from minibroker.rules.catalogue import ERROR
-from minibroker.rules.log_rules import LogRows, LogVerdict, group_rows, judge_log
-from minibroker.rules.rows import (
-    COMMIT,
-    CONSUMER_OFFSETS,
-    TRANSACTION_STATE,
-    AbortedTxn,
-    CommittedOffset,
-    Fault,
-    Finding,
-    Log,
-    LogFacts,
-    Marker,
-    Run,
-    Snapshot,
-    Span,
-    Transaction,
-    TxnState,
-)
+from minibroker.rules.log_rules import LogVerdict, group_rows, judge_log
 from minibroker.rules.txn_rules import (
     Coordinators,
     Decision,
@@ -39,7 +24,6 @@ from minibroker.rules.txn_rules import (
     read_coordinators,
 )
 from minibroker_pipeline.content import (
-    Outcomes,
     consumed,
     content_rows,
     judge_key,
@@ -56,10 +40,10 @@ Progress: TypeAlias = Callable[[int, int], None]
 """(bytes read, bytes in all)."""
 TASKS_TO_A_SHUFFLE = 32
 """Reading tasks for each partition of what is shuffled."""
-LOG_ROWS = "rows of a log"
+FIGURES, LOG_ROWS = "figures", "rows of a log"
 ROWS_TOGETHER = 65_536
 """Rows of a log travel as bytes, many together, and are decoded only where they are judged."""
-_LOG_ROWS = (Run, Marker, Span, Fault, AbortedTxn, Snapshot)
+_LOG_ROWS = (r.Run, r.Marker, r.Span, r.Fault, r.AbortedTxn, r.Snapshot)
 
 
 class SparkAudit:
@@ -71,7 +55,7 @@ class SparkAudit:
         self._progress = progress
         self._width = 1
 
-    def run(self) -> tuple[Statistics, list[Finding], int | None]:
+    def run(self) -> tuple[Statistics, list[r.Finding], int | None]:
         """(figures, the first findings, as of when it was judged).
 
         Three jobs: read, judge logs, judge what compares logs. Each task costs some milliseconds however little it has
@@ -81,10 +65,12 @@ class SparkAudit:
         tasks = bins(plan.parts)
         self._width = max(self._context.defaultParallelism, len(tasks) // TASKS_TO_A_SHUFFLE)
         done = self._context.accumulator(0)
-        read = self._context.parallelize(list(enumerate(tasks)), len(tasks)).flatMap(_Read(plan, done)).persist()
+        read = (
+            self._context.parallelize(list(enumerate(tasks)), len(tasks)).flatMap(partial(_read, plan, done)).persist()
+        )
         watch = _Watch(done, plan.bytes, self._progress)
         try:
-            figures = read.filter(_is_figures).map(_value).treeReduce(Statistics.merge)
+            figures = _of_kind(read, FIGURES).treeReduce(Statistics.merge)
         finally:
             watch.stop()
         figures.logs = len(plan.facts)
@@ -92,9 +78,12 @@ class SparkAudit:
         verdicts = self._judge_logs(read, as_of)
         summed, ends = verdicts.mapPartitions(_sum_up).treeReduce(_added)
         figures.merge(summed)
-        transactions = verdicts.flatMap(_transactions_of)
-        findings = [verdicts.flatMap(_findings_of), self._judge_producers(read, transactions, as_of)]
-        if any(fact.log.topic == CONSUMER_OFFSETS for fact in plan.facts):
+        transactions = verdicts.flatMap(lambda verdict: verdict.transactions)
+        findings = [
+            verdicts.flatMap(lambda verdict: verdict.findings),
+            self._judge_producers(read, transactions, as_of),
+        ]
+        if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
             findings.append(self._judge_offsets(read, transactions, ends))
         findings += self._judge_content(read, transactions)
         if plan.lost:
@@ -113,29 +102,31 @@ class SparkAudit:
 
     def _judge_logs(self, read: Any, as_of: int | None) -> Any:
         facts = self._context.parallelize([(fact.log, fact) for fact in self._plan.facts], 1)
-        rows = read.filter(_are_log_rows).map(_value)
-        return facts.union(rows).groupByKey(self._width).map(_JudgeLog(as_of)).persist()
+        rows = facts.union(_of_kind(read, LOG_ROWS)).groupByKey(self._width)
+        return rows.map(partial(_judge_log, as_of_ms=as_of)).persist()
 
     def _judge_producers(self, read: Any, transactions: Any, as_of: int | None) -> Any:
         plan = self._plan
-        places: dict[tuple[str, int], list[LogFacts]] = defaultdict(list)
-        for fact in plan.facts:
-            places[fact.log.topic, fact.log.partition].append(fact)
-        judge = _JudgeProducer(
-            self._context.broadcast(dict(places)), coordinators_whole(plan.facts), as_of, plan.max_timeout_ms
+        judge = partial(
+            _judge_producer,
+            places=self._context.broadcast(_by_place(plan.facts)),
+            whole=coordinators_whole(plan.facts),
+            as_of_ms=as_of,
+            max_timeout_ms=plan.max_timeout_ms,
         )
-        rows = [transactions.map(_by_producer)]
-        if any(fact.log.topic == TRANSACTION_STATE for fact in plan.facts):
-            rows.append(read.filter(_is_state).map(_by_id).groupByKey(self._width).flatMap(_coordinators))
-        if any(fact.log.topic == CONSUMER_OFFSETS for fact in plan.facts):
-            rows.append(read.filter(_is_commit).map(_value).filter(_in_transaction).map(_by_producer))
-        return self._context.union(rows).groupByKey(self._width).flatMap(judge)
+        rows = [transactions]
+        if any(fact.log.topic == r.TRANSACTION_STATE for fact in plan.facts):
+            states = _of_kind(read, "TxnState").keyBy(lambda state: state.transactional_id)
+            rows.append(states.groupByKey(self._width).flatMap(_coordinators))
+        if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
+            rows.append(_of_kind(read, "CommittedOffset").filter(lambda commit: commit.producer_id >= 0))
+        by_producer = self._context.union(rows).keyBy(lambda row: row.producer_id)
+        return by_producer.groupByKey(self._width).flatMap(judge)
 
     def _judge_offsets(self, read: Any, transactions: Any, ends: dict[tuple[str, int], int]) -> Any:
-        known = self._context.broadcast(ends)
-        commits = read.filter(_is_commit).map(_value).map(_by_own_log)
-        own = transactions.filter(_of_offsets).map(_by_own_log)
-        return commits.union(own).groupByKey(self._width).flatMap(_JudgeOffsets(known))
+        own = transactions.filter(lambda txn: txn.log.topic == r.CONSUMER_OFFSETS)
+        rows = _of_kind(read, "CommittedOffset").union(own).keyBy(lambda row: row.log)
+        return rows.groupByKey(self._width).flatMap(partial(_judge_offsets, ends=self._context.broadcast(ends)))
 
     def _judge_content(self, read: Any, transactions: Any) -> list[Any]:
         plan = self._plan
@@ -143,22 +134,23 @@ class SparkAudit:
         logs = [part for part in plan.parts if part.is_log]
         if plan.content:
             tasks = bins([part for part in logs if not part.facts.log.topic.startswith("__")])
-            outcomes = outcomes_of(transactions.filter(_is_undone).collect())
-            found.append(self._by_key(tasks, _ContentRows(plan, outcomes)).flatMap(_judge_same))
+            outcomes = outcomes_of(transactions.filter(lambda txn: txn.outcome != r.COMMIT).collect())
+            rows = self._by_key(tasks, partial(content_rows, plan, outcomes=outcomes))
+            found.append(rows.flatMap(lambda pair: judge_same(*pair)))
         if plan.lineage is not None:
             wanted = {*plan.lineage.inputs, *plan.lineage.outputs}
-            chosen = transactions.filter(lambda txn: txn.log.topic in wanted or txn.log.topic == CONSUMER_OFFSETS)
+            chosen = transactions.filter(lambda txn: txn.log.topic in wanted or txn.log.topic == r.CONSUMER_OFFSETS)
             of_interest = chosen.collect()
-            commits = read.filter(_is_commit).map(_value).collect() if plan.lineage.group is not None else []
-            outcomes = outcomes_of(of_interest, wanted)
-            rows = _LineageRows(plan, outcomes, consumed(plan.lineage, commits, of_interest))
+            commits = _of_kind(read, "CommittedOffset").collect() if plan.lineage.group is not None else []
+            offsets = consumed(plan.lineage, commits, of_interest)
+            rows_of = partial(lineage_rows, plan, outcomes=outcomes_of(of_interest, wanted), offsets=offsets)
             tasks = bins([part for part in logs if part.facts.log.topic in wanted])
-            found.append(self._by_key(tasks, rows).flatMap(_judge_key))
+            found.append(self._by_key(tasks, rows_of).flatMap(lambda pair: judge_key(*pair)))
         return found
 
-    def _by_key(self, tasks: list[list[Part]], rows_of: Callable[[list[Part]], Iterator[Any]]) -> Any:
+    def _by_key(self, tasks: list[list[Part]], rows_of: Callable[[Part], Iterator[Any]]) -> Any:
         """What is made of the tasks' records, a row for each record, brought together by key."""
-        rows = self._context.parallelize(tasks, max(len(tasks), 1)).flatMap(rows_of)
+        rows = self._context.parallelize(tasks, max(len(tasks), 1)).flatMap(lambda parts: parts).flatMap(rows_of)
         return rows.groupByKey(max(self._width, len(tasks)))
 
     def _tables(self, read: Any, transactions: Any, findings: Any) -> None:
@@ -166,13 +158,13 @@ class SparkAudit:
 
         out = self._plan.out
         assert out is not None
-        runs = read.filter(_are_log_rows).flatMap(_runs_of)
+        runs = _of_kind(read, LOG_ROWS).flatMap(_runs_of)
         for name, rows, schema in (
             ("runs", runs, tables.RUNS),
             ("transactions", transactions, tables.TRANSACTIONS),
             ("findings", findings, tables.FINDINGS),
         ):
-            rows.mapPartitionsWithIndex(_Write(out, name, schema)).count()
+            rows.mapPartitionsWithIndex(partial(_write, out, name, schema)).count()
 
 
 class _Watch:
@@ -196,104 +188,45 @@ class _Watch:
         self._progress(self._done.value, self._total)
 
 
-# What runs inside tasks. Classes and functions of a module: workers import them by name.
+# What runs inside tasks.
 
 
-class _Read:
-    def __init__(self, plan: Plan, done: Any) -> None:
-        self._plan = plan
-        self._done = done
-
-    def __call__(self, task: tuple[int, list[Part]]) -> Iterator[tuple[str, Any]]:
-        number, parts = task
-        figures = Statistics()
-        for part, read in read_parts(self._plan, number, parts):
-            whole = part.start == 0
-            figures.add_read(files=int(whole), size=part.size, batches=read.batches, records=read.records)
-            own = []
-            for row in read.rows:
-                if isinstance(row, Run):
-                    figures.add_run(row)
-                elif isinstance(row, Marker):
-                    figures.add_time(row.timestamp)
-                elif isinstance(row, TxnState):
-                    figures.add_time(row.update_timestamp)
-                if isinstance(row, _LOG_ROWS):
-                    own.append(row)
-                else:
-                    yield type(row).__name__, row
-            for first in range(0, len(own), ROWS_TOGETHER):
-                yield LOG_ROWS, (part.facts.log, pickle.dumps(own[first : first + ROWS_TOGETHER], 5))
-            self._done.add(part.size)
-        yield "figures", figures
+def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple[str, Any]]:
+    number, parts = task
+    figures = Statistics()
+    for part, read in read_parts(plan, number, parts):
+        figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
+        own = []
+        for row in read.rows:
+            if isinstance(row, r.Run):
+                figures.add_run(row)
+            elif isinstance(row, r.Marker):
+                figures.add_time(row.timestamp)
+            elif isinstance(row, r.TxnState):
+                figures.add_time(row.update_timestamp)
+            if isinstance(row, _LOG_ROWS):
+                own.append(row)
+            else:
+                yield type(row).__name__, row
+        for first in range(0, len(own), ROWS_TOGETHER):
+            yield LOG_ROWS, (part.facts.log, pickle.dumps(own[first : first + ROWS_TOGETHER], 5))
+        done.add(part.size)
+    yield FIGURES, figures
 
 
-def _value(pair: tuple[str, Any]) -> Any:
-    return pair[1]
+def _of_kind(read: Any, kind: str) -> Any:
+    return read.filter(lambda pair: pair[0] == kind).map(lambda pair: pair[1])
 
 
-def _is_figures(pair: tuple[str, Any]) -> bool:
-    return pair[0] == "figures"
+def _runs_of(pair: tuple[r.Log, bytes]) -> list[r.Run]:
+    return [row for row in pickle.loads(pair[1]) if isinstance(row, r.Run)]
 
 
-def _are_log_rows(pair: tuple[str, Any]) -> bool:
-    return pair[0] == LOG_ROWS
-
-
-def _runs_of(pair: tuple[str, tuple[Log, bytes]]) -> list[Run]:
-    return [row for row in pickle.loads(pair[1][1]) if isinstance(row, Run)]
-
-
-def _is_state(pair: tuple[str, Any]) -> bool:
-    return pair[0] == "TxnState"
-
-
-def _is_commit(pair: tuple[str, Any]) -> bool:
-    return pair[0] == "CommittedOffset"
-
-
-def _by_own_log(row: Any) -> tuple[Log, Any]:
-    return row.log, row
-
-
-def _by_id(pair: tuple[str, TxnState]) -> tuple[str, TxnState]:
-    return pair[1].transactional_id, pair[1]
-
-
-def _by_producer(row: Any) -> tuple[int, Any]:
-    return row.producer_id, row
-
-
-def _in_transaction(commit: CommittedOffset) -> bool:
-    return commit.producer_id >= 0
-
-
-def _is_undone(txn: Transaction) -> bool:
-    return txn.outcome != COMMIT
-
-
-def _of_offsets(txn: Transaction) -> bool:
-    return txn.log.topic == CONSUMER_OFFSETS
-
-
-class _JudgeLog:
-    def __init__(self, as_of_ms: int | None) -> None:
-        self._as_of = as_of_ms
-
-    def __call__(self, pair: tuple[Log, Iterable[Any]]) -> LogVerdict:
-        pieces = list(pair[1])
-        facts = next(piece for piece in pieces if isinstance(piece, LogFacts))
-        rows = [row for piece in pieces if isinstance(piece, bytes) for row in pickle.loads(piece)]
-        grouped: LogRows = group_rows([facts], rows)[0]
-        return judge_log(grouped, as_of_ms=self._as_of)
-
-
-def _findings_of(verdict: LogVerdict) -> list[Finding]:
-    return verdict.findings
-
-
-def _transactions_of(verdict: LogVerdict) -> list[Transaction]:
-    return verdict.transactions
+def _judge_log(pair: tuple[r.Log, Iterable[Any]], as_of_ms: int | None) -> LogVerdict:
+    pieces = list(pair[1])
+    facts = next(piece for piece in pieces if isinstance(piece, r.LogFacts))
+    rows = [row for piece in pieces if isinstance(piece, bytes) for row in pickle.loads(piece)]
+    return judge_log(group_rows([facts], rows)[0], as_of_ms=as_of_ms)
 
 
 def _end_of(verdict: LogVerdict) -> tuple[tuple[str, int], int]:
@@ -307,71 +240,39 @@ def _ends(pairs: Iterable[tuple[tuple[str, int], int]]) -> dict[tuple[str, int],
     return ends
 
 
-def _coordinators(pair: tuple[str, Iterable[TxnState]]) -> Iterator[tuple[int, Any]]:
+def _coordinators(pair: tuple[str, Iterable[r.TxnState]]) -> Iterator[Any]:
     known = read_coordinators(pair[1], whole=False)
-    for decision in known.decisions:
-        yield decision.producer_id, decision
-    yield from known.latest.items()
+    yield from known.decisions
+    yield from known.latest.values()
 
 
-class _JudgeProducer:
-    def __init__(self, places: Any, whole: bool, as_of_ms: int | None, max_timeout_ms: int) -> None:
-        self._places = places
-        self._whole = whole
-        self._as_of = as_of_ms
-        self._max_timeout = max_timeout_ms
-
-    def __call__(self, pair: tuple[int, Iterable[Any]]) -> list[Finding]:
-        rows = list(pair[1])
-        latest = {row.producer_id: row for row in rows if isinstance(row, TxnState)}
-        decisions = tuple(row for row in rows if isinstance(row, Decision))
-        return judge_producer(
-            [row for row in rows if isinstance(row, Transaction)],
-            Coordinators(decisions, latest, self._whole),
-            self._places.value,
-            [row for row in rows if isinstance(row, CommittedOffset)],
-            as_of_ms=self._as_of,
-            max_timeout_ms=self._max_timeout,
-        )
+def _judge_producer(
+    pair: tuple[int, Iterable[Any]], places: Any, whole: bool, as_of_ms: int | None, max_timeout_ms: int
+) -> list[r.Finding]:
+    rows = list(pair[1])
+    latest = {row.producer_id: row for row in rows if isinstance(row, r.TxnState)}
+    decisions = tuple(row for row in rows if isinstance(row, Decision))
+    return judge_producer(
+        [row for row in rows if isinstance(row, r.Transaction)],
+        Coordinators(decisions, latest, whole),
+        places.value,
+        [row for row in rows if isinstance(row, r.CommittedOffset)],
+        as_of_ms=as_of_ms,
+        max_timeout_ms=max_timeout_ms,
+    )
 
 
-class _JudgeOffsets:
-    def __init__(self, ends: Any) -> None:
-        self._ends = ends
-
-    def __call__(self, pair: tuple[Log, Iterable[Any]]) -> list[Finding]:
-        rows = list(pair[1])
-        commits = [row for row in rows if isinstance(row, CommittedOffset)]
-        return judge_committed_offsets(commits, [row for row in rows if isinstance(row, Transaction)], self._ends.value)
+def _judge_offsets(pair: tuple[r.Log, Iterable[Any]], ends: Any) -> list[r.Finding]:
+    rows = list(pair[1])
+    commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
+    return judge_committed_offsets(commits, [row for row in rows if isinstance(row, r.Transaction)], ends.value)
 
 
-class _ContentRows:
-    def __init__(self, plan: Plan, outcomes: Outcomes) -> None:
-        self._plan = plan
-        self._outcomes = outcomes
-
-    def __call__(self, parts: list[Part]) -> Iterator[Any]:
-        for part in parts:
-            yield from content_rows(self._plan, part, self._outcomes)
-
-
-def _judge_same(pair: tuple[Any, Iterable[Any]]) -> list[Finding]:
-    return judge_same(pair[0], pair[1])
-
-
-class _LineageRows:
-    def __init__(self, plan: Plan, outcomes: Outcomes, offsets: dict[tuple[str, int], int] | None) -> None:
-        self._plan = plan
-        self._outcomes = outcomes
-        self._offsets = offsets
-
-    def __call__(self, parts: list[Part]) -> Iterator[Any]:
-        for part in parts:
-            yield from lineage_rows(self._plan, part, self._outcomes, self._offsets)
-
-
-def _judge_key(pair: tuple[bytes, Iterable[Any]]) -> list[Finding]:
-    return judge_key(pair[0], pair[1])
+def _by_place(facts: Iterable[r.LogFacts]) -> dict[tuple[str, int], list[r.LogFacts]]:
+    places: dict[tuple[str, int], list[r.LogFacts]] = defaultdict(list)
+    for fact in facts:
+        places[fact.log.topic, fact.log.partition].append(fact)
+    return dict(places)
 
 
 Ends: TypeAlias = dict[tuple[str, int], int]
@@ -392,11 +293,11 @@ def _added(one: tuple[Statistics, Ends], other: tuple[Statistics, Ends]) -> tupl
     return one[0].merge(other[0]), _ends([*one[1].items(), *other[1].items()])
 
 
-def _worst_of(rows: Iterable[Finding]) -> Iterator[tuple[Statistics, list[Finding]]]:
+def _worst_of(rows: Iterable[r.Finding]) -> Iterator[tuple[Statistics, list[r.Finding]]]:
     """How many findings there are, and the first of them."""
     figures = Statistics()
 
-    def counted() -> Iterator[Finding]:
+    def counted() -> Iterator[r.Finding]:
         for row in rows:
             figures.add_finding(row)
             yield row
@@ -406,44 +307,35 @@ def _worst_of(rows: Iterable[Finding]) -> Iterator[tuple[Statistics, list[Findin
 
 
 def _worst_of_both(
-    one: tuple[Statistics, list[Finding]], other: tuple[Statistics, list[Finding]]
-) -> tuple[Statistics, list[Finding]]:
+    one: tuple[Statistics, list[r.Finding]], other: tuple[Statistics, list[r.Finding]]
+) -> tuple[Statistics, list[r.Finding]]:
     return one[0].merge(other[0]), nsmallest(SHOWN, [*one[1], *other[1]], key=_worst)
 
 
-def _worst(found: Finding) -> tuple[Any, ...]:
+def _worst(found: r.Finding) -> tuple[Any, ...]:
     return found.severity != ERROR, found.log, found.first_offset, found.rule
 
 
-class _Write:
-    def __init__(self, out: str, name: str, schema: Any) -> None:
-        self._out = out
-        self._name = name
-        self._schema = schema
-
-    def __call__(self, number: int, rows: Iterable[Any]) -> Iterator[int]:
-        found = list(rows)
-        write_table(self._out, self._name, number, found, self._schema)
-        yield len(found)
+def _write(out: str, name: str, schema: Any, number: int, rows: Iterable[Any]) -> Iterator[int]:
+    found = list(rows)
+    write_table(out, name, number, found, schema)
+    yield len(found)
 
 
-def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[Finding], list[Transaction], int | None]:
+def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[r.Finding], list[r.Transaction], int | None]:
     """(findings, transactions, as of when) of all rows of the plan's logs."""
-    states = [row for row in rows if isinstance(row, TxnState)]
-    commits = [row for row in rows if isinstance(row, CommittedOffset)]
+    states = [row for row in rows if isinstance(row, r.TxnState)]
+    commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
     grouped = group_rows(plan.facts, [row for row in rows if isinstance(row, _LOG_ROWS)])
     markers = [marker.timestamp for log in grouped for marker in log.markers]
     as_of = plan.as_of_ms or max([*markers, *(state.update_timestamp for state in states)], default=0) or None
     verdicts = [judge_log(log, as_of_ms=as_of) for log in grouped]
     transactions = [txn for verdict in verdicts for txn in verdict.transactions]
-    places: dict[tuple[str, int], list[LogFacts]] = defaultdict(list)
-    for fact in plan.facts:
-        places[fact.log.topic, fact.log.partition].append(fact)
     found = [one for verdict in verdicts for one in verdict.findings]
     found += judge_producer(
         transactions,
         read_coordinators(states, whole=coordinators_whole(plan.facts)),
-        places,
+        _by_place(plan.facts),
         commits,
         as_of_ms=as_of,
         max_timeout_ms=plan.max_timeout_ms,
@@ -452,7 +344,7 @@ def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[Finding], list[Tra
     return found, transactions, as_of
 
 
-def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[Finding], int | None]:
+def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[r.Finding], int | None]:
     """The same audit in this process, without Spark: for data that fits in its memory."""
     from minibroker_pipeline import tables
 
@@ -466,11 +358,11 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
             done += part.size
             progress(done, plan.bytes)
     found, transactions, as_of = judge_rows(plan, rows)
-    commits = [row for row in rows if isinstance(row, CommittedOffset)]
+    commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
     found += _content_here(plan, transactions, commits)
     found += plan.lost
     for row in rows:
-        if isinstance(row, Run):
+        if isinstance(row, r.Run):
             figures.add_run(row)
     for txn in transactions:
         figures.add_transaction(txn)
@@ -478,37 +370,38 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
         figures.add_finding(one)
     found = worst_first(found)
     if plan.out is not None:
-        runs = [row for row in rows if isinstance(row, Run)]
+        runs = [row for row in rows if isinstance(row, r.Run)]
         write_table(plan.out, "runs", 0, runs, tables.RUNS)
         write_table(plan.out, "transactions", 0, transactions, tables.TRANSACTIONS)
         write_table(plan.out, "findings", 0, found, tables.FINDINGS)
     return figures, found[:SHOWN], as_of
 
 
-def _content_here(plan: Plan, transactions: Sequence[Transaction], commits: Sequence[CommittedOffset]) -> list[Finding]:
-    found: list[Finding] = []
+def _content_here(
+    plan: Plan, transactions: Sequence[r.Transaction], commits: Sequence[r.CommittedOffset]
+) -> list[r.Finding]:
+    found: list[r.Finding] = []
     logs = [part for part in plan.parts if part.is_log]
     if plan.content:
         outcomes = outcomes_of(transactions)
-        same: dict[Any, list[Any]] = defaultdict(list)
-        for part in logs:
-            if not part.facts.log.topic.startswith("__"):
-                for key, row in content_rows(plan, part, outcomes):
-                    same[key].append(row)
-        for key, rows in same.items():
-            found += judge_same(key, rows)
+        own = [part for part in logs if not part.facts.log.topic.startswith("__")]
+        same = _grouped(row for part in own for row in content_rows(plan, part, outcomes))
+        found += [one for key, rows in same.items() for one in judge_same(key, rows)]
     if plan.lineage is not None:
         outcomes = outcomes_of(transactions, {*plan.lineage.inputs, *plan.lineage.outputs})
         offsets = consumed(plan.lineage, commits, transactions)
-        by_key: dict[bytes, list[Any]] = defaultdict(list)
-        for part in logs:
-            for name, place in lineage_rows(plan, part, outcomes, offsets):
-                by_key[name].append(place)
-        for name, places in by_key.items():
-            found += judge_key(name, places)
+        by_key = _grouped(row for part in logs for row in lineage_rows(plan, part, outcomes, offsets))
+        found += [one for key, places in by_key.items() for one in judge_key(key, places)]
     return found
 
 
-def result(plan: Plan, outcome: tuple[Statistics, list[Finding], int | None], seconds: float, engine: str) -> Audit:
+def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+    groups: dict[Any, list[Any]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return groups
+
+
+def result(plan: Plan, outcome: tuple[Statistics, list[r.Finding], int | None], seconds: float, engine: str) -> Audit:
     figures, findings, as_of = outcome
     return Audit(plan.source, figures, findings, as_of, seconds, engine, plan.depth)

@@ -13,18 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from minibroker.rules.rows import (
-    ABORT,
-    COMMIT,
-    CONSUMER_OFFSETS,
-    COORDINATOR_TOPICS,
-    TRANSACTION_STATE,
-    Fault,
-    LogFacts,
-    Marker,
-    Run,
-    Span,
-)
+from minibroker.rules import rows as r
 from minibroker.rules.scan import CHECKSUMS, HEADERS, Row, batch_fault, batch_rows, torn
 from minibroker_protocol.records import HEADER_SIZE, LOG_OVERHEAD, MAX_SEQUENCE, BatchHeader
 from minibroker_protocol.records.batch import ATTRIBUTES_OFFSET, MAGIC, crc32c
@@ -133,7 +122,7 @@ class FileRows(NamedTuple):
 
 
 def scan_bytes(
-    facts: LogFacts,
+    facts: r.LogFacts,
     path: str,
     data: memoryview,
     *,
@@ -172,11 +161,11 @@ def scan_bytes(
 class BlockSink:
     """Something that wants the batches themselves."""
 
-    def __call__(self, block: Block, faults: Sequence[Fault]) -> None:
+    def __call__(self, block: Block, faults: Sequence[r.Fault]) -> None:
         raise NotImplementedError
 
 
-def _faults(facts: LogFacts, path: str, data: memoryview, block: Block, depth: str) -> list[Fault]:
+def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth: str) -> list[r.Fault]:
     """Batches that are wrong by themselves: found in bulk, described one by one."""
     headers = block.headers
     delta, count = headers["last_offset_delta"], headers["record_count"]
@@ -204,17 +193,17 @@ def _checksums(data: memoryview, block: Block) -> Array:
 class Collapse:
     """Makes runs, markers and spans of one log out of blocks that follow one another."""
 
-    def __init__(self, facts: LogFacts, path: str, cuts: Sequence[int] = ()) -> None:
+    def __init__(self, facts: r.LogFacts, path: str, cuts: Sequence[int] = ()) -> None:
         self._facts = facts
         self._path = path
         self._cuts = np.array(sorted(cuts), np.int64)
-        self._decoded = facts.log.topic in (TRANSACTION_STATE, CONSUMER_OFFSETS)
-        self._runs: list[Run] = []
-        self._markers: list[Marker] = []
-        self._spans: list[Span] = []
+        self._decoded = facts.log.topic in (r.TRANSACTION_STATE, r.CONSUMER_OFFSETS)
+        self._runs: list[r.Run] = []
+        self._markers: list[r.Marker] = []
+        self._spans: list[r.Span] = []
         self._others: list[Row] = []
 
-    def add(self, data: memoryview, block: Block, faults: Sequence[Fault]) -> None:
+    def add(self, data: memoryview, block: Block, faults: Sequence[r.Fault]) -> None:
         self._others += faults
         unreadable = [fault.position for fault in faults if not fault.readable]
         if unreadable:
@@ -248,14 +237,14 @@ class Collapse:
             for row in batch_rows(
                 self._facts.log, self._path, position, header, data[position : position + header.size]
             ):
-                if isinstance(row, Run):
+                if isinstance(row, r.Run):
                     self._runs.append(row)
-                elif isinstance(row, Marker):
+                elif isinstance(row, r.Marker):
                     self._markers.append(row)
                 else:
                     self._others.append(row)
 
-    def _spans_of(self, block: Block) -> list[Span]:
+    def _spans_of(self, block: Block) -> list[r.Span]:
         first = block.headers["base_offset"].astype(np.int64)
         end = block.last_offsets + 1
         breaks = first[1:] != end[:-1]
@@ -264,9 +253,9 @@ class Collapse:
         starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
         ends = np.concatenate((starts[1:] - 1, [len(first) - 1]))
         columns = zip(block.positions[starts].tolist(), first[starts].tolist(), end[ends].tolist(), strict=True)
-        return [Span(self._facts.log, self._path, *row) for row in columns]
+        return [r.Span(self._facts.log, self._path, *row) for row in columns]
 
-    def _markers_of(self, data: memoryview, block: Block, control: Array) -> list[Marker]:
+    def _markers_of(self, data: memoryview, block: Block, control: Array) -> list[r.Marker]:
         if not control.size:
             return []
         headers = block.headers[control]
@@ -292,14 +281,14 @@ class Collapse:
             headers["base_offset"].tolist(),
             headers["producer_id"].tolist(),
             headers["producer_epoch"].tolist(),
-            [COMMIT if kind else ABORT for kind in bodies["type"].tolist()],
+            [r.COMMIT if kind else r.ABORT for kind in bodies["type"].tolist()],
             bodies["epoch"].tolist(),
             headers["max_timestamp"].tolist(),
             strict=True,
         )
-        return found + [Marker(self._facts.log, self._path, *row) for row in columns]
+        return found + [r.Marker(self._facts.log, self._path, *row) for row in columns]
 
-    def _runs_of(self, block: Block, markers: Sequence[Marker]) -> list[Run]:
+    def _runs_of(self, block: Block, markers: Sequence[r.Marker]) -> list[r.Run]:
         order = np.argsort(block.headers["producer_id"], kind="stable")
         headers, positions = block.headers[order], block.positions[order]
         producer = headers["producer_id"].astype(np.int64)
@@ -339,10 +328,10 @@ class Collapse:
             np.add.reduceat(sizes, starts).tolist(),
             strict=True,
         )
-        return [Run(self._facts.log, self._path, *row) for row in columns]
+        return [r.Run(self._facts.log, self._path, *row) for row in columns]
 
     def _sequence_breaks(self, producer: Array, sequence: Array, reached: Array, last_offset: Array) -> Array:
-        if self._facts.log.topic in COORDINATOR_TOPICS:
+        if self._facts.log.topic in r.COORDINATOR_TOPICS:
             return np.zeros(len(producer) - 1, bool)
         ahead = (sequence[1:] - reached[:-1] - 1) & MAX_SEQUENCE
         wrong: Array = (ahead != 0) & (producer[1:] >= 0)
@@ -351,7 +340,7 @@ class Collapse:
         return wrong
 
 
-def _marked_between(producer: Array, offset: Array, markers: Sequence[Marker]) -> Array:
+def _marked_between(producer: Array, offset: Array, markers: Sequence[r.Marker]) -> Array:
     """Whether a marker of the producer stands between a batch and the next one, both ordered by producer and offset."""
     numbers = np.array([(marker.producer_id, marker.offset) for marker in markers], np.int64)
     keys = np.empty(len(numbers), [("producer", np.int64), ("offset", np.int64)])
@@ -364,17 +353,19 @@ def _marked_between(producer: Array, offset: Array, markers: Sequence[Marker]) -
     return between
 
 
-def merge_runs(runs: Iterable[Run], markers: Iterable[Marker], facts: LogFacts, cuts: Sequence[int] = ()) -> list[Run]:
+def merge_runs(
+    runs: Iterable[r.Run], markers: Iterable[r.Marker], facts: r.LogFacts, cuts: Sequence[int] = ()
+) -> list[r.Run]:
     """Runs that go on from one block or file to the next, made one. Associative, so it may be done in any grouping of
     neighbours."""
-    events: list[Run | Marker] = [*runs, *markers]
-    events.sort(key=lambda row: row.first_offset if isinstance(row, Run) else row.offset)
+    events: list[r.Run | r.Marker] = [*runs, *markers]
+    events.sort(key=lambda row: row.first_offset if isinstance(row, r.Run) else row.offset)
     cut_at = sorted(cuts)
-    open_runs: dict[int, Run] = {}
-    done: list[Run] = []
+    open_runs: dict[int, r.Run] = {}
+    done: list[r.Run] = []
     for event in events:
         before = open_runs.pop(event.producer_id, None)
-        if isinstance(event, Marker):
+        if isinstance(event, r.Marker):
             if before is not None:
                 done.append(before)
             continue
@@ -388,18 +379,18 @@ def merge_runs(runs: Iterable[Run], markers: Iterable[Marker], facts: LogFacts, 
     return done
 
 
-def _goes_on(before: Run, run: Run, facts: LogFacts, cuts: Sequence[int]) -> bool:
+def _goes_on(before: r.Run, run: r.Run, facts: r.LogFacts, cuts: Sequence[int]) -> bool:
     if before.producer_epoch != run.producer_epoch or before.transactional != run.transactional:
         return False
     if before.file != run.file or any(before.first_offset < cut <= run.first_offset for cut in cuts):
         return False
     ahead = (run.first_sequence - before.last_sequence - 1) & MAX_SEQUENCE
-    if not ahead or run.producer_id < 0 or run.log.topic in COORDINATOR_TOPICS:
+    if not ahead or run.producer_id < 0 or run.log.topic in r.COORDINATOR_TOPICS:
         return True
     return ahead < 1 << 30 and before.last_offset + 1 < facts.cleaned_offset
 
 
-def _joined(before: Run, run: Run) -> Run:
+def _joined(before: r.Run, run: r.Run) -> r.Run:
     return before._replace(
         last_offset=run.last_offset,
         last_sequence=run.last_sequence,
@@ -411,9 +402,9 @@ def _joined(before: Run, run: Run) -> Run:
     )
 
 
-def merge_spans(spans: Iterable[Span], facts: LogFacts) -> list[Span]:
+def merge_spans(spans: Iterable[r.Span], facts: r.LogFacts) -> list[r.Span]:
     """Spans of one file that go on from one block to the next, made one."""
-    merged: list[Span] = []
+    merged: list[r.Span] = []
     for span in spans:
         before = merged[-1] if merged else None
         if before is not None and (

@@ -25,16 +25,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from minibroker.rules.rows import (
-    CONSUMER_OFFSETS,
-    TRANSACTION_STATE,
-    AbortedTxn,
-    CommittedOffset,
-    Fault,
-    Marker,
-    Snapshot,
-    TxnState,
-)
+from minibroker.rules import rows as r
 from minibroker.rules.scan import CHECKSUMS, DEPTHS, HEADERS
 from minibroker_pipeline.files import SPLIT_BYTES, Files, Part, bins, list_directory
 from minibroker_pipeline.reading import PlainRecord, read_part, read_records
@@ -52,11 +43,11 @@ _COMPARISONS = {
 }
 _SUFFIX = {"producers": ".snapshot", "aborted": ".txnindex"}
 _KINDS: dict[str, tuple[type, ...]] = {
-    "markers": (Marker, Fault),
-    "producers": (Snapshot, Fault),
-    "aborted": (AbortedTxn, Fault),
-    "transactions": (TxnState,),
-    "offsets": (CommittedOffset,),
+    "markers": (r.Marker, r.Fault),
+    "producers": (r.Snapshot, r.Fault),
+    "aborted": (r.AbortedTxn, r.Fault),
+    "transactions": (r.TxnState,),
+    "offsets": (r.CommittedOffset,),
 }
 _TIMES = {"batches": "max_timestamp", "markers": "timestamp"}
 
@@ -200,9 +191,9 @@ class SegmentReader(DataSourceReader):
             return False
         if not all(_holds(log.partition, type(bound).__name__, bound.value) for bound in self._bounds):
             return False
-        if self._table == "transactions" and log.topic != TRANSACTION_STATE:
+        if self._table == "transactions" and log.topic != r.TRANSACTION_STATE:
             return False
-        if self._table == "offsets" and log.topic != CONSUMER_OFFSETS:
+        if self._table == "offsets" and log.topic != r.CONSUMER_OFFSETS:
             return False
         return part.path.endswith(_SUFFIX.get(self._table, ".log"))
 
@@ -231,14 +222,14 @@ class SegmentReader(DataSourceReader):
     def _batches(self, part: Part) -> Iterator[Any]:
         made: list[Any] = []
 
-        def take(block: Any, faults: Sequence[Fault], origin: int) -> None:
+        def take(block: Any, faults: Sequence[r.Fault], origin: int) -> None:
             batch = batch_table(part.facts, part.path, block, faults, origin)
             made.append(batch.filter(pa.array(self._chosen(block.headers))) if self._batch_conditions else batch)
 
         read = read_part(self._files, part, depth=self._depth, take=take)
         yield from made
         for row in read.rows:
-            if isinstance(row, Fault) and row.rule == "torn-batch" and not self._batch_conditions:
+            if isinstance(row, r.Fault) and row.rule == "torn-batch" and not self._batch_conditions:
                 yield fault_batch(row)
 
     def _records(self, part: Part) -> Iterator[Any]:
@@ -256,7 +247,9 @@ class SegmentReader(DataSourceReader):
         schema = TABLES[self._table]
         told = "fault" in schema.names
         read = read_part(self._files, part, depth=HEADERS)
-        rows: list[Any] = [row for row in read.rows if isinstance(row, kinds) and (told or not isinstance(row, Fault))]
+        rows: list[Any] = [
+            row for row in read.rows if isinstance(row, kinds) and (told or not isinstance(row, r.Fault))
+        ]
         if rows:
             yield table_of(rows, schema)
 

@@ -8,160 +8,64 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from minibroker.rules.rows import (
-    AbortedTxn,
-    CommittedOffset,
-    Fault,
-    Finding,
-    Log,
-    LogFacts,
-    Marker,
-    Run,
-    Snapshot,
-    Transaction,
-    TxnState,
-)
+from minibroker.rules import rows as r
 from minibroker_pipeline.headers import Block
 from minibroker_pipeline.reading import PlainRecord
 from minibroker_protocol.records import LOG_OVERHEAD, MAX_SEQUENCE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "5", "6", "7")
-_LOG = [("root", pa.string()), ("topic", pa.string()), ("partition", pa.int32())]
-_I16, _I32, _I64, _STR, _BOOL, _BIN = pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.bool_(), pa.binary()
+_STR, _I32 = pa.string(), pa.int32()
+_COLUMNS = {
+    _STR: "root topic file codec fault outcome transactional_id state group committed_topic rule severity message",
+    pa.int16(): "producer_epoch marker_epoch",
+    _I32: "partition size leader_epoch base_sequence first_sequence last_sequence record_count coordinator_epoch "
+    "offset_delta timeout_ms committed_partition",
+    pa.bool_(): "log_append_time transactional control",
+    pa.binary(): "key value",
+    pa.list_(pa.struct([("name", _STR), ("value", pa.binary())])): "headers",
+    pa.list_(pa.struct([("topic", _STR), ("partition", _I32)])): "partitions",
+}
+_TYPES = {name: kind for kind, names in _COLUMNS.items() for name in names.split()}
+"""Columns that are no int64."""
 
 
-def _schema(*fields: tuple[str, Any]) -> Any:
-    return pa.schema([*_LOG, *fields])
+def _schema(columns: str) -> Any:
+    return pa.schema([(name, _TYPES.get(name, pa.int64())) for name in columns.split()])
 
 
 BATCHES = _schema(
-    ("file", _STR),
-    ("position", _I64),
-    ("size", _I32),
-    ("base_offset", _I64),
-    ("last_offset", _I64),
-    ("leader_epoch", _I32),
-    ("codec", _STR),
-    ("log_append_time", _BOOL),
-    ("transactional", _BOOL),
-    ("control", _BOOL),
-    ("base_timestamp", _I64),
-    ("max_timestamp", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("base_sequence", _I32),
-    ("last_sequence", _I32),
-    ("record_count", _I32),
-    ("fault", _STR),
+    "root topic partition file position size base_offset last_offset leader_epoch codec log_append_time transactional "
+    "control base_timestamp max_timestamp producer_id producer_epoch base_sequence last_sequence record_count fault"
 )
 RECORDS = _schema(
-    ("file", _STR),
-    ("offset", _I64),
-    ("timestamp", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("transactional", _BOOL),
-    ("key", _BIN),
-    ("value", _BIN),
-    ("headers", pa.list_(pa.struct([("name", _STR), ("value", _BIN)]))),
-    ("fault", _STR),
+    "root topic partition file offset timestamp producer_id producer_epoch transactional key value headers fault"
 )
 RUNS = _schema(
-    ("file", _STR),
-    ("position", _I64),
-    ("first_offset", _I64),
-    ("last_offset", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("first_sequence", _I32),
-    ("last_sequence", _I32),
-    ("transactional", _BOOL),
-    ("batches", _I64),
-    ("records", _I64),
-    ("first_timestamp", _I64),
-    ("last_timestamp", _I64),
-    ("last_base_offset", _I64),
-    ("bytes", _I64),
+    "root topic partition file position first_offset last_offset producer_id producer_epoch first_sequence "
+    "last_sequence transactional batches records first_timestamp last_timestamp last_base_offset bytes"
 )
 MARKERS = _schema(
-    ("file", _STR),
-    ("position", _I64),
-    ("offset", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("outcome", _STR),
-    ("coordinator_epoch", _I32),
-    ("timestamp", _I64),
+    "root topic partition file position offset producer_id producer_epoch outcome coordinator_epoch timestamp"
 )
 PRODUCERS = _schema(
-    ("file", _STR),
-    ("snapshot_offset", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("last_sequence", _I32),
-    ("last_offset", _I64),
-    ("offset_delta", _I32),
-    ("timestamp", _I64),
-    ("coordinator_epoch", _I32),
-    ("current_txn_first_offset", _I64),
-    ("fault", _STR),
+    "root topic partition file snapshot_offset producer_id producer_epoch last_sequence last_offset offset_delta "
+    "timestamp coordinator_epoch current_txn_first_offset fault"
 )
-ABORTED = _schema(
-    ("file", _STR),
-    ("producer_id", _I64),
-    ("first_offset", _I64),
-    ("last_offset", _I64),
-    ("last_stable_offset", _I64),
-    ("fault", _STR),
-)
+ABORTED = _schema("root topic partition file producer_id first_offset last_offset last_stable_offset fault")
 STATES = _schema(
-    ("offset", _I64),
-    ("leader_epoch", _I32),
-    ("transactional_id", _STR),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("timeout_ms", _I32),
-    ("state", _STR),
-    ("partitions", pa.list_(pa.struct([("topic", _STR), ("partition", _I32)]))),
-    ("start_timestamp", _I64),
-    ("update_timestamp", _I64),
+    "root topic partition offset leader_epoch transactional_id producer_id producer_epoch timeout_ms state partitions "
+    "start_timestamp update_timestamp"
 )
 OFFSETS = _schema(
-    ("offset", _I64),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("group", _STR),
-    ("committed_topic", _STR),
-    ("committed_partition", _I32),
-    ("committed", _I64),
+    "root topic partition offset producer_id producer_epoch group committed_topic committed_partition committed"
 )
 TRANSACTIONS = _schema(
-    ("file", _STR),
-    ("producer_id", _I64),
-    ("producer_epoch", _I16),
-    ("first_offset", _I64),
-    ("last_offset", _I64),
-    ("marker_offset", _I64),
-    ("marker_epoch", _I16),
-    ("outcome", _STR),
-    ("coordinator_epoch", _I32),
-    ("start_timestamp", _I64),
-    ("end_timestamp", _I64),
+    "root topic partition file producer_id producer_epoch first_offset last_offset marker_offset marker_epoch outcome "
+    "coordinator_epoch start_timestamp end_timestamp"
 )
-FINDINGS = pa.schema(
-    [
-        ("rule", _STR),
-        ("severity", _STR),
-        *_LOG,
-        ("producer_id", _I64),
-        ("producer_epoch", _I16),
-        ("first_offset", _I64),
-        ("last_offset", _I64),
-        ("file", _STR),
-        ("position", _I64),
-        ("transactional_id", _STR),
-        ("message", _STR),
-    ]
+FINDINGS = _schema(
+    "rule severity root topic partition producer_id producer_epoch first_offset last_offset file position "
+    "transactional_id message"
 )
 
 TABLES: dict[str, Any] = {
@@ -176,7 +80,7 @@ TABLES: dict[str, Any] = {
 """What the Spark data source `kafka-segments` gives, by the name of its option `table`."""
 
 
-def batch_table(facts: LogFacts, path: str, block: Block, faults: Iterable[Fault], origin: int = 0) -> Any:
+def batch_table(facts: r.LogFacts, path: str, block: Block, faults: Iterable[r.Fault], origin: int = 0) -> Any:
     """A block as a record batch of BATCHES; `origin` is added to positions."""
     headers, count = block.headers, len(block.positions)
     told = {fault.position: f"{fault.rule}: {fault.message}" for fault in faults}
@@ -208,7 +112,7 @@ def batch_table(facts: LogFacts, path: str, block: Block, faults: Iterable[Fault
     return pa.RecordBatch.from_arrays(arrays, schema=BATCHES)
 
 
-def fault_batch(fault: Fault) -> Any:
+def fault_batch(fault: r.Fault) -> Any:
     """Bytes that are no batch, as a row of BATCHES that says so."""
     row: dict[str, Any] = dict.fromkeys(BATCHES.names)
     row |= fault.log._asdict() | {"file": fault.file, "position": fault.position, "base_offset": fault.first_offset}
@@ -221,7 +125,7 @@ def record_batch(records: Sequence[PlainRecord], schema: Any) -> Any:
     arrays = []
     for field in schema:
         values: list[Any]
-        if field.name in Log._fields:
+        if field.name in r.Log._fields:
             values = [getattr(record.log, field.name) for record in records]
         elif field.name == "headers":
             values = [[_header(*header) for header in record.headers] for record in records]
@@ -243,12 +147,14 @@ def _constant(value: str, count: int) -> Any:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int8)), pa.array([value])).cast(_STR)
 
 
-def _constants(facts: LogFacts, count: int) -> list[Any]:
+def _constants(facts: r.LogFacts, count: int) -> list[Any]:
     root, topic, partition = facts.log
     return [_constant(root, count), _constant(topic, count), pa.array(np.full(count, partition, np.int32))]
 
 
-Named = Run | Marker | AbortedTxn | TxnState | CommittedOffset | Transaction | Finding | Fault | Snapshot
+Named = (
+    r.Run | r.Marker | r.AbortedTxn | r.TxnState | r.CommittedOffset | r.Transaction | r.Finding | r.Fault | r.Snapshot
+)
 
 
 def table_of(rows: Sequence[Named], schema: Any) -> Any:
@@ -258,15 +164,15 @@ def table_of(rows: Sequence[Named], schema: Any) -> Any:
 
 def plain_rows(row: Named) -> list[dict[str, Any]]:
     """A row as dicts with the columns of its table; a snapshot has one for each producer."""
-    if isinstance(row, Snapshot):
+    if isinstance(row, r.Snapshot):
         common = {**row.log._asdict(), "file": row.file, "snapshot_offset": row.offset}
         return [{**common, **entry._asdict()} for entry in row.entries]
     plain = {**row.log._asdict(), **row._asdict()}
     del plain["log"]
-    if isinstance(row, TxnState):
+    if isinstance(row, r.TxnState):
         plain["partitions"] = [{"topic": topic, "partition": partition} for topic, partition in row.partitions]
-    elif isinstance(row, CommittedOffset):
+    elif isinstance(row, r.CommittedOffset):
         plain = {**plain, **row.log._asdict(), "committed_topic": row.topic, "committed_partition": row.partition}
-    elif isinstance(row, Fault):
+    elif isinstance(row, r.Fault):
         plain["fault"] = f"{row.rule}: {row.message}"
     return [plain]

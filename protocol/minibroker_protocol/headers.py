@@ -9,8 +9,10 @@ from __future__ import annotations
 import struct
 
 from minibroker_protocol.codegen_read import varint
+from minibroker_protocol.dsl import APIS, Request, Response
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.fields import NEVER, Buffer
+from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.registry import registry
 
 API_VERSIONS = 18
@@ -65,6 +67,24 @@ def _skip_tags(frame: Buffer, pos: int) -> int:
         if pos > len(frame):
             raise IndexError
     return pos
+
+
+def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The frame of a request, without its size."""
+    key = request.__api_key__
+    header = RequestHeader(
+        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
+    )
+    encoded: bytes = header.encode(2 if version >= first_flexible_version(key) else 1)
+    return encoded + request.encode(version)
+
+
+def decode_response(frame: Buffer, api_key: int, version: int) -> Response:
+    """The response in a frame without its size, whose correlation id is not looked at. Raises ``Malformed``."""
+    response: Response = APIS[api_key]["response"].decode(
+        frame, version, len(encode_response_header(api_key, version, 0))
+    )
+    return response
 
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:

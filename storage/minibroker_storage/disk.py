@@ -44,11 +44,9 @@ class DiskFile(Protocol):
 
     def pread(self, n: int, offset: int) -> bytes:
         """At most ``n`` bytes from ``offset``; shorter only at the end of the file."""
-        ...
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Writes the buffers after the last byte and returns the position of the first."""
-        ...
 
     def pwrite(self, data: Buffer, offset: int) -> None: ...
 
@@ -56,11 +54,9 @@ class DiskFile(Protocol):
 
     def sync(self) -> None:
         """Returns when every byte written so far survives a power cut."""
-        ...
 
     def close(self) -> None:
         """Gives the handle back. A later call opens the file again."""
-        ...
 
 
 class Disk(Protocol):
@@ -73,23 +69,19 @@ class Disk(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """The file is touched on first use; with ``create`` an empty one is made now when there is none."""
-        ...
 
     def exists(self, path: str) -> bool: ...
 
     def list(self, path: str = "") -> list[str]:
         """Names in a directory, sorted. ``NotFound`` when there is none."""
-        ...
 
     def is_dir(self, path: str) -> bool: ...
 
     def make_dir(self, path: str) -> None:
         """Makes the directory and its parents; one that is there is left alone."""
-        ...
 
     def rename(self, old: str, new: str) -> None:
         """Moves a file or a directory; a file at ``new`` is replaced."""
-        ...
 
     def remove(self, path: str) -> None: ...
 
@@ -99,25 +91,20 @@ class Disk(Protocol):
 
     def modified_ms(self, path: str) -> int:
         """When the file's content last changed, ms since the epoch."""
-        ...
 
     def read_bytes(self, path: str) -> bytes: ...
 
     def sync_dir(self, path: str) -> None:
         """Makes creations, renames and removals in a directory survive a power cut."""
-        ...
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         """Replaces a file's content whole, by way of ``<path>.tmp``; after a crash the old or the new one is there."""
-        ...
 
     def lock(self, path: str, holder: str) -> DirLock:
         """Takes an exclusive lock file and writes ``holder`` into it; :class:`Locked` when another process has it."""
-        ...
 
     def close(self) -> None:
         """Closes every handle."""
-        ...
 
 
 @runtime_checkable
@@ -127,12 +114,10 @@ class RefusingDisk(Protocol):
     @property
     def refused(self) -> int | None:
         """The errno every write fails with, None when they do not."""
-        ...
 
     def refuse_writes(self, code: int | None) -> None:
         """Have every write fail with this errno, such as ENOSPC or EIO, until None is given. Nothing that is there is
         lost, and it can still be read, renamed and removed."""
-        ...
 
 
 class DirLock(Protocol):

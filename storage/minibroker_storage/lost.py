@@ -54,7 +54,6 @@ class Reader(Protocol):
 
     def sizes(self, path: str) -> Mapping[str, int]:
         """Name → bytes of what is in a directory, DIRECTORY for one within it; empty when it is not there."""
-        ...
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes: ...
 

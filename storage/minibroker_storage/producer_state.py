@@ -300,6 +300,11 @@ class ProducerStateManager:
         """Whether there is any state of the producer."""
         return producer_id in self._producers
 
+    @property
+    def count(self) -> int:
+        """Producer ids of which there is state."""
+        return len(self._producers)
+
     def open_transactions(self) -> dict[int, int]:
         """First offset -> producer id, oldest first."""
         return dict(self._open)

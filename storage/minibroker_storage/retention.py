@@ -23,7 +23,6 @@ class Expiring(Protocol):
     @property
     def segments(self) -> list[Segment]:
         """The segments, oldest first."""
-        ...
 
 
 class Removals:

@@ -58,6 +58,7 @@ def test_variables_of_the_image(tmp_path: Path) -> None:
         KAFKA_SSL_TRUSTSTORE_CREDENTIALS="password",
         MINIBROKER_ARGS="--semantics kip -c num.partitions=2",
         MINIBROKER_CONTROL_TOKEN="token",
+        MINIBROKER_METRICS="0.0.0.0:9404",
     )
     assert lines == [
         "serve",
@@ -66,6 +67,8 @@ def test_variables_of_the_image(tmp_path: Path) -> None:
         "minibroker.cluster.id=4L6g3nShT-eMCtK--X86sw",
         "--control",
         "0.0.0.0:9094",
+        "--metrics",
+        "0.0.0.0:9404",
         "--semantics",
         "kip",
         "-c",

@@ -49,7 +49,7 @@ class Remote(ManyBrokers):
         self.clock: Any = SimpleNamespace(now_ms=lambda: int(time.time() * 1000))
 
     def call(self, node_id: int, request: Request, response: type[R], version: int, *, wait_ms: float = 0) -> R:
-        return self.client._anywhere(request, response, version)
+        return self.client.ask_any(request, response, version)
 
     def leader(self, topic: str, index: int = 0) -> int:
         return 1

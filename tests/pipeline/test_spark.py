@@ -215,7 +215,7 @@ def test_a_source_behind_tls_and_a_login() -> None:
 
     login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "ann", "sasl.password": "x"}
     options = {"bootstrap": "h:1", "topics": "t", **{f"kafka.{name}": value for name, value in login.items()}}
-    made = KafkaTopics(options)._ranges().topics.client._security
+    made = KafkaTopics(options)._ranges().topics.client.security
     assert made == Security(tls=True, mechanism="PLAIN", username="ann", password="x")
 
 

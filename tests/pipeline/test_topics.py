@@ -43,7 +43,7 @@ def produce(client: TopicClient, topic: str, partition: int, sequence: int, **mo
         timeout_ms=10_000,
         topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[entry])],
     )
-    answer = client._ask(client._leader(topic, partition), request, ProduceResponse, 7)
+    answer = client.ask(client.leader(topic, partition), request, ProduceResponse, 7)
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 

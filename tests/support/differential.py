@@ -66,12 +66,12 @@ class Side:
             name=self.topic, num_partitions=2, replication_factor=1, assignments=[], configs=[for_ever]
         )
         request = m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
-        answer = self.client._anywhere(request, m.CreateTopicsResponse, 7)
+        answer = self.client.ask_any(request, m.CreateTopicsResponse, 7)
         assert answer.topics[0].error_code == 0, answer
         for partition in (0, 1):
             self._wait(lambda partition=partition: self.client.producers(self.topic, partition) == [])
         find = m.FindCoordinatorRequest(key=self.group, key_type=0)
-        self._wait(lambda: self.client._anywhere(find, m.FindCoordinatorResponse, 2).error_code == 0)
+        self._wait(lambda: self.client.ask_any(find, m.FindCoordinatorResponse, 2).error_code == 0)
         for name in ("a", "b"):
             self._wait(lambda name=name: self._try_init(name))
 
@@ -80,7 +80,7 @@ class Side:
         unknown = m.ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
         def levels() -> dict[str, int]:
-            answer = self.client._anywhere(unknown, m.ApiVersionsResponse, 3)
+            answer = self.client.ask_any(unknown, m.ApiVersionsResponse, 3)
             return {feature.name: feature.max_version_level for feature in answer.finalized_features}
 
         now = levels().get(TRANSACTION_VERSION, 0)
@@ -90,7 +90,7 @@ class Side:
                 feature=TRANSACTION_VERSION, max_version_level=level, upgrade_type=way
             )
             request = m.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[update])
-            answer = self.client._anywhere(request, m.UpdateFeaturesResponse, 1)
+            answer = self.client.ask_any(request, m.UpdateFeaturesResponse, 1)
             assert answer.error_code == 0, answer
         self._wait(lambda: levels().get(TRANSACTION_VERSION, 0) == level)
 
@@ -152,7 +152,7 @@ class Side:
         return (step.kind, *answer)
 
     def _coordinator(self, name: str) -> tuple[str, int]:
-        return self.client._coordinator(self.transactional_id(name))[1]
+        return self.client.coordinator(self.transactional_id(name), 1)[1]
 
     def _level(self, step: Step) -> Answer:
         self.finalize(step.version)
@@ -166,7 +166,7 @@ class Side:
             producer_id=held[0],
             producer_epoch=held[1],
         )
-        answer = self.client._call(self._coordinator(step.name), request, m.InitProducerIdResponse, step.version)
+        answer = self.client.ask(self._coordinator(step.name), request, m.InitProducerIdResponse, step.version)
         if answer.error_code == 0:
             self._hold(step.name, (answer.producer_id, answer.producer_epoch))
         return answer.error_code, self._which(answer.producer_id), answer.producer_epoch
@@ -180,7 +180,7 @@ class Side:
             v3_and_below_producer_epoch=epoch,
             v3_and_below_topics=[topic],
         )
-        answer = self.client._call(self._coordinator(step.name), request, m.AddPartitionsToTxnResponse, step.version)
+        answer = self.client.ask(self._coordinator(step.name), request, m.AddPartitionsToTxnResponse, step.version)
         return (answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,)
 
     def _batched(self, step: Step) -> Answer:
@@ -195,7 +195,7 @@ class Side:
             topics=[topic],
         )
         request = m.AddPartitionsToTxnRequest(transactions=[transaction])
-        answer = self.client._call(self._coordinator(step.name), request, m.AddPartitionsToTxnResponse, step.version)
+        answer = self.client.ask(self._coordinator(step.name), request, m.AddPartitionsToTxnResponse, step.version)
         codes = [
             p.partition_error_code
             for result in answer.results_by_transaction
@@ -213,7 +213,7 @@ class Side:
             group_id=self.group,
         )
         address = self._coordinator(step.name)
-        return (self.client._call(address, request, m.AddOffsetsToTxnResponse, step.version).error_code,)
+        return (self.client.ask(address, request, m.AddOffsetsToTxnResponse, step.version).error_code,)
 
     def _commit_offset(self, step: Step) -> Answer:
         producer_id, epoch = self.producer(step)
@@ -228,8 +228,8 @@ class Side:
             topics=[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=self.topic, partitions=[partition])],
         )
         find = m.FindCoordinatorRequest(key=self.group, key_type=0)
-        found = self.client._anywhere(find, m.FindCoordinatorResponse, 2)
-        answer = self.client._call((found.host, found.port), request, m.TxnOffsetCommitResponse, step.version)
+        found = self.client.ask_any(find, m.FindCoordinatorResponse, 2)
+        answer = self.client.ask((found.host, found.port), request, m.TxnOffsetCommitResponse, step.version)
         return (answer.topics[0].partitions[0].error_code,)
 
     def _produce(self, step: Step) -> Answer:
@@ -238,8 +238,8 @@ class Side:
         )
         request.transactional_id = self.transactional_id(step.name)
         request.topic_data[0].name = self.topic
-        answer = self.client._call(
-            self.client._leader(self.topic, step.partition), request, m.ProduceResponse, step.version
+        answer = self.client.ask(
+            self.client.leader(self.topic, step.partition), request, m.ProduceResponse, step.version
         )
         one = answer.responses[0].partition_responses[0]
         return one.error_code, one.base_offset, one.log_start_offset
@@ -252,7 +252,7 @@ class Side:
             producer_epoch=epoch,
             committed=step.commit,
         )
-        answer = self.client._call(self._coordinator(step.name), request, m.EndTxnResponse, step.version)
+        answer = self.client.ask(self._coordinator(step.name), request, m.EndTxnResponse, step.version)
         if answer.error_code == 0 and answer.producer_id >= 0:
             self._hold(step.name, (answer.producer_id, answer.producer_epoch))
         return answer.error_code, self._which(answer.producer_id), answer.producer_epoch
@@ -275,10 +275,8 @@ class Side:
         ]
         group = m.OffsetFetchRequest.OffsetFetchRequestTopic(name=self.topic, partition_indexes=[0, 1])
         fetch = m.OffsetFetchRequest(group_id=self.group, topics=[group], require_stable=True)
-        found = self.client._anywhere(
-            m.FindCoordinatorRequest(key=self.group, key_type=0), m.FindCoordinatorResponse, 2
-        )
-        offsets = self.client._call((found.host, found.port), fetch, m.OffsetFetchResponse, 7)
+        found = self.client.ask_any(m.FindCoordinatorRequest(key=self.group, key_type=0), m.FindCoordinatorResponse, 2)
+        offsets = self.client.ask((found.host, found.port), fetch, m.OffsetFetchResponse, 7)
         committed = sorted(
             (p.partition_index, p.error_code, p.committed_offset) for t in offsets.topics for p in t.partitions
         )

@@ -73,7 +73,7 @@ def _use(client: TransactionsClient) -> None:
     topic = m.CreateTopicsRequest.CreatableTopic(
         name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[]
     )
-    client._anywhere(m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000), m.CreateTopicsResponse, 7)
+    client.ask_any(m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000), m.CreateTopicsResponse, 7)
     for name in NAMES:
         _until_taken(name, lambda name=name: _commit(client, name))
         if name:  # an empty transactional id is none
@@ -81,19 +81,19 @@ def _use(client: TransactionsClient) -> None:
 
 
 def _commit(client: TransactionsClient, group: str) -> int:
-    client._anywhere(m.FindCoordinatorRequest(key=group, key_type=0), m.FindCoordinatorResponse, 2)
+    client.ask_any(m.FindCoordinatorRequest(key=group, key_type=0), m.FindCoordinatorResponse, 2)
     partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=3, committed_metadata=""
     )
     topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[partition])
     request = m.OffsetCommitRequest(group_id=group, member_id="", topics=[topic])
-    return client._anywhere(request, m.OffsetCommitResponse, 8).topics[0].partitions[0].error_code
+    return client.ask_any(request, m.OffsetCommitResponse, 8).topics[0].partitions[0].error_code
 
 
 def _init(client: TransactionsClient, name: str) -> int:
-    client._anywhere(m.FindCoordinatorRequest(key=name, key_type=1), m.FindCoordinatorResponse, 2)
+    client.ask_any(m.FindCoordinatorRequest(key=name, key_type=1), m.FindCoordinatorResponse, 2)
     request = m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-    return client._anywhere(request, m.InitProducerIdResponse, 4).error_code
+    return client.ask_any(request, m.InitProducerIdResponse, 4).error_code
 
 
 def _until_taken(name: str, ask: Callable[[], int]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from minibroker.coordinators.outcome import Outcome
 from minibroker.kernel.clock import Clock
+from minibroker.metadata.config_resources import ResourceType
 from minibroker.metadata.image import MetadataImage
 
 TimerKey = tuple[str, str, str]
@@ -30,8 +31,17 @@ class GroupConfig:
     consumer_max_size: int = 2_147_483_647
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
+    consumer_assignment_interval_ms: int = 1000
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_enabled: bool = True
+
+
+def with_overrides(config: GroupConfig, overrides: Mapping[str, str]) -> GroupConfig:
+    """overrides: a group's own configs, checked when they were set; those of other kinds of groups say nothing here."""
+    from minibroker.config.groups import GROUP_KEYS
+
+    own = {name: GROUP_KEYS[name].parse(text) for name, text in overrides.items() if GROUP_KEYS[name].effect}
+    return replace(config, **{name.replace(".", "_"): value for name, value in own.items()})  # type: ignore[arg-type]
 
 
 class GroupTimers(Protocol):
@@ -69,6 +79,11 @@ class Environment:
     new_uuid: Callable[[], str]
     new_id: Callable[[], str]
     image: Callable[[], MetadataImage]
+
+    def config_of(self, group_id: str) -> GroupConfig:
+        """The settings with what was set for this group."""
+        config, overrides = self.config(), self.image().configs_of(ResourceType.GROUP, group_id)
+        return with_overrides(config, overrides) if overrides else config
 
     def now_ms(self) -> int:
         return self.clock.now_ms()

@@ -81,6 +81,11 @@ class OffsetStore:
     def pending(self, group_id: str) -> list[TopicPartition]:
         return list(self._open.get(group_id, ()))
 
+    @property
+    def committed_count(self) -> int:
+        """Committed offsets of all groups."""
+        return sum(len(partitions) for topics in self._committed.values() for partitions in topics.values())
+
     def group_ids(self) -> list[str]:
         """Groups that have committed or pending offsets."""
         return list(self._committed.keys() | self._open.keys())

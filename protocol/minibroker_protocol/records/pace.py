@@ -23,7 +23,6 @@ class Pace(Protocol):
 
     def __call__(self, steps: int) -> None:
         """So many records or headers were walked one by one since the last call. May wait, or raise to end the work."""
-        ...
 
 
 class Brief:

@@ -183,7 +183,7 @@ def test_control_without_a_token_says_where_it_comes_from(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("MINIBROKER_CONTROL_TOKEN", raising=False)
-    assert main(["control"]) == 2
+    assert main(["control", "clock.get"]) == 2
     assert "`minibroker serve --control 127.0.0.1:9094` says one" in said(capsys)
 
 

@@ -297,7 +297,7 @@ def test_ephemeral_makes_no_files_and_refuses_when_full(served: list[Served], tm
         (["--data-dir", ""], "has no name"),
         (["--topic", "a b:1"], "contains characters other than"),
         (["--log-level", "loud"], "--log-level: invalid choice: 'loud'"),
-        (["--prot", "0"], "unrecognized arguments: --prot"),
+        (["--prot", "0"], "unrecognized arguments: --prot 0, did you mean --port?"),
     ],
 )
 def test_bad_configuration_is_one_line_and_exit_2(

@@ -34,9 +34,9 @@ def client(broker: Minibroker) -> Iterator[TransactionsClient]:
 
 def _begin(client: TransactionsClient, name: str = ID, partition: int = 0) -> tuple[int, int]:
     """A producer with a transaction open on a partition of ``t``."""
-    address = client._coordinator(name)[1]
+    address = client.coordinator(name, 1)[1]
     init = m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-    producer = client._call(address, init, m.InitProducerIdResponse, 4)
+    producer = client.ask(address, init, m.InitProducerIdResponse, 4)
     assert producer.error_code == 0
     held = (producer.producer_id, producer.producer_epoch)
     add = m.AddPartitionsToTxnRequest(
@@ -45,14 +45,14 @@ def _begin(client: TransactionsClient, name: str = ID, partition: int = 0) -> tu
         v3_and_below_producer_epoch=held[1],
         v3_and_below_topics=[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[partition])],
     )
-    client._call(address, add, m.AddPartitionsToTxnResponse, 3)
+    client.ask(address, add, m.AddPartitionsToTxnResponse, 3)
     assert _produce(client, held, partition) == 0
     return held
 
 
 def _produce(client: TransactionsClient, held: tuple[int, int], partition: int = 0) -> int:
     request = produce_request(held, 0, 1, partition, True, 1_700_000_000_000)
-    answer = client._call(client._leader("t", partition), request, m.ProduceResponse, 9)
+    answer = client.ask(client.leader("t", partition), request, m.ProduceResponse, 9)
     return answer.responses[0].partition_responses[0].error_code
 
 

@@ -8,6 +8,7 @@ import pytest
 from many_brokers import ManyBrokers
 
 from minibroker_protocol.errors import ApiError
+from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_storage.disk import StorageError
 from minibroker_storage.memory_disk import MemoryDisk
 
@@ -68,4 +69,54 @@ def test_nothing_is_left_to_review_in_a_partition_that_was_closed() -> None:
     partition.review_in_sync()  # as a timer does that was set while it led
     held.abandon()
     brokers.cluster.kill_broker(1)
+    brokers.stop()
+
+
+def test_a_disk_that_deletes_nothing_keeps_no_other_broker_from_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = ManyBrokers(3)
+    brokers.create("t", [[2, 1, 3]] * 2)
+    for index in (0, 1):
+        brokers.produce("t", b"one", index=index)
+    brokers.settle(500)
+
+    def refused(old: str, new: str) -> None:
+        raise StorageError(errno.EIO, "input/output error", old)
+
+    monkeypatch.setattr(brokers.disks[1], "rename", refused)
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+    answer = brokers.call(1, request, DeleteTopicsResponse, 5)
+    brokers.settle(500)
+    assert [topic.error_code for topic in answer.responses] == [0]
+    held = {node: {p.topic for p in broker.partitions()} for node, broker in brokers.cluster.brokers.items()}
+    assert all("t" not in topics for topics in held.values())
+    left = {node: [name for name in disk.list() if name.startswith("t-")] for node, disk in brokers.disks.items()}
+    assert left == {1: ["t-0", "t-1"], 2: [], 3: []}, "what it cannot delete stays"
+    monkeypatch.undo()
+    brokers.cluster.stop_broker(1)
+    brokers.cluster.start_broker(1)
+    brokers.settle(500)
+    brokers.create("t", [[2, 1, 3]])
+    brokers.produce("t", b"two")
+    brokers.settle(1000)
+    assert brokers.partition(1, "t").log.log_end_offset == 1
+    brokers.stop()
+
+
+def test_a_new_partition_of_a_broker_whose_checkpoints_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name's earlier partition is still in them."""
+    brokers = ManyBrokers(3)
+    brokers.create("t", [[2, 1, 3]])
+    brokers.produce("t", b"one")
+    brokers.settle(120_000)
+    brokers.call(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), DeleteTopicsResponse, 5)
+    brokers.settle(500)
+    with monkeypatch.context() as patch:
+        _break(brokers.disks[1], patch)
+        brokers.create("t", [[2, 1, 3], [2, 1, 3]])
+        assert all(brokers.partition(node, "t", 1) for node in (1, 2, 3)), "each heard of all partitions"
+    brokers.cluster.kill_broker(1)
+    brokers.cluster.start_broker(1)
+    brokers.produce("t", b"two")
+    brokers.settle(1000)
+    assert brokers.partition(1, "t").log.log_end_offset == 1
     brokers.stop()

@@ -43,6 +43,7 @@ DEVIATIONS = {
     "group.initial.rebalance.delay.ms": 0,
     "queued.max.request.bytes": 256 * 1024 * 1024,
     "socket.listen.backlog.size": 1024,
+    "group.consumer.assignment.interval.ms": 0,
     "group.coordinator.rebalance.protocols": ("classic", "consumer"),
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
@@ -96,7 +97,7 @@ def test_a_small_segment_for_tests() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"transaction.max.timout.ms": 1}, "transaction.max.timout.ms; did you mean transaction.max.timeout.ms?"),
+        ({"transaction.max.timout.ms": 1}, "transaction.max.timout.ms, did you mean transaction.max.timeout.ms?"),
         ({"retention.ms": 1}, "retention.ms is a setting of topics; its default for all topics is log.retention.ms"),
         ({"num.partitions": 0}, "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
         ({"num.partitions": "1_0"}, "Not a number of type INT"),
@@ -213,7 +214,7 @@ def test_the_environment_is_read_as_the_kafka_image_does() -> None:
     near = "num.partitions"
     assert warnings == [
         "KAFKA_HEAP_OPTS is for Kafka's JVM and has no effect here",
-        f"KAFKA_NUM_PARTITION (num.partition) is not a setting of this broker and has no effect; did you mean {near}?",
+        f"KAFKA_NUM_PARTITION (num.partition) is not a setting of this broker and has no effect, did you mean {near}?",
     ]
 
 

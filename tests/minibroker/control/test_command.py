@@ -17,6 +17,7 @@ from broker import ROOT, start_minibroker
 
 from minibroker import Minibroker
 from minibroker.control.command import TOKEN_VARIABLE
+from minibroker.control.commands import all_commands
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -65,11 +66,16 @@ def test_a_pause_is_seen_and_ends(served: tuple[str, Path, str]) -> None:
         assert json.loads(command("control", *where, "cluster.describe").stdout)["paused_brokers"] == paused
 
 
-def test_without_a_command_all_are_listed(served: tuple[str, Path, str]) -> None:
-    listed = command("control", "--control", served[0], **{TOKEN_VARIABLE: "from-a-file"})
+def test_without_a_command_all_are_listed_with_their_parameters() -> None:
+    listed = command("control")  # of no broker
     assert listed.returncode == 0, listed.stderr
-    assert "state.move_leader topic partition to" in listed.stdout
-    assert "clock.advance ms" in listed.stdout
+    lines = listed.stdout.splitlines()
+    assert "state.move_leader topic=TEXT partition=NUMBER to=NUMBER" in lines
+    assert "fault.wait id=NUMBER [times=1] [timeout_ms=10000]" in lines
+    assert {line.split()[0] for line in lines if not line.startswith((" ", "ACTION"))} == set(all_commands())
+    (rule,) = (line for line in lines if line.startswith("fault.add"))
+    assert "[transactional_id=…]" in rule
+    assert "drop_reply (close)" in listed.stdout
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,7 @@ def test_without_a_command_all_are_listed(served: tuple[str, Path, str]) -> None
     [
         (("clock.get",), {}, 2, "no token"),
         (("clock.get",), {TOKEN_VARIABLE: "wrong"}, 1, "missing or wrong"),
-        (("clock.advance",), {TOKEN_VARIABLE: "from-a-file"}, 2, "needs ms"),
+        (("clock.advance",), {TOKEN_VARIABLE: "from-a-file"}, 2, "needs ms, seconds, minutes, hours or days"),
         (("clock.advance", "5"), {TOKEN_VARIABLE: "from-a-file"}, 2, "NAME=VALUE"),
         (("state.kill_broker", "broker=7"), {TOKEN_VARIABLE: "from-a-file"}, 1, "broker 7 is not running"),
     ],

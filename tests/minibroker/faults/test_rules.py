@@ -50,7 +50,7 @@ def broker() -> Iterator[FaultyCluster]:
         ({"action": "close", "group": "g", "sequence": 1}, "no request has all of"),
         ({"api": "WriteTxnMarkers", "action": {"name": "throttle", "ms": 1}}, "WriteTxnMarkers has no throttle time"),
         ({"api": "EndTxn", "action": {"name": "do", "operation": "explode"}}, "no operation 'explode'"),
-        ({"api": "EndTxn", "action": {"name": "do", "operation": "kill_broker"}}, "kill_broker needs broker"),
+        ({"api": "EndTxn", "action": {"name": "do", "operation": "move_coordinator"}}, "move_coordinator needs to"),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused_when_it_is_set(

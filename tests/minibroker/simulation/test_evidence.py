@@ -16,6 +16,7 @@ from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.rules.catalogue import finding
 from minibroker.rules.rows import CONSUMER_OFFSETS, Log
 from minibroker.simulation.evidence import Dropped
+from minibroker.simulation.history import Record
 from minibroker.simulation.holes import explained
 from minibroker.simulation.network_conditions import Chances
 from minibroker.simulation.plan import draw
@@ -320,6 +321,22 @@ def test_a_record_of_its_own_is_noted_when_it_stays_below_the_log_start(*, delet
     assert world.history.evidence.own_records == ({(first, PLACE)} if deleted_first else set())
 
 
+def test_a_transaction_whose_marker_was_dropped_is_torn_in_its_other_partitions() -> None:
+    """The end of the next one decides where the marker is missing, and the rule names the other partition."""
+    world = calm_world()
+    for index, partition in enumerate((0, 1)):
+        key = f"c0#1.{index}"
+        world.history.records[key] = Record("c0#1", "t0", partition, key, "c0#1/5", sent=True, acknowledged=True)
+    torn = finding("torn-transaction", Log("", "t0", 0), "of transaction 'c0#1/5' 1 records are read and 1 are not")
+    dropped = world.history.evidence.dropped
+    dropped += [Dropped(("t0", 1), 8, "x0"), Dropped(("t0", 2), 7, "c0")]
+    assert explained(torn, world) is None, "another's marker, and one where it has no record"
+    dropped.append(Dropped(("t0", 1), 7, "c0"))
+    hole = explained(torn, world)
+    assert hole is not None
+    assert hole.name == "marker dropped without a leader"
+
+
 def test_a_group_waits_for_a_transaction_among_its_offsets_that_has_lost_its_marker() -> None:
     world = calm_world()
     place = (CONSUMER_OFFSETS, 0)
@@ -328,7 +345,7 @@ def test_a_group_waits_for_a_transaction_among_its_offsets_that_has_lost_its_mar
         finding("lineage-lost", Log("", "in", 0), "input 'feeder.1' is in the committed output 0 of 1 times"),
     ]
     evidence = world.history.evidence
-    evidence.dropped.append(Dropped(place, 7, 0))
+    evidence.dropped.append(Dropped(place, 7, "c9"))
     assert [explained(one, world) for one in found] == [None, None]  # another end has decided it since
     evidence.hung[place] = {7}
     assert [hole.name for one in found if (hole := explained(one, world))] == ["marker dropped without a leader"] * 2

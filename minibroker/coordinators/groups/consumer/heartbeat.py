@@ -129,7 +129,7 @@ class Heartbeat:
         response = Response(
             member_id=member_id,
             member_epoch=updated.member_epoch,
-            heartbeat_interval_ms=self._env.config().consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._env.config_of(group.group_id).consumer_heartbeat_interval_ms,
         )
         full = request.member_epoch == JOIN_EPOCH or (
             request.rebalance_timeout_ms != -1
@@ -333,7 +333,7 @@ class Heartbeat:
 
     def watch(self, group_id: str, member: ConsumerMember) -> None:
         """Expect the next heartbeat in time."""
-        timeout_ms = self._env.config().consumer_session_timeout_ms
+        timeout_ms = self._env.config_of(group_id).consumer_session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._expire_in(session_key(group_id, member.member_id), timeout_ms, None)

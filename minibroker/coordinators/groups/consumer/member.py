@@ -8,16 +8,13 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from minibroker_protocol.coordinator_records import (
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataValue,
-)
+from minibroker_protocol import coordinator_records as c
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
 
-ClassicMemberMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
+ClassicMemberMetadata = c.ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
 
 Assigned = Mapping[bytes, Mapping[int, int]]
 """topic id -> partition -> epoch of the member when it got the partition (KIP-1251)."""
@@ -79,8 +76,8 @@ class ConsumerMember:
             return False
         return not any(p in given_up.get(topic_id, NOTHING) for topic_id, partitions in owned for p in partitions)
 
-    def metadata_value(self) -> ConsumerGroupMemberMetadataValue:
-        return ConsumerGroupMemberMetadataValue(
+    def metadata_value(self) -> c.ConsumerGroupMemberMetadataValue:
+        return c.ConsumerGroupMemberMetadataValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
             client_id=self.client_id,
@@ -92,8 +89,8 @@ class ConsumerMember:
             classic_member_metadata=self.classic,
         )
 
-    def assignment_value(self) -> ConsumerGroupCurrentMemberAssignmentValue:
-        return ConsumerGroupCurrentMemberAssignmentValue(
+    def assignment_value(self) -> c.ConsumerGroupCurrentMemberAssignmentValue:
+        return c.ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.member_epoch,
             previous_member_epoch=self.previous_member_epoch,
             state=self.state,
@@ -108,7 +105,7 @@ def protocols_of(member: ConsumerMember) -> tuple[tuple[str, bytes], ...]:
     return tuple((protocol.name, bytes(protocol.metadata)) for protocol in member.classic.supported_protocols)
 
 
-_TopicPartitions = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
+_TopicPartitions = c.ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
 
 
 def _encoded(assigned: Assigned) -> list[_TopicPartitions]:

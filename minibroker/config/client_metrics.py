@@ -1,0 +1,72 @@
+"""Subscriptions to metrics of clients (KIP-714, Kafka's ClientMetricsConfigs): kept and told; no client is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from minibroker.config.settings import ConfigEntry, ConfigSource, Settings
+from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+_LEAST_MS, _MOST_MS = 100, 3_600_000
+_MATCHED = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+CLIENT_METRICS_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
+    {
+        key.name: key._replace(scope=Scope.CLIENT_METRICS, effect=False)
+        for key in (
+            ConfigKey("interval.ms", ConfigType.INT, 300_000, "How often clients send metrics."),
+            ConfigKey("match", ConfigType.LIST, (), "Which clients: NAME=PATTERN,…."),
+            ConfigKey("metrics", ConfigType.LIST, (), "Prefixes of the metrics."),
+        )
+    }
+)
+
+
+def validate_client_metrics(overrides: Mapping[str, str]) -> None:
+    """Raises ApiError INVALID_REQUEST and ConfigError, in Kafka's words."""
+    for name, text in overrides.items():
+        key = CLIENT_METRICS_KEYS.get(name)
+        if key is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
+        value = key.parse(text)
+        if isinstance(value, int) and not _LEAST_MS <= value <= _MOST_MS:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Invalid value {value} for interval.ms, interval must be between {_LEAST_MS} and {_MOST_MS} (1 hour)",
+            )
+        if name == "match" and isinstance(value, tuple):
+            for part in value:
+                _check_pattern(part)
+
+
+def _check_pattern(part: str) -> None:
+    name, _, pattern = part.partition("=")
+    try:
+        re.compile(pattern)
+    except re.error:
+        pattern = ""
+    if name.strip() not in _MATCHED or not pattern:
+        raise ConfigError(f"Illegal client matching pattern: {part}")
+
+
+def describe_client_metrics(
+    overrides: Mapping[str, str], settings: Settings, names: Iterable[str] | None = None
+) -> list[ConfigEntry]:
+    """A subscription's configuration for DescribeConfigs."""
+    return [
+        settings.describe_override(key, overrides.get(name), ConfigSource.CLIENT_METRICS_CONFIG, ())
+        for name, key in CLIENT_METRICS_KEYS.items()
+        if names is None or name in names
+    ]

@@ -1,0 +1,34 @@
+"""What the groups of commands have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from minibroker.faults.errors import FaultError
+from minibroker_protocol.errors import ApiError
+
+__tracebackhide__ = True  # pytest shows the line of the test
+
+
+class Caller(Protocol):
+    """Runs a command where the broker is, and returns its result; FaultError for what cannot be."""
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Any: ...
+
+
+_OF_THE_COMMAND: Final = (FaultError, ApiError)
+
+
+class Group:
+    """Commands of one caller. Raises FaultError for arguments that make no sense, ApiError for what the cluster
+    refuses; neither shows where in the broker it came from."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def _ask(self, name: str, /, **arguments: Any) -> Any:
+        try:
+            return self._caller.call(name, arguments)
+        except _OF_THE_COMMAND as error:
+            raise error.with_traceback(None) from None

@@ -1,0 +1,235 @@
+"""Configurations of groups, client metrics and loggers; the answers are those of a live Kafka 4.3.1."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from memory_cluster import MemoryCluster
+
+from minibroker.config.unused import UNUSED_KEYS
+from minibroker_protocol.messages import configs as c
+
+GROUP, CLIENT_METRICS, LOGGER, BROKER = 32, 16, 8, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+NONE, UNKNOWN, INVALID_CONFIG, INVALID_REQUEST = 0, -1, 40, 42
+
+
+@pytest.fixture
+def cluster() -> Iterator[MemoryCluster]:
+    made = MemoryCluster()
+    yield made
+    made.stop()
+
+
+def described(cluster: MemoryCluster, kind: int, name: str) -> c.DescribeConfigsResponse.DescribeConfigsResult:
+    resource = c.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+    request = c.DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    return cluster.call(request, c.DescribeConfigsResponse, 4).results[0]
+
+
+def altered(
+    cluster: MemoryCluster, kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
+) -> tuple[int, str | None]:
+    configs = [
+        c.IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    ]
+    resource = c.IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=kind, resource_name=name, configs=configs
+    )
+    request = c.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    answer = cluster.call(request, c.IncrementalAlterConfigsResponse, 1).responses[0]
+    return answer.error_code, answer.error_message
+
+
+def replaced(cluster: MemoryCluster, kind: int, name: str, configs: dict[str, str | None]) -> tuple[int, str | None]:
+    rows = [c.AlterConfigsRequest.AlterableConfig(name=key, value=value) for key, value in configs.items()]
+    resource = c.AlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name=name, configs=rows)
+    answer = cluster.call(
+        c.AlterConfigsRequest(resources=[resource], validate_only=False), c.AlterConfigsResponse, 2
+    ).responses[0]
+    return answer.error_code, answer.error_message
+
+
+SESSION, BEAT, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "interval.ms"
+REFUSED = [
+    (GROUP, "g", SESSION, "5", f"{SESSION} must be greater than or equal to group.consumer.min.session.timeout.ms"),
+    (GROUP, "g", SESSION, "x", f"Invalid value x for configuration {SESSION}: Not a number of type INT"),
+    (GROUP, "g", SESSION, "0", f"Invalid value 0 for configuration {SESSION}: Value must be at least 1"),
+    (GROUP, "g", SESSION, "60001", f"{SESSION} must be less than or equal to group.consumer.max.session.timeout.ms"),
+    (GROUP, "g", BEAT, "1", f"{BEAT} must be greater than or equal to group.consumer.min.heartbeat.interval.ms"),
+    (GROUP, "g", BEAT, "50000", f"{BEAT} must be less than or equal to group.consumer.max.heartbeat.interval.ms"),
+    (
+        GROUP,
+        "g",
+        "consumer.assignment.interval.ms",
+        "50000",
+        "consumer.assignment.interval.ms must be less than or equal to group.consumer.max.assignment.interval.ms",
+    ),
+    (
+        GROUP,
+        "g",
+        "share.record.lock.duration.ms",
+        "1000",
+        "share.record.lock.duration.ms must be greater than or equal to group.share.min.record.lock.duration.ms",
+    ),
+    (
+        GROUP,
+        "g",
+        "streams.num.standby.replicas",
+        "3",
+        "streams.num.standby.replicas must be less than or equal to group.streams.max.standby.replicas",
+    ),
+    (
+        GROUP,
+        "g",
+        "share.auto.offset.reset",
+        "by_duration:x",
+        (
+            "Invalid value by_duration:x for configuration share.auto.offset.reset: Invalid value `by_duration:x` for "
+            "configuration share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
+            "'by_duration:<PnDTnHnMn.nS>'."
+        ),
+    ),
+    (GROUP, "g", "nope", "1", "Unknown group config name: nope"),
+    (CLIENT_METRICS, "m", INTERVAL, "x", f"Invalid value x for configuration {INTERVAL}: Not a number of type INT"),
+    (CLIENT_METRICS, "m", "match", "nope=x", "Illegal client matching pattern: nope=x"),
+    (CLIENT_METRICS, "m", "match", "client_id=[", "Illegal client matching pattern: client_id=["),
+    (CLIENT_METRICS, "m", "match", "client_id", "Illegal client matching pattern: client_id"),
+    (LOGGER, "1", "nope", "INFO", "Logger nope does not exist!"),
+    (
+        LOGGER,
+        "1",
+        "root",
+        "debug",
+        (
+            "Cannot set the log level of root to debug as it is not a supported log level. Valid log levels are DEBUG, "
+            "ERROR, FATAL, INFO, TRACE, WARN"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "key", "value", "message"), REFUSED)
+def test_values_kafka_refuses(cluster: MemoryCluster, kind: int, name: str, key: str, value: str, message: str) -> None:
+    before = described(cluster, kind, name)
+    assert altered(cluster, kind, name, (key, SET, value)) == (INVALID_CONFIG, message)
+    assert described(cluster, kind, name) == before
+
+
+INVALID = [
+    (GROUP, "", (SESSION, SET, "50000"), "Default group resources are not allowed."),
+    (GROUP, "g", (SESSION, SET, None), f"Null value not supported for : {SESSION}"),
+    (CLIENT_METRICS, "", (INTERVAL, SET, "1000"), "Subscription name can't be empty"),
+    (
+        CLIENT_METRICS,
+        "m",
+        (INTERVAL, SET, "99"),
+        "Invalid value 99 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+    ),
+    (CLIENT_METRICS, "m", ("nope", SET, "a"), "Unknown client metrics configuration: nope"),
+    (LOGGER, "", ("root", SET, "INFO"), "Node id must be an integer, but it is: "),
+    (LOGGER, "x", ("root", SET, "INFO"), "Node id must be an integer, but it is: x"),
+    (LOGGER, "2", ("root", SET, "INFO"), "Unexpected node id. Expected 1, but received 2"),
+    (LOGGER, "1", ("root", DELETE, None), "Removing the log level of the root logger is not allowed"),
+    (LOGGER, "1", ("root", APPEND, "INFO"), "APPEND operation is not allowed for the BROKER_LOGGER resource"),
+    (LOGGER, "1", ("root", SET, None), "Null value not supported for : root"),
+    (64, "g", ("a", SET, "b"), "Unknown resource type 64"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "change", "message"), INVALID)
+def test_requests_kafka_refuses(
+    cluster: MemoryCluster, kind: int, name: str, change: tuple[str, int, str | None], message: str
+) -> None:
+    assert altered(cluster, kind, name, change) == (INVALID_REQUEST, message)
+
+
+def test_lists_are_not_lists_to_the_change_of_a_group_or_of_client_metrics(cluster: MemoryCluster) -> None:
+    for kind, key in ((GROUP, SESSION), (CLIENT_METRICS, "metrics")):
+        for operation, word in ((APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")):
+            message = f"Can't {word} to key {key} because its type is not LIST."
+            assert altered(cluster, kind, "n", (key, operation, "1")) == (INVALID_CONFIG, message)
+
+
+def test_a_group_has_its_own_values_and_the_brokers_for_the_rest(cluster: MemoryCluster) -> None:
+    assert altered(cluster, GROUP, "g", (SESSION, SET, "50000"), ("streams.num.standby.replicas", SET, "1")) == (
+        0,
+        None,
+    )
+    rows = {
+        row.name: (row.value, row.config_source, row.config_type, [(s.name, s.value, s.source) for s in row.synonyms])
+        for row in described(cluster, GROUP, "g").configs
+    }
+    assert len(rows) == 17
+    broker = f"group.{SESSION}"
+    assert rows[SESSION] == ("50000", 8, 3, [(SESSION, "50000", 8), (broker, "45000", 5)])
+    assert rows[BEAT] == ("5000", 5, 3, [(f"group.{BEAT}", "5000", 5)])
+    reset = "share.auto.offset.reset"
+    assert rows[reset] == ("latest", 5, 2, [(reset, "latest", 5)])
+    standby = "streams.num.standby.replicas"
+    assert rows[standby] == ("1", 8, 3, [(standby, "1", 8), (f"group.{standby}", "0", 5)])
+
+
+def test_what_was_set_is_listed_until_it_is_deleted_and_survives_a_restart() -> None:
+    first = MemoryCluster()
+    assert altered(first, GROUP, "g", (SESSION, SET, "50000")) == (0, None)
+    assert altered(first, GROUP, "seen", (SESSION, SET, "50000"), validate_only=True) == (0, None)
+    assert altered(first, CLIENT_METRICS, "m", ("match", SET, "client_id=a.*"), ("metrics", SET, "a,b")) == (0, None)
+    assert replaced(first, GROUP, "gone", {SESSION: "46000"}) == (0, None)
+    assert replaced(first, GROUP, "gone", {}) == (0, None)
+    assert replaced(first, LOGGER, "1", {"root": "INFO"}) == (INVALID_REQUEST, "Unknown resource type 8")
+    first.stop()
+    second = MemoryCluster(disk=first.disk, now_ms=1_700_000_100_000, seed=8)
+    listed = second.call(c.ListConfigResourcesRequest(resource_types=[]), c.ListConfigResourcesResponse, 1)
+    found = [(r.resource_type, r.resource_name) for r in listed.config_resources]
+    assert found == [(32, "g"), (16, "m"), (8, "1"), (4, "1")]
+    old = second.call(c.ListConfigResourcesRequest(), c.ListConfigResourcesResponse, 0)
+    assert [(r.resource_type, r.resource_name) for r in old.config_resources] == [(16, "m")]
+    rows = {row.name: (row.value, row.config_source) for row in described(second, CLIENT_METRICS, "m").configs}
+    assert rows == {"interval.ms": ("300000", 5), "match": ("client_id=a.*", 7), "metrics": ("a,b", 7)}
+    assert altered(second, GROUP, "g", (SESSION, DELETE, None), ("nope", DELETE, None)) == (0, None)
+    assert not second.broker.image.configs_of(GROUP, "g")
+    second.stop()
+
+
+def test_the_level_of_a_logger_acts(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "minibroker.broker.broker"
+    logger = logging.getLogger(name)
+    monkeypatch.setattr(logger, "level", logger.level)
+    assert altered(cluster, LOGGER, "1", (name, SET, "FATAL")) == (0, None)
+    assert not logger.isEnabledFor(logging.ERROR)
+    rows = {
+        row.name: (row.value, row.config_source, row.config_type) for row in described(cluster, LOGGER, "1").configs
+    }
+    assert rows[name] == ("FATAL", 6, 0)
+    assert "root" in rows
+    assert altered(cluster, LOGGER, "1", (name, DELETE, None)) == (0, None)
+    assert logger.level == logging.NOTSET
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        (GROUP, "", "Group name must not be empty"),
+        (CLIENT_METRICS, "", "Client metrics subscription name must not be empty"),
+        (LOGGER, "", "Broker id must not be empty"),
+        (LOGGER, "x", "Broker id must be an integer, but it is: x"),
+        (LOGGER, "2", "Unexpected broker id, expected 1 but received 2"),
+    ],
+)
+def test_names_that_have_no_configuration(cluster: MemoryCluster, kind: int, name: str, message: str) -> None:
+    answer = described(cluster, kind, name)
+    assert (answer.error_code, answer.error_message, answer.configs) == (INVALID_REQUEST, message, [])
+
+
+def test_a_broker_shows_the_settings_that_change_nothing_here(cluster: MemoryCluster) -> None:
+    rows = {row.name: row for row in described(cluster, BROKER, "1").configs}
+    assert not UNUSED_KEYS.keys() - rows.keys()
+    assert (rows["num.io.threads"].value, rows["num.io.threads"].config_type) == ("8", 3)
+    assert not rows["num.io.threads"].read_only
+    assert rows["controller.socket.timeout.ms"].read_only

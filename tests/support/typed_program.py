@@ -1,0 +1,28 @@
+"""What a type checker makes of the public API: `mypy` checks this file with the rest, and fails for an error that is
+expected here and missing. Never run."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+from minibroker import Minibroker
+from minibroker.faults import DropReply
+
+
+def calls(broker: Minibroker) -> None:
+    assert_type(broker.clock.advance(minutes=2), int)
+    assert_type(broker.state.truncate_tail(topic="orders", partition=0, offset=3), int)
+    assert_type(broker.state.held_markers(), list[str])
+    assert_type(broker.cluster.leader("orders"), int | None)
+    assert_type(broker.faults.inject("EndTxn", DropReply(), transactional_id="app").hits, list[dict[str, Any]])
+    broker.state.kill_broker()
+    broker.cluster.start_broker()
+
+
+def mistakes(broker: Minibroker) -> None:
+    broker.state.kil_broker()  # type: ignore[attr-defined]
+    broker.state.kill_broker(brokr=1)  # type: ignore[call-arg]
+    broker.state.truncate_tail(topic="orders", partition="0", offset=3)  # type: ignore[arg-type]
+    broker.clock.advance(minuts=2)  # type: ignore[call-arg]
+    broker.faults.inject("EndTxn", DropReply(), topik="orders")  # type: ignore[call-arg]
+    broker.cluster.kill_broker("1")  # type: ignore[arg-type]

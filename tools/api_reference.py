@@ -1,0 +1,113 @@
+"""The blocks of docs/api.md: classes of the Python API, and commands of the control API."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from typing import Any
+
+
+def api_classes() -> list[type]:
+    """The public classes whose names docs/api.md lists, in its order."""
+    from minibroker import Minibroker
+    from minibroker.control import client
+    from minibroker.testing.controlled import Controlled
+    from minibroker.testing.running_cluster import RunningCluster
+
+    return [
+        Minibroker,
+        Controlled,
+        client.Faults,
+        client.Fault,
+        client.Clock,
+        client.State,
+        RunningCluster,
+        client.Control,
+    ]
+
+
+def api_python() -> str:
+    """Every public class with its properties and methods."""
+    return "\n".join(_class(kind) for kind in api_classes())
+
+
+def api_commands() -> str:
+    """Every command of HTTP and `minibroker control`."""
+    from minibroker.control.listing import listed_commands
+
+    lines = ["| command | parameters | |", "|---|---|---|"]
+    for entry in listed_commands():
+        told = " ".join(f"`{parameter}`" for parameter in entry.parameters)
+        lines.append(f"| `{entry.name}` | {told} | {_cell(entry.summary)} |")
+    return "\n".join(lines) + "\n"
+
+
+def api_actions() -> str:
+    """What a rule can do to a request."""
+    from minibroker.faults.actions import ACTIONS
+
+    lines = ["| class of `minibroker.faults` | as JSON | |", "|---|---|---|"]
+    for name, kind in ACTIONS.items():
+        known = ", ".join(field.name for field in fields(kind))  # type: ignore[arg-type]
+        text = _cell(" ".join((kind.__doc__ or "").split()))
+        lines.append(f"| `{kind.__name__}({known})` | `{name}` | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def _class(kind: type) -> str:
+    lines = [f"### {kind.__name__}", "", _text(kind), ""]
+    if "__init__" in vars(kind) and kind.__name__ == "Minibroker":
+        given = _signature(kind.__init__).replace("\\|", "|")  # type: ignore[misc]
+        lines += [f"`{kind.__name__}{given}`", ""]
+    lines += ["| | |", "|---|---|"]
+    for name, member in vars(kind).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            lines.append(
+                f"| `.{name}` → `{_type(inspect.signature(member.fget).return_annotation)}` | {_doc(member)} |"
+            )  # type: ignore[arg-type]
+        elif inspect.isfunction(member):
+            awaited = "await " if inspect.iscoroutinefunction(member) else ""
+            lines.append(f"| `{awaited}.{name}{_signature(member)}` | {_doc(member)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _signature(function: Any) -> str:
+    found = inspect.signature(function)
+    told = []
+    keywords = False
+    for name, parameter in found.parameters.items():
+        if name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
+            keywords = True
+            told.append("*")
+        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+        told.append(f"{name}: {_type(parameter.annotation)}{default}")
+    result = _type(found.return_annotation)
+    return f"({', '.join(told)})" + ("" if result == "None" else f" → {result}")
+
+
+def _type(annotation: Any) -> str:
+    return str(annotation).replace("|", "\\|")
+
+
+def _doc(member: Any) -> str:
+    return _cell(" ".join((inspect.getdoc(member) or "").split()))
+
+
+def _text(kind: type) -> str:
+    """A docstring as Markdown: one line a paragraph."""
+    paragraphs = (inspect.getdoc(kind) or "").split("\n\n")
+    return "\n\n".join(_plain(" ".join(paragraph.split())) for paragraph in paragraphs)
+
+
+def _cell(text: str) -> str:
+    return _plain(text).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r":\w+:`~?([\w.]+)`", r"`\1`", text)
+    return text.replace("``", "`")

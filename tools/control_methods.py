@@ -1,0 +1,79 @@
+"""Writes `minibroker/control/state.py`: a method for each operation of `minibroker.faults.operations`.
+
+``PYTHONPATH=tools python -m control_methods``
+"""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from minibroker.faults.operations import OPERATIONS, Operation, parameters
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = ROOT / "pyproject.toml"
+STATE = ROOT / "minibroker" / "control" / "state.py"
+_WIDTH = 120
+_HEAD = '''"""The operations on a running cluster, as methods. Generated from `minibroker.faults.operations`:
+``PYTHONPATH=tools python -m control_methods``."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from minibroker.control.group import Group
+
+__tracebackhide__ = True  # pytest shows the line of the test
+
+
+class State(Group):
+    """Operations on what the brokers know: producer state, logs, epochs, markers, brokers, groups.
+
+    Each returns once it is done. Raises FaultError for arguments that make no sense, ApiError for what the cluster
+    refuses.
+    """
+'''
+
+
+def state_module() -> str:
+    """The source of the module."""
+    text = _HEAD + "".join(_method(name, operation) for name, operation in OPERATIONS.items())
+    ruff = [sys.executable, "-m", "ruff", "format", "--config", str(PROJECT), "-"]
+    return subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
+
+
+def returned(operation: Operation) -> str:
+    """The type of an operation's result once it is done."""
+    annotation = str(inspect.signature(operation).return_annotation)
+    return annotation.removeprefix("Deferred[").removesuffix("]") if annotation.startswith("Deferred[") else annotation
+
+
+def signature(operation: Operation) -> list[str]:
+    """The keyword parameters of a command, as Python has them."""
+    told = []
+    for name, parameter in parameters(operation).items():
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        told.append(f"{name}: {parameter.annotation}{default}")
+    return told
+
+
+def _method(name: str, operation: Operation) -> str:
+    given, result = signature(operation), returned(operation)
+    passed = ", ".join([f'"state.{name}"', *(f"{known}={known}" for known in parameters(operation))])
+    body = f"self._ask({passed})"
+    body = body if result == "None" else f'return cast("{result}", {body})'
+    head = f"def {name}({', '.join(['self', *(['*'] if given else []), *given])}) -> {result}:"
+    return f"\n    {head}\n{_docstring(operation)}\n        {body}\n"
+
+
+def _docstring(operation: Operation) -> str:
+    text = " ".join((operation.__doc__ or "").split())
+    lines = textwrap.wrap(f'"""{text}"""', _WIDTH - 8)
+    return textwrap.indent("\n".join(lines), " " * 8)
+
+
+if __name__ == "__main__":
+    STATE.write_text(state_module(), encoding="utf-8")
