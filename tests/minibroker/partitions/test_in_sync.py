@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from minibroker.partitions.in_sync import LAG_TICKS, Follower, InSync
 
 END = 100
