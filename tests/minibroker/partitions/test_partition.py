@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -349,3 +350,99 @@ def test_a_killed_brokers_partition_opens_no_file_again() -> None:
     assert (code(waiting), woken) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
     with pytest.raises(ApiError, match="broker 1 is gone"):
         _ = story.partition.log
+
+
+def test_a_single_replicas_waits_and_watchers_hear_of_each_append() -> None:
+    story, woken = Story(replicas=(1,), isr=(1,)), []
+    watcher = partial(woken.append, 1)
+    story.partition.watch(watcher)
+    story.write()
+    assert (story.partition.when_high_watermark(10).done, len(woken)) == (True, 1)
+    story.partition.unwatch(watcher)
+    story.write()
+    assert len(woken) == 1
+
+
+def test_a_log_that_is_opened_by_its_only_leader_is_committed_to_its_end() -> None:
+    story = Story(replicas=(1,), isr=(1,))
+    story.write()
+    held = story.partition.close()
+    assert held is not None
+    held.close()
+    again = Story(replicas=(1,), isr=(1,), leader_epoch=7)
+    again.disk = story.disk
+    assert again.partition.log.high_watermark == 10
+    assert again.partition.log.leader_epochs.entries[-1] == (7, 10)
+
+
+def test_a_new_epoch_is_written_when_it_begins() -> None:
+    story = Story()
+    story.write()
+    story.told(leader_epoch=6)
+    assert story.partition.log.leader_epochs.entries == [(5, 0), (6, 10)]
+    assert story.partition.latest_epoch == 6  # as in Kafka's LeaderEpochFileCache, before any record of it
+
+
+def test_an_append_of_an_earlier_reign_is_refused() -> None:
+    story = Story()
+    batch = build_batch([Record(0, 0, None, b"v")])
+    story.partition.append(bytearray(batch), origin=Origin.COORDINATOR, leader_epoch=5)
+    for epoch in (4, 6):
+        with pytest.raises(ApiError) as caught:
+            story.partition.append(bytearray(batch), origin=Origin.COORDINATOR, leader_epoch=epoch)
+        assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert story.partition.log_end_offset == 1
+
+
+def test_a_reassignment_under_the_same_leader() -> None:
+    story = Story(isr=(1, 2), config=LogConfig(min_insync_replicas=1))
+    story.write()
+    story.fetch(b2=10, b3=10)
+    assert story.rules.proposed == [{1, 2, 3}]
+    assert not story.told(replicas=(1, 2, 4), isr=(1, 2))  # the same leader and epoch
+    in_sync = story.partition.in_sync
+    assert in_sync is not None
+    assert (set(in_sync.followers), in_sync.proposed) == ({2, 4}, None)
+    story.fetch(b4=10)
+    assert story.rules.proposed[-1] == {1, 2, 4}
+    story.write()
+    assert not story.told(replicas=(1,), isr=(1,))
+    assert (story.partition.in_sync, story.partition.high_watermark) == (None, 20)
+    assert not story.told(replicas=(1, 2), isr=(1,))
+    assert story.partition.in_sync is not None
+
+
+def test_who_may_join_is_asked_with_the_epoch_of_the_last_fetch() -> None:
+    story, asked = Story(isr=(1, 2)), []
+    story.rules.eligible = lambda node_id, epoch: asked.append((node_id, epoch)) or True  # type: ignore[method-assign]
+    story.partition.follower_fetched(3, 0, 71)
+    assert (3, 71) in asked
+
+
+def test_a_follower_takes_what_the_leader_says_of_its_log() -> None:
+    story = Story(leader=FOLLOWER)
+    records = [Record(offset, 0, None, b"v") for offset in range(10)]
+    story.partition.replicate(build_batch(records, base_offset=0), high_watermark=7, log_start_offset=3)
+    log = story.partition.log
+    assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (10, 7, 3)
+    story.partition.replicate(b"", high_watermark=5, log_start_offset=3)
+    assert log.high_watermark == 7  # a new leader's may lag behind its predecessor's
+    story.partition.replicate(b"", high_watermark=5, log_start_offset=12)
+    assert (log.high_watermark, log.log_start_offset) == (10, 10)  # not past what is here
+
+
+def test_an_empty_followers_log_begins_where_the_leaders_batch_does() -> None:
+    """DeleteRecords left the leader's log start at 4, inside a batch that it sends whole."""
+    story = Story(leader=FOLLOWER)
+    story.partition.log.truncate_fully_and_start_at(4, now_ms=0)
+    batch = build_batch([Record(offset, 0, None, b"v") for offset in range(10)], base_offset=0)
+    story.partition.replicate(batch, high_watermark=10, log_start_offset=4)
+    assert (story.partition.log.log_start_offset, story.partition.log_end_offset) == (4, 10)
+
+
+def test_a_partition_made_again_after_deletion_opens_a_log_of_its_own() -> None:
+    story = Story(replicas=(1,), isr=(1,))
+    story.write()
+    story.partition.dropped()
+    assert not story.partition.is_leader
+    assert story.partition.log_end_offset == 0
