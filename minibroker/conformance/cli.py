@@ -1,13 +1,12 @@
 """`minibroker conformance`: run the recorded scenarios against any broker.
 
 One line a scenario, a table of the groups, then `N passed, M failed`. Exit status: 0, 1 when any failed, 2 when nothing
-could be run.
+could be run, 3 when the broker died and was not brought back.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import contextlib
 import datetime
 import fnmatch
@@ -15,7 +14,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from minibroker.client.connection import Address, parse_address
@@ -23,15 +22,17 @@ from minibroker.client.security import add_command_config, read_security
 from minibroker.kernel.words import reason
 from minibroker.testing.reports import add_report_arguments, write_reports
 
-from .cluster import Cluster
+from .cluster import ClusterUnderTest
 from .failure import ScenarioError, ScenarioFailed
 from .recording import record
 from .reports import makers
-from .results import Outcome, Result, Verdict
+from .results import Result, Status, Verdict
 from .runner import Options, ScenarioRun
 from .scenario import EXPECTATIONS, KAFKA, RESTART, Scenario, bundled, load
+from .schedule import Start, run_all
+from .traces import Traces
 
-PASSED, FAILED, UNUSABLE = 0, 1, 2
+PASSED, FAILED, UNUSABLE, BROKER_DIED = 0, 1, 2, 3
 _REPORT = "conformance"
 _STANDARD_ERROR = 2
 
@@ -58,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--skip-tag", action="append", default=[], metavar="T", help="skip scenarios with this tag")
     parser.add_argument(
+        "--skip",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="leave out scenarios whose name matches (repeatable)",
+    )
+    parser.add_argument(
         "--have",
         action="append",
         default=[],
@@ -70,13 +78,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CMD",
         help="shell command that restarts the broker; runs the scenarios that need it, one by one",
     )
+    parser.add_argument(
+        "--start-command",
+        metavar="CMD",
+        help="shell command that starts a broker that has died; without it the rest is not run then",
+    )
     parser.add_argument("--jobs", type=_positive, default=4, metavar="N", help="scenarios run at once (default 4)")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds to wait for a response (10)")
     parser.add_argument("--until", type=float, default=30.0, metavar="S", help="seconds to wait for a polled step (30)")
     add_report_arguments(parser, _REPORT)
     parser.add_argument("--record", action="store_true", help="write the broker's answers into the files")
     parser.add_argument("--times", action="store_true", help="print each scenario's seconds")
-    parser.add_argument("--keep", action="store_true", help="keep the topics")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="print failures, what was not run and the counts only"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep topics and groups")
     parser.add_argument("--all", action="store_true", help="list every mismatch of a scenario, not only the first")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every response; one scenario at a time")
 
@@ -121,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         verbose=arguments.verbose,
         keep_topics=arguments.keep,
         expectation=arguments.expect,
-        restart=None if arguments.restart_command is None else _restarting(arguments.restart_command),
+        restart=None if arguments.restart_command is None else _running("restart", arguments.restart_command),
     )
     have = frozenset(arguments.have) | (frozenset() if options.restart is None else {RESTART})
     try:
@@ -129,12 +145,15 @@ def run(arguments: argparse.Namespace) -> int:
     except (OSError, ValueError) as exc:
         print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
         return UNUSABLE
-    cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security)
+    cluster = ClusterUnderTest(
+        arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security
+    )
     token = secrets.token_hex(3)
     begun = time.monotonic()
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     if not _reachable(cluster):
         return UNUSABLE
+    traces = Traces(cluster, f"mb-{token}")
     cluster.warm_up(token)
     jobs = 1 if arguments.verbose else arguments.jobs
     runs = [
@@ -143,8 +162,13 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.record:
         return record(runs, arguments.files, arguments.expect)
-    with contextlib.closing(run_all(runs, have, jobs)) as outcomes:
-        results = list(_told(outcomes, len(runs), times=arguments.times))
+    start = _starting(cluster, arguments.start_command, token)
+    try:
+        with contextlib.closing(run_all(runs, have, jobs, start)) as outcomes:
+            results = list(_told(outcomes, len(runs), times=arguments.times, quiet=arguments.quiet))
+    finally:
+        if not arguments.keep:
+            traces.remove(cluster.for_the_last_time())
     host, port = arguments.bootstrap
     verdict = Verdict(f"{host}:{port}", arguments.expect, started, results, time.monotonic() - begun)
     try:
@@ -153,21 +177,40 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as exc:
         print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
         return UNUSABLE
-    if len(verdict.groups()) > 1:
+    if len(verdict.groups()) > 1 and not arguments.quiet:
         print(verdict.matrix())
     print(verdict.summary(), flush=True)
-    print(f"{len(results)} scenarios in {verdict.seconds:.1f} s", file=sys.stderr)
-    return FAILED if verdict.count(Outcome.FAILED) else PASSED
+    if not arguments.quiet:
+        print(f"{len(results)} scenarios in {verdict.seconds:.1f} s", file=sys.stderr)
+    if verdict.count(Status.NOT_RUN):
+        return BROKER_DIED
+    return FAILED if verdict.count(Status.FAILED) else PASSED
 
 
-def _restarting(command: str) -> Callable[[], None]:
-    def restart() -> None:
+def _running(what: str, command: str) -> Callable[[], None]:
+    def run_it() -> None:
         # Its words go where ours about progress go; what it leaves running must not hold our output open.
         done = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR)
         if done.returncode:
-            raise ScenarioFailed(f"the restart command ended with {done.returncode}")
+            raise ScenarioFailed(f"the {what} command ended with {done.returncode}")
 
-    return restart
+    return run_it
+
+
+def _starting(cluster: ClusterUnderTest, command: str | None, token: str) -> Start | None:
+    if command is None:
+        return None
+    start = _running("start", command)
+
+    def bring_back() -> None:
+        try:
+            start()
+            cluster.wait_until_up(f"{token}-started")
+        except ScenarioFailed as exc:
+            print(f"minibroker conformance: {exc}", file=sys.stderr)
+            raise
+
+    return bring_back
 
 
 def _wall_ms() -> int:
@@ -175,7 +218,10 @@ def _wall_ms() -> int:
 
 
 def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> list[Scenario]:
-    """Those the options ask for."""
+    """Those the options ask for. Raises ScenarioError for a name to skip that no scenario has."""
+    for glob in arguments.skip:
+        if not any(fnmatch.fnmatchcase(scenario.name, glob) for scenario in scenarios):
+            raise ScenarioError(f"--skip {glob}: no scenario has such a name")
     return [
         scenario
         for scenario in scenarios
@@ -183,10 +229,11 @@ def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> li
         and (not arguments.select or scenario.labels & set(arguments.select))
         and arguments.expect in scenario.only
         and not scenario.tags & set(arguments.skip_tag)
+        and not any(fnmatch.fnmatchcase(scenario.name, glob) for glob in arguments.skip)
     ]
 
 
-def _reachable(cluster: Cluster) -> bool:
+def _reachable(cluster: ClusterUnderTest) -> bool:
     """Whether something answers."""
     try:
         cluster.versions()
@@ -196,59 +243,23 @@ def _reachable(cluster: Cluster) -> bool:
     return True
 
 
-def run_all(runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int) -> Generator[Result, None, None]:
-    """Run scenarios, `jobs` at once, and those that must be alone after the others. Results come in that order."""
-    together = [run for run in runs if not run.scenario.alone]
-    alone = [run for run in runs if run.scenario.alone]
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        try:
-            yield from pool.map(_guarded(have), together)
-        except BaseException:  # an interrupt, or further results are not needed
-            for cluster in {run.cluster for run in together}:
-                cluster.abandon()
-            raise
-    yield from map(_guarded(have), alone)
-
-
-def _guarded(have: frozenset[str]) -> Callable[[ScenarioRun], Result]:
-    def run(scenario_run: ScenarioRun) -> Result:
-        scenario = scenario_run.scenario
-        missing = [need for need in scenario.needs if need not in have]
-        if missing:
-            asked = ["--restart-command" if need == RESTART else f"--have {need}" for need in missing]
-            return Result(scenario, Outcome.SKIPPED, f"needs {' '.join(asked)}")
-        start = time.monotonic()
-        try:
-            absent = scenario_run.cluster.lacks(scenario.used_versions())
-            if absent:
-                return Result(scenario, Outcome.ABSENT, f"the broker does not serve {absent[0]}")
-            why = scenario_run.run()
-        except ScenarioFailed as exc:
-            why = str(exc)
-        except Exception as exc:  # a defect here must not end the run
-            why = f"error in the runner: {type(exc).__name__}: {exc}"
-        outcome = Outcome.FAILED if why else Outcome.PASSED
-        return Result(scenario, outcome, why or "", time.monotonic() - start, tuple(scenario_run.lawful))
-
-    return run
-
-
-def _told(results: Iterable[Result], total: int, *, times: bool) -> Iterator[Result]:
+def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) -> Iterator[Result]:
     """Print each result as it comes, and on a terminal how far the run is."""
-    progress = sys.stderr.isatty()
+    progress = sys.stderr.isatty() and not quiet
     for number, result in enumerate(results, 1):
         seconds = f"  [{result.seconds:.1f}s]" if times else ""
         name, why = result.scenario.name, result.why
         match result.outcome:
-            case Outcome.FAILED:
+            case Status.FAILED:
                 line = f"FAIL {name}: {why}{seconds}"
-            case Outcome.PASSED:
+            case Status.PASSED:
                 line = f"ok {name}{seconds}" + "".join(f"\n     lawful: {text}" for text in result.lawful)
             case other:
                 line = f"{other.value} {name} ({why})"
         if progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
-        print(line, flush=True)
+        if not quiet or result.outcome in (Status.FAILED, Status.NOT_RUN):
+            print(line, flush=True)
         if progress:
             print(f"{number}/{total} ", end="", file=sys.stderr, flush=True)
         yield result

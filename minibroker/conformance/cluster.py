@@ -33,11 +33,13 @@ GROUP, TRANSACTION = 0, 1
 _TOPIC_SECONDS = 15.0
 _WARM_GROUPS = 500
 _START_SECONDS = 90.0
+_TRIES = 3
+_TRY_SECONDS = 0.2
 _LAST_SECONDS = 3.0
 """How long the run waits for a broker's answers once it was interrupted."""
 
 
-class Cluster:
+class ClusterUnderTest:
     """A cluster, seen from one bootstrap address. Every question has a connection of its own, so that a scenario that
     breaks its connection harms no other. security: how every connection gets in."""
 
@@ -112,6 +114,19 @@ class Cluster:
                 self.pause(0.1)
         self.warm_up(token)
 
+    def answers(self) -> bool:
+        """Whether the broker is there; False once it has not answered several times."""
+        for left in reversed(range(_TRIES)):
+            try:
+                self.ask(self.bootstrap, API_VERSIONS, 0, {})
+                return True
+            except ScenarioFailed:
+                if self._abandoned.is_set():
+                    return True  # nothing is known of it, and nothing more is asked
+                if left:
+                    time.sleep(_TRY_SECONDS)
+        return False
+
     def lacks(self, used: Iterable[tuple[str, int]]) -> list[str]:
         """Those (API, version) pairs, as text, that the broker does not advertise."""
         known = self.versions()
@@ -129,6 +144,14 @@ class Cluster:
     def metadata(self, topics: list[str], *, create: bool = False) -> dict[str, Any]:
         body = {"topics": [{"name": name} for name in topics], "allowAutoTopicCreation": create}
         return self.ask(self.bootstrap, "Metadata", self.version("Metadata", 12), body)
+
+    def every_topic(self) -> list[str]:
+        version = self.version("Metadata", 12)
+        body: dict[str, Any] = {"topics": None if version else [], "allowAutoTopicCreation": False}
+        return [topic["name"] for topic in self.ask(self.bootstrap, "Metadata", version, body)["topics"]]
+
+    def every_broker(self) -> list[Address]:
+        return list(_brokers(self.metadata([])).values())
 
     def controller(self) -> Address:
         metadata = self.metadata([])
@@ -224,12 +247,15 @@ class Cluster:
                     return False
         return True
 
+    def for_the_last_time(self) -> ClusterUnderTest:
+        """The same cluster for what is removed at the end; also of a run that was abandoned, and then soon over."""
+        limit = _LAST_SECONDS if self._abandoned.is_set() else self.timeout
+        return ClusterUnderTest(self.bootstrap, timeout=limit, patience=limit, security=self._security)
+
     def delete_topics(self, names: list[str]) -> None:
         """Remove topics after a scenario; it has had its verdict, so failing is no matter."""
         if self._abandoned.is_set():
-            Cluster(
-                self.bootstrap, timeout=_LAST_SECONDS, patience=_LAST_SECONDS, security=self._security
-            ).delete_topics(names)
+            self.for_the_last_time().delete_topics(names)
             return
         with contextlib.suppress(ScenarioFailed):
             body = {"topicNames": names, "timeoutMs": 5000}

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
+from minibroker.control.read_commands import READS, Readable
 from minibroker.faults.engine import BrokerTap, FaultEngine, SetRule
 from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import OPERATIONS, check_call, failed_disks, run_operation
@@ -35,6 +37,7 @@ class Commands:
 
     def __init__(self, cluster: Cluster, timers: Timers) -> None:
         self._cluster = cluster
+        self._timers = timers
         self.engine = FaultEngine(cluster, timers, self._changed)
         self._broker_tap = BrokerTap(self.engine)
         self.tap = ExchangeTap(
@@ -45,6 +48,10 @@ class Commands:
         """The result of a command, or a Deferred of it. Raises FaultError, ApiError."""
         if name.startswith("state.") and name[6:] in OPERATIONS:
             return spawn(run_operation(self._cluster, name[6:], arguments))
+        if name in READS:
+            check_call(name, READS[name], arguments)
+            found = READS[name](Readable(self._cluster, self._timers, self.tap.recorder), **arguments)
+            return spawn(found) if iscoroutine(found) else found
         command = _TABLE.get(name)
         if command is None:
             raise FaultError(f"there is no command {name!r}{near(name, all_commands())}")
@@ -220,7 +227,7 @@ _TABLE: dict[str, Command] = {
 
 def all_commands() -> dict[str, Command]:
     """Every command by name, the operations on the state among them."""
-    return {**_TABLE, **{f"state.{name}": operation for name, operation in OPERATIONS.items()}}
+    return {**_TABLE, **READS, **{f"state.{name}": operation for name, operation in OPERATIONS.items()}}
 
 
 def _rule(rule: SetRule) -> dict[str, Any]:

@@ -7,14 +7,20 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from minibroker.kernel.extras import hint, missing
+
+if TYPE_CHECKING:
+    from minibroker.demo.progress import Progress
+    from minibroker.demo.story import Story
 
 EXPECTED_FENCED = 1
 CLIENTS = ("confluent_kafka", "aiokafka")
 # A dead member is noticed after one session timeout, its transaction after one transaction timeout and one sweep.
 # Short ones keep the demo short; brokers with Kafka's defaults refuse sessions under 6 s and sweep every 10 s.
 OWN_TIMEOUT_MS = 2500
+_LAST_SECONDS = 5.0
 FOREIGN_TIMEOUT_MS = 6000
 OWN_CONFIG = {
     "group.min.session.timeout.ms": "1000",
@@ -46,6 +52,18 @@ def run(options: argparse.Namespace) -> int:
         return _tell(bootstrap, options)
 
 
+def _remove(bootstrap: str, story: Story) -> None:
+    """From a broker that goes on: the story's topics and its group."""
+    from minibroker.client.connection import parse_address
+    from minibroker.conformance.cluster import ClusterUnderTest
+    from minibroker.conformance.traces import remove
+    from minibroker.program import uninterrupted
+
+    cluster = ClusterUnderTest(parse_address(bootstrap.split(",")[0]), timeout=_LAST_SECONDS, patience=_LAST_SECONDS)
+    with uninterrupted():
+        remove(cluster, {story.source, story.target}.__contains__, {story.group}.__contains__)
+
+
 @contextmanager
 def _broker(bootstrap: str | None) -> Iterator[str]:
     if bootstrap:
@@ -59,11 +77,8 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
 
 
 def _tell(bootstrap: str, options: argparse.Namespace) -> int:
-    from confluent_kafka import KafkaException
-
     from minibroker.demo.progress import Progress
-    from minibroker.demo.story import Story, StoryFailed, StorySettings
-    from minibroker.demo.verdict import Unreadable, judge, read_back
+    from minibroker.demo.story import Story, StorySettings
 
     timeout_ms = options.timeout_ms or (FOREIGN_TIMEOUT_MS if options.bootstrap else OWN_TIMEOUT_MS)
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
@@ -78,6 +93,20 @@ def _tell(bootstrap: str, options: argparse.Namespace) -> int:
     progress = Progress(sys.stderr)
     progress.event(f"broker at {bootstrap}, seed {seed}")
     story = Story(settings, progress)
+    try:
+        return _verdict(bootstrap, story, progress)
+    finally:
+        story.close()
+        if options.bootstrap:
+            _remove(bootstrap, story)
+
+
+def _verdict(bootstrap: str, story: Story, progress: Progress) -> int:
+    from confluent_kafka import KafkaException
+
+    from minibroker.demo.story import StoryFailed
+    from minibroker.demo.verdict import Unreadable, judge, read_back
+
     complete = True
     try:
         story.run()

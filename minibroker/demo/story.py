@@ -141,7 +141,7 @@ class Story:
         token = uuid.uuid4().hex[:8]
         self.source = f"demo-orders-{token}"
         self.target = f"demo-results-{token}"
-        self._group = f"demo-{token}"
+        self.group = f"demo-{token}"
         self._settings = settings
         self._progress = progress
         self._admin = AdminClient(QUIET | {"bootstrap.servers": settings.bootstrap})
@@ -204,10 +204,10 @@ class Story:
         return MemberSettings(
             name=name,
             bootstrap=self._settings.bootstrap,
-            group=self._group,
+            group=self.group,
             source=self.source,
             target=self.target,
-            transactional_id=f"{self._group}-{identity}",
+            transactional_id=f"{self.group}-{identity}",
             session_timeout_ms=self._settings.session_timeout_ms,
             transaction_timeout_ms=self._settings.transaction_timeout_ms,
             seed=self._settings.seed,
@@ -241,10 +241,10 @@ class Story:
     def _all_committed(self, sent: int) -> bool:
         self._show()
         wanted = ConsumerGroupTopicPartitions(
-            self._group, [TopicPartition(self.source, index) for index in range(PARTITIONS)]
+            self.group, [TopicPartition(self.source, index) for index in range(PARTITIONS)]
         )
         futures = self._admin.list_consumer_group_offsets([wanted])
-        places = futures[self._group].result(CALL_SECONDS).topic_partitions
+        places = futures[self.group].result(CALL_SECONDS).topic_partitions
         done: int = sum(max(place.offset, 0) for place in places)
         return done >= sent
 

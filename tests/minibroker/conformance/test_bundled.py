@@ -9,8 +9,10 @@ from defect_matrix import ARGUMENTS, broker_like, results, running
 from restart import restart_command, restartable_minibroker
 from seeds import SEEDS
 
+from minibroker.client.connection import parse_address
 from minibroker.conformance import cli
-from minibroker.conformance.results import Outcome
+from minibroker.conformance.cluster import ClusterUnderTest
+from minibroker.conformance.results import Status
 from minibroker.conformance.scenario import KAFKA, KIP, RESTART, bundled
 
 SPECIAL = {"draft-codes", "draft-check-at-level-0", RESTART}
@@ -26,6 +28,7 @@ def test_minibroker_answers_as_expected(
     with running_broker(tmp_path / "broker.log", *arguments) as bootstrap:
         options = ["--expect", expectation, "--have", "short-expiry", "--skip-tag", "slow"]
         status = cli.main(["--bootstrap", bootstrap, *options])
+        left = found(bootstrap)
     chosen = [one for one in bundled() if expectation in one.only and "slow" not in one.tags]
     special = [one for one in chosen if SPECIAL & set(one.needs)]
     lines = capsys.readouterr().out.splitlines()
@@ -33,6 +36,14 @@ def test_minibroker_answers_as_expected(
     assert len([line for line in lines if line.startswith("skip ")]) == len(special)
     assert lines[-1] == f"{len(chosen) - len(special)} passed, 0 failed, {len(special)} skipped"
     assert status == 0
+    assert left == {"__consumer_offsets", "__transaction_state"}, "what the run made is gone again"
+
+
+def found(bootstrap: str) -> set[str]:
+    """Names of topics and groups."""
+    cluster = ClusterUnderTest(parse_address(bootstrap), timeout=10, patience=10)
+    groups = cluster.ask(cluster.bootstrap, "ListGroups", 2, {})["groups"]
+    return {*cluster.every_topic(), *(f"group {group['groupId']}" for group in groups)}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process that is asked to end is killed there")
@@ -56,7 +67,7 @@ def test_what_another_broker_has(have: str) -> None:
     assert chosen
     with running(have, broker_like(KIP)) as (bootstrap, _):
         ran = results(bootstrap, chosen, expectation=KIP, have=have)
-    assert [(one.scenario.name, one.why) for one in ran if one.outcome is not Outcome.PASSED] == []
+    assert [(one.scenario.name, one.why) for one in ran if one.outcome is not Status.PASSED] == []
 
 
 def test_every_seed_is_proved_by_a_scenario() -> None:

@@ -21,6 +21,7 @@ from minibroker_protocol.messages import (
     HeartbeatResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    ListGroupsRequest,
     ListOffsetsRequest,
     ListOffsetsResponse,
     MetadataRequest,
@@ -61,6 +62,16 @@ class Suite:
         assert status == (0 if passed else 1)
         return "\n".join(self.lines[:-1])
 
+    @property
+    def last(self) -> bytes:
+        """The last frame of a scenario; the run itself asks whether the broker is there, and what it has."""
+        return next(frame for frame in reversed(self.broker.raw) if frame[:2] not in (b"\0\x12", b"\0\x03", b"\0\x10"))
+
+    @property
+    def last_request(self) -> tuple[Any, int]:
+        own = (ApiVersionsRequest, MetadataRequest, ListGroupsRequest)
+        return next(sent for sent in reversed(self.broker.requests) if not isinstance(sent[0], own))
+
 
 @pytest.fixture
 def suite(broker: ScriptedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Suite:
@@ -79,7 +90,7 @@ def test_pass_and_fail(suite: Suite) -> None:
     assert suite.steps(BEAT + ", expect: {errorCode: NONE}}") == (
         "FAIL s: step 1 (Heartbeat v3): field errorCode: expected 'NONE', got 'UNKNOWN_MEMBER_ID'"
     )
-    request, version = suite.broker.requests[-1]
+    request, version = suite.last_request
     assert version == 3
     assert request == HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id=None)
     assert suite.broker.client_ids[-1] == "minibroker-conformance"
@@ -232,24 +243,24 @@ def test_async_and_recv(suite: Suite) -> None:
 def test_wrong_bytes_on_purpose(suite: Suite) -> None:
     suite.broker.handlers[HeartbeatRequest] = beats(0)
     assert suite.steps(BEAT + ", tail: '00ff', conn: a}") == "ok s"
-    whole = suite.broker.raw[-1]
+    whole = suite.last
     assert whole.endswith(b"\0\xff")
     assert suite.steps(BEAT + ", cut: 2, outcome: closed}") == "ok s"
-    assert suite.broker.raw[-1] == whole[:-4]
+    assert suite.last == whole[:-4]
     assert suite.steps("{call: Heartbeat v3, rawBody: '0102', outcome: closed}") == "ok s"
-    assert suite.broker.raw[-1].endswith(b"\1\2")
+    assert suite.last.endswith(b"\1\2")
     assert suite.steps("{raw: 7fffffff00, outcome: closed}") == "ok s"
     assert suite.steps(BEAT + ", sizeDelta: 5, outcome: silent, timeout: 0.2}") == "ok s"
     assert suite.steps(BEAT + ", header: {apiKey: 9999}, outcome: closed}") == "ok s"
-    assert suite.broker.raw[-1][:2] == (9999).to_bytes(2, "big")
+    assert suite.last[:2] == (9999).to_bytes(2, "big")
     assert suite.steps("{call: Heartbeat v4, header: {tags: 01 63 01 ff, clientId: c, correlationId: 77}}") == "ok s"
-    assert suite.broker.raw[-1][:14] == b"\0\x0c\0\4\0\0\0\x4d\0\1c\1\x63\1"
+    assert suite.last[:14] == b"\0\x0c\0\4\0\0\0\x4d\0\1c\1\x63\1"
 
 
 def test_a_version_kafka_no_longer_has(suite: Suite) -> None:
     suite.broker.handlers[ProduceRequest] = lambda request, version: CLOSE
     assert suite.steps("{call: Produce v2, at: t/0, batch: {magic: 1}, outcome: closed}") == "ok s"
-    assert suite.broker.raw[-1][:4] == b"\0\0\0\2"
+    assert suite.last[:4] == b"\0\0\0\2"
 
 
 @pytest.mark.parametrize(

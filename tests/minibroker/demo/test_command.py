@@ -66,8 +66,21 @@ def test_exactly_once_under_kip() -> None:
             broker.bootstrap_servers,
         ]
         done = subprocess.run([sys.executable, "-m", "minibroker", *argv], capture_output=True, text=True, timeout=120)
+        left = broker.cluster.run(what_is_there)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "verdict: exactly once"
+    assert left == ["__consumer_offsets", "__transaction_state"], "the demo takes away what it made"
+
+
+def what_is_there(cluster: Any) -> list[str]:
+    """Names of topics and groups."""
+    groups = [
+        group
+        for broker in cluster.brokers.values()
+        for _, shard in broker.coordinators.groups.host.shards()
+        for group in shard.groups
+    ]
+    return sorted([*cluster.image.topics, *groups])
 
 
 def readers_see_aborted_records(patch: pytest.MonkeyPatch) -> None:

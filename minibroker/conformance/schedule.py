@@ -1,0 +1,173 @@
+"""Runs many scenarios, some at once, and finds the one that ended the broker."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+
+from .failure import ScenarioFailed
+from .results import Result, Status
+from .runner import ScenarioRun
+from .scenario import RESTART
+
+Start = Callable[[], None]
+"""Brings a broker back that has died, and returns once it serves. Raises ScenarioFailed."""
+_DIED = "the broker does not answer any more"
+
+
+def run_all(
+    runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int, start: Start | None = None
+) -> Generator[Result, None, None]:
+    """Run scenarios, `jobs` at once, and those that must be alone after the others.
+
+    After each the broker is asked whether it is there. Where it died, the scenario fails that ran; of several `start`
+    and another run, one after the other, tell which it was. Without `start` all of those fail, and what was not begun
+    is not run.
+    """
+    together = [run for run in runs if not run.scenario.alone]
+    alone = [run for run in runs if run.scenario.alone]
+    try:
+        gone = yield from _part(together, have, jobs, start)
+        yield from map(_not_run, alone) if gone else _part(alone, have, 1, start)
+    except BaseException:  # an interrupt, or further results are not needed
+        for cluster in {run.cluster for run in runs}:
+            cluster.abandon()
+        raise
+
+
+def _part(
+    runs: Sequence[ScenarioRun], have: frozenset[str], jobs: int, start: Start | None
+) -> Generator[Result, None, bool]:
+    """Results in the order of `runs`, but for those of a time in which the broker died, which come last of it. Returns
+    whether the broker is gone for good."""
+    left = list(runs)
+    while left:
+        watch = _Watch(have)
+        begun: list[tuple[ScenarioRun, Result]] = []
+        rest: list[ScenarioRun] = []
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            try:
+                for run, result in zip(left, pool.map(watch.run, left), strict=True):
+                    if result is None:
+                        rest.append(run)
+                    elif watch.suspects(run):
+                        begun.append((run, result))
+                    else:
+                        yield result
+            except BaseException:
+                for cluster in {run.cluster for run in left}:
+                    cluster.abandon()
+                raise
+        if not begun:
+            break
+        back = _brought_back(start)
+        if back or len(begun) == 1:
+            yield from _blamed(begun, watch, start, _DIED) if back else _all_blamed(begun, "")
+        else:
+            yield from _all_blamed(begun, "; --jobs 1 or --start-command tells which of these it was")
+        if not back:
+            yield from map(_not_run, rest)
+            return True
+        left = rest
+    return False
+
+
+def _brought_back(start: Start | None) -> bool:
+    if start is None:
+        return False
+    try:
+        start()
+    except ScenarioFailed:
+        return False
+    return True
+
+
+def _blamed(
+    begun: Sequence[tuple[ScenarioRun, Result]], watch: _Watch, start: Start | None, why: str
+) -> Generator[Result, None, None]:
+    """With the broker back: what ran when it died is run again, each alone. The one it dies of fails."""
+    if len(begun) == 1:
+        yield from _all_blamed(begun, "")
+        return
+    found = False
+    again: list[Result] = []
+    for run, _ in begun:
+        alone = _Watch(watch.have)
+        repeated = run.again()
+        result = alone.run(repeated)
+        assert result is not None
+        if alone.dead:
+            found = True
+            result = Result(run.scenario, Status.FAILED, why, result.seconds)
+            if not _brought_back(start):
+                again += [result, *(_not_run(other) for other, _ in begun[len(again) + 1 :])]
+                break
+        again.append(result)
+    if not found:
+        names = ", ".join(run.scenario.name for run, _ in begun)
+        first = again[0]
+        again[0] = Result(first.scenario, Status.FAILED, f"{why}, while these ran together: {names}", first.seconds)
+    yield from again
+
+
+def _all_blamed(begun: Sequence[tuple[ScenarioRun, Result]], more: str) -> Generator[Result, None, None]:
+    for run, result in begun:
+        said = f"{_DIED}{more}" + (f"; {result.why}" if result.outcome is Status.FAILED else "")
+        yield Result(run.scenario, Status.FAILED, said, result.seconds)
+
+
+def _not_run(run: ScenarioRun) -> Result:
+    return Result(run.scenario, Status.NOT_RUN, "the broker was gone")
+
+
+class _Watch:
+    """Runs scenarios until the broker dies; `suspects` tells which were under way then."""
+
+    def __init__(self, have: frozenset[str]) -> None:
+        self.have = have
+        self.dead = False
+        self._lock = threading.Lock()
+        self._under_way: set[int] = set()
+        self._suspects: set[int] = set()
+
+    def suspects(self, run: ScenarioRun) -> bool:
+        return id(run) in self._suspects
+
+    def run(self, run: ScenarioRun) -> Result | None:
+        """The result; None where the broker had died before."""
+        missing = [need for need in run.scenario.needs if need not in self.have]
+        if missing:
+            asked = ["--restart-command" if need == RESTART else f"--have {need}" for need in missing]
+            return Result(run.scenario, Status.SKIPPED, f"needs {' '.join(asked)}")
+        with self._lock:
+            if self.dead:
+                return None
+            self._under_way.add(id(run))
+        result = _result(run)
+        answers = run.cluster.answers()
+        with self._lock:
+            if not answers:
+                if not self.dead:
+                    self.dead = True
+                    self._suspects |= self._under_way
+                self._suspects.add(id(run))
+            self._under_way.discard(id(run))
+        return result
+
+
+def _result(run: ScenarioRun) -> Result:
+    scenario = run.scenario
+    start = time.monotonic()
+    try:
+        absent = run.cluster.lacks(scenario.used_versions())
+        if absent:
+            return Result(scenario, Status.ABSENT, f"the broker does not serve {absent[0]}")
+        why = run.run()
+    except ScenarioFailed as exc:
+        why = str(exc)
+    except Exception as exc:  # a defect here must not end the run
+        why = f"error in the runner: {type(exc).__name__}: {exc}"
+    outcome = Status.FAILED if why else Status.PASSED
+    return Result(scenario, outcome, why or "", time.monotonic() - start, tuple(run.lawful))
