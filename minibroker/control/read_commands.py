@@ -107,14 +107,14 @@ def committed(at: Readable, *, group: str) -> list[dict[str, Any]]:
 
 def transactions(at: Readable, *, transactional_id: str | None = None) -> list[dict[str, Any]]:
     """Transactional ids, all or those that match (``*`` and ``?``), with the state of their last transaction."""
-    from minibroker.coordinators.transactions.queries import TransactionFilter
+    from minibroker.coordinators.transactions import queries
 
     found = {
         name: entry
         for broker in at.cluster.brokers.values()
         if broker.node_id not in at.cluster.paused_brokers
-        for name, entry in broker.coordinators.transactions.list(TransactionFilter())
-        if transactional_id is None or fnmatchcase(name, transactional_id)
+        for name, entry in broker.coordinators.transactions.entries()
+        if not queries.forgotten(entry) and (transactional_id is None or fnmatchcase(name, transactional_id))
     }
     return [_transaction(name, entry) for name, entry in sorted(found.items())]
 

@@ -103,7 +103,7 @@ def _respond(request: ListOffsetsRequest, asked: list[_Asked]) -> ListOffsetsRes
         count = len({wanted.partition_index for wanted in topic.partitions})
         partitions = [one.answer for one in islice(answers, count) if one.answer is not None]
         topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
+    return ListOffsetsResponse(topics=topics)
 
 
 def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pace: Pace) -> None:

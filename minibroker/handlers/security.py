@@ -68,7 +68,6 @@ def describe_user_scram_credentials(
     twice DUPLICATE_RESOURCE."""
     asked = Counter(user.name for user in request.users or [])
     return DescribeUserScramCredentialsResponse(
-        throttle_time_ms=0,
         error_code=0,
         error_message="",
         results=[_refusal(name, twice=count > 1) for name, count in asked.items()],
