@@ -3,8 +3,8 @@
 A connection carries the requests of one broker to another (or to the controller) in Kafka's frames, many at a time; the
 correlation id says which answer is whose, as some of them are waited for while others pass.
 
-Its first two requests are SaslAuthenticate, v1, with the steps of `minibroker.cluster.broker_authentication`: a process
-that is no broker of the cluster gets no further. Until then a frame may have 256 bytes, and the connection some seconds.
+Its first two requests are SaslAuthenticate, v1, with the steps of `minibroker.cluster.broker_authentication`; a process
+that fails gets no further. Until then a frame may have 256 bytes, and the connection some seconds.
 """
 
 from __future__ import annotations
