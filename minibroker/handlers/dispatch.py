@@ -10,6 +10,7 @@ from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
 from minibroker.handlers.context import RequestContext, settled
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
+from minibroker.kernel.garbage import without_full_collections
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, LongMessage, Malformed
 from minibroker_protocol.fields import Buffer
@@ -194,17 +195,21 @@ class Dispatcher:
     ) -> Answered:
         """Serve a long request, which is decoded on the thread for what computes."""
         context.long = True
-        version = context.api_version
+        with without_full_collections():
+            request = await self._decoded(frame, position, api, context.api_version)
+            answer = self._serve(frame, position, api, correlation_id, context, request)
+            del request
+            return await answer if isinstance(answer, Deferred) else answer
+
+    async def _decoded(self, frame: Buffer, position: int, api: Api, version: int) -> Request:
         try:
-            request = await self._broker.executor.compute(
+            return await self._broker.executor.compute(
                 lambda _: api.request.decode_within(MOST_REQUEST_BYTES, frame, version, position)
             )
         except Malformed as error:
             raise CloseConnection(str(error)) from None
         except LongMessage as error:
             raise CloseConnection(f"{api.name} v{version}: {error}, above {MOST_REQUEST_BYTES} bytes") from None
-        answer = self._serve(frame, position, api, correlation_id, context, request)
-        return await answer if isinstance(answer, Deferred) else answer
 
     def _serve(
         self, frame: Buffer, position: int, api: Api, correlation_id: int, context: RequestContext, request: Request

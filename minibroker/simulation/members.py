@@ -44,6 +44,12 @@ class Member(Reader):
         self.evicted = True
         #: What the group had committed when this generation began, and what was committed since.
         self.taken: dict[Place, int] = {}
+        self._awaits_offsets = False
+
+    @property
+    def waits_for(self) -> str:
+        """What it cannot go on without; heartbeats are sent beside that."""
+        return "OffsetFetch at its coordinator" if self._awaits_offsets else self.doing
 
     async def join(self) -> None:
         """Until it has an assignment and its committed offsets."""
@@ -111,7 +117,11 @@ class Member(Reader):
             codes = [p.error_code for t in answer.topics or () for p in t.partitions if p.error_code]
             return answer.error_code or (codes[0] if codes else 0)
 
-        answer, _ = await self.coordinate("group", GROUP, request, 7, OffsetFetchResponse, code)
+        self._awaits_offsets = True
+        try:
+            answer, _ = await self.coordinate("group", GROUP, request, 7, OffsetFetchResponse, code)
+        finally:
+            self._awaits_offsets = False
         return {p.partition_index: p.committed_offset for t in answer.topics or () for p in t.partitions}
 
     async def _heartbeats(self, generation: int) -> None:
