@@ -32,7 +32,7 @@ class LogCleaner:
 
     def clean(self) -> None:
         """Begin with the dirtiest log that is due, unless a round is still running."""
-        if self._running or self._stopped or not self._broker.settings.bool("log.cleaner.enable"):
+        if self._running or self._stopped or not self._broker.settings.get_boolean("log.cleaner.enable"):
             return
         chosen = self._dirtiest()
         if chosen is None:
@@ -50,7 +50,7 @@ class LogCleaner:
 
     def idle_until(self) -> float:
         """The time (ms) before which `clean` would begin nothing, as long as nothing is written or removed."""
-        if self._running or self._stopped or not self._broker.settings.bool("log.cleaner.enable"):
+        if self._running or self._stopped or not self._broker.settings.get_boolean("log.cleaner.enable"):
             return inf
         if any(not only_by_size(partition.log.config) for partition in self._cleanable()):
             return 0

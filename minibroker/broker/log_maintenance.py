@@ -25,15 +25,15 @@ class LogMaintenance:
 
     def start(self) -> None:
         settings, timers = self._broker.settings, self._broker.timers
-        self._repeat("retention", settings.int("log.retention.check.interval.ms"), self.apply_retention)
-        self._repeat("producers", settings.int("producer.id.expiration.check.interval.ms"), self.expire_producers)
+        self._repeat("retention", settings.get_int("log.retention.check.interval.ms"), self.apply_retention)
+        self._repeat("producers", settings.get_int("producer.id.expiration.check.interval.ms"), self.expire_producers)
         cleaner = self.cleaner
-        self._repeat("compaction", settings.int("log.cleaner.backoff.ms"), cleaner.clean, cleaner.idle_until)
+        self._repeat("compaction", settings.get_int("log.cleaner.backoff.ms"), cleaner.clean, cleaner.idle_until)
         for name, interval_ms, write in (
-            ("checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints),
+            ("checkpoints", settings.get_int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints),
             (
                 "watermarks",
-                settings.int("replica.high.watermark.checkpoint.interval.ms"),
+                settings.get_int("replica.high.watermark.checkpoint.interval.ms"),
                 self.write_high_watermarks,
             ),
         ):

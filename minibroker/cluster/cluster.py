@@ -14,8 +14,8 @@ from minibroker.broker.suspension import Suspension
 from minibroker.cluster.bootstrap import adopt
 from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
-from minibroker.cluster.operations import Operations
-from minibroker.cluster.tapped_transport import TappedTransport
+from minibroker.cluster.operations import ClusterOperations
+from minibroker.cluster.tapped_transport import SentTap, TappedTransport
 from minibroker.config.settings import Settings
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import default_features
@@ -23,8 +23,8 @@ from minibroker.controller.heartbeats import SESSION_TICKS
 from minibroker.controller.journal import MetadataJournal
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
-from minibroker.handlers.dispatch import Dispatcher, Tap
-from minibroker.handlers.paused import PausedTap
+from minibroker.handlers.chain import Link, Place
+from minibroker.handlers.dispatch import Dispatcher
 from minibroker.handlers.table import make_dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.clock import TimerHandle, Timers
@@ -32,7 +32,7 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.transport import CONTROLLER, Network
-from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import BrokerImage, MetadataImage
 from minibroker.metadata.internal_topics import replicated_internals
 from minibroker.releases.features import TRANSACTION_VERSION
@@ -43,12 +43,12 @@ from minibroker_protocol.messages.topics import CreateTopicsRequest
 from minibroker_storage.directory import DataDirectory, WrongDirectory
 from minibroker_storage.disk import Disk
 
-__all__ = ["BrokerHooks", "Cluster", "Node"]
+__all__ = ["BrokerHooks", "BrokerSpec", "Cluster"]
 
 log = get_logger(__name__)
 
 
-class Cluster(Operations):
+class Cluster(ClusterOperations):
     """All brokers of one process and their controller.
 
     journal_disk: where the controller keeps its journal; with one broker its own data directory.
@@ -63,7 +63,7 @@ class Cluster(Operations):
         settings: Settings,
         semantics: Semantics,
         *,
-        nodes: Sequence[Node],
+        nodes: Sequence[BrokerSpec],
         journal_disk: Disk,
         clock: BrokerClock,
         timers: Timers,
@@ -73,7 +73,7 @@ class Cluster(Operations):
         topics: Mapping[str, int] | None = None,
         holder: str = "",
         network: Network | None = None,
-        make_node: Callable[[int], Node] | None = None,
+        make_node: Callable[[int], BrokerSpec] | None = None,
         make_meter: Callable[[Broker], Meter] | None = None,
     ) -> None:
         if not nodes:
@@ -81,14 +81,14 @@ class Cluster(Operations):
         self.settings = replicated_internals(settings, len(nodes))
         self.semantics = semantics
         self.clock = clock
-        self.network: Network = network or InProcessNetwork(timers, self.settings.int("request.timeout.ms"))
+        self.network: Network = network or InProcessNetwork(timers, self.settings.get_int("request.timeout.ms"))
         self.brokers: dict[int, Broker] = {}
         self.hooks: BrokerHooks | None = None
         #: By broker, of those that run; {} when nothing is counted.
         self.meters: dict[int, Meter] = {}
         self._make_meter = make_meter
-        self._tap: Tap | None = None
-        self._broker_tap: Tap | None = None
+        self._tap: Link | None = None
+        self._broker_tap: SentTap | None = None
         self._transports: dict[int, TappedTransport] = {}
         self._suspensions: dict[int, Suspension] = {}
         self._prepared: dict[int, tuple[Suspension, TappedTransport]] = {}
@@ -170,7 +170,7 @@ class Cluster(Operations):
             broker.start(state.image)
         state.subscribe(self._publish)
         self._create_topics(state)
-        if self.settings.bool("auto.leader.rebalance.enable"):
+        if self.settings.get_boolean("auto.leader.rebalance.enable"):
             self._schedule_balance()
         self._warn_of_short_sessions()
         self._watch_sessions()
@@ -204,11 +204,11 @@ class Cluster(Operations):
     def _watch_sessions(self) -> None:
         """Start the session timer once there are several brokers."""
         if self._sessions is None and len(self._nodes) > 1:
-            interval_ms = self.settings.int("broker.session.timeout.ms") / SESSION_TICKS
+            interval_ms = self.settings.get_int("broker.session.timeout.ms") / SESSION_TICKS
             self._sessions = self._timers.call_later(interval_ms, self._look_at_sessions)
 
     def _warn_of_short_sessions(self) -> None:
-        beat, session = (self.settings.int(f"broker.{of}.ms") for of in ("heartbeat.interval", "session.timeout"))
+        beat, session = (self.settings.get_int(f"broker.{of}.ms") for of in ("heartbeat.interval", "session.timeout"))
         if beat * 2 > session:  # Kafka says so as well, and goes on
             log.error(
                 "broker.heartbeat.interval.ms (%d) is above half of broker.session.timeout.ms (%d)", beat, session
@@ -221,7 +221,7 @@ class Cluster(Operations):
             self._controller.heartbeats.tick()
 
     def _schedule_balance(self) -> None:
-        interval_ms = self.settings.int("leader.imbalance.check.interval.seconds") * 1000
+        interval_ms = self.settings.get_int("leader.imbalance.check.interval.seconds") * 1000
         self._balancing = self._timers.call_later(interval_ms, self._balance)
 
     def _balance(self) -> None:
@@ -229,7 +229,7 @@ class Cluster(Operations):
         if self._controller is not None:
             self._controller.replication.balance()
 
-    def _open_directory(self, node: Node) -> DataDirectory:
+    def _open_directory(self, node: BrokerSpec) -> DataDirectory:
         directory = DataDirectory.open(
             node.disk,
             node_id=node.node_id,
@@ -253,7 +253,7 @@ class Cluster(Operations):
         if self.brokers.get(broker.node_id) is broker:
             broker.on_image(image, changed)
 
-    def _make_broker(self, node: Node, directory: DataDirectory, epoch: int) -> Broker:
+    def _make_broker(self, node: BrokerSpec, directory: DataDirectory, epoch: int) -> Broker:
         """A broker that is not yet registered (`_attach`)."""
         suspension = Suspension()
         end = suspension.transport(self.network.endpoint(node.node_id), node.node_id)
@@ -288,29 +288,21 @@ class Cluster(Operations):
         dispatcher = self._dispatchers[node_id] = make_dispatcher(broker)
         if self._make_meter is not None:
             self.meters[node_id] = self._make_meter(broker)
-        self._set_tap_of(node_id)
+        dispatcher.link(Place.METER, self.meters.get(node_id))
+        dispatcher.link(Place.FAULTS_AND_TRACE, self._tap)
         self.network.attach(node_id, suspension.node(dispatcher.handle))
 
     def dispatcher(self, node_id: int) -> Dispatcher:
         """What serves the connections of broker `node_id`."""
         return self._dispatchers[node_id]
 
-    def set_tap(self, tap: Tap | None) -> None:
+    def set_tap(self, tap: Link | None) -> None:
         """Have every request of a client, to any broker of now or later, go through `tap`."""
         self._tap = tap
-        for node_id in self._dispatchers:
-            self._set_tap_of(node_id)
+        for dispatcher in self._dispatchers.values():
+            dispatcher.link(Place.FAULTS_AND_TRACE, tap)
 
-    def _set_tap_of(self, node_id: int, *, paused: bool | None = None) -> None:
-        """paused: None for whether the broker is."""
-        suspension, tap, meter = self._suspensions[node_id], self._tap, self.meters.get(node_id)
-        if meter is not None:
-            tap = meter.before(tap)
-        if suspension.paused if paused is None else paused:
-            tap = PausedTap(suspension, tap)
-        self._dispatchers[node_id].tap = tap
-
-    def set_broker_tap(self, tap: Tap | None) -> None:
+    def set_broker_tap(self, tap: SentTap | None) -> None:
         """Have every request that a broker, of now or later, sends to another, itself or the controller go through
         `tap`, where it is sent."""
         self._broker_tap = tap
@@ -318,7 +310,7 @@ class Cluster(Operations):
             transport.tap = tap
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[BrokerSpec, ...]:
         """Every broker of the cluster, running or not."""
         return tuple(self._nodes.values())
 

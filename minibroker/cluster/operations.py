@@ -12,10 +12,12 @@ from minibroker.controller.controller import Controller
 from minibroker.controller.elections import Election
 from minibroker.controller.state import ControllerState
 from minibroker.coordinators.hashing import partition_for
+from minibroker.handlers.chain import Place
+from minibroker.handlers.pause import Pause
 from minibroker.kernel.deferred import Deferred, resolved, spawn
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.transport import CONTROLLER
-from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import (
     CONSUMER_OFFSETS_TOPIC,
     TRANSACTION_STATE_TOPIC,
@@ -37,7 +39,7 @@ Coordinator = Literal["transaction", "group"]
 _TOPICS: dict[Coordinator, str] = {"transaction": TRANSACTION_STATE_TOPIC, "group": CONSUMER_OFFSETS_TOPIC}
 
 
-class Operations:
+class ClusterOperations:
     """The half of :class:`~minibroker.cluster.cluster.Cluster` that changes brokers and leaders.
 
     All run on the loop's thread. Raises ApiError with Kafka's code for what the controller refuses, and
@@ -47,8 +49,8 @@ class Operations:
     brokers: dict[int, Broker]
     hooks: BrokerHooks | None
     network: Network
-    _nodes: dict[int, Node]
-    _make_node: Callable[[int], Node] | None
+    _nodes: dict[int, BrokerSpec]
+    _make_node: Callable[[int], BrokerSpec] | None
     meters: dict[int, Meter]
     _dispatchers: dict[int, Dispatcher]
     _suspensions: dict[int, Suspension]
@@ -64,16 +66,13 @@ class Operations:
     def _activate_controller(self, state: ControllerState) -> Controller: ...
 
     @abstractmethod
-    def _set_tap_of(self, node_id: int, *, paused: bool | None = None) -> None: ...
-
-    @abstractmethod
     def _watch_sessions(self) -> None: ...
 
     @abstractmethod
-    def _open_directory(self, node: Node) -> DataDirectory: ...
+    def _open_directory(self, node: BrokerSpec) -> DataDirectory: ...
 
     @abstractmethod
-    def _make_broker(self, node: Node, directory: DataDirectory, epoch: int) -> Broker: ...
+    def _make_broker(self, node: BrokerSpec, directory: DataDirectory, epoch: int) -> Broker: ...
 
     @abstractmethod
     def _attach(self, broker: Broker) -> None: ...
@@ -168,14 +167,14 @@ class Operations:
         suspension = self._suspensions[node_id]
         if not suspension.paused:
             suspension.pause()
-            self._set_tap_of(node_id)
+            self._dispatchers[node_id].link(Place.PAUSE, Pause(suspension))
 
     def resume_broker(self, node_id: int) -> None:
         """As SIGCONT: process the requests received while paused, in order. No effect when not paused."""
         self._running(node_id)
         suspension = self._suspensions[node_id]
         if suspension.paused:
-            self._set_tap_of(node_id, paused=False)
+            self._dispatchers[node_id].link(Place.PAUSE, None)
             suspension.resume()
 
     def when_going(self, node_id: int) -> Deferred[None]:
@@ -208,7 +207,7 @@ class Operations:
             started.result()
         return started
 
-    async def _bring_up(self, node: Node) -> Broker:
+    async def _bring_up(self, node: BrokerSpec) -> Broker:
         node_id = node.node_id
         try:
             if node_id in self._closing:
@@ -238,7 +237,7 @@ class Operations:
         self._watch_sessions()
         return broker
 
-    def add_broker(self, node: Node | None = None) -> Deferred[Broker]:
+    def add_broker(self, node: BrokerSpec | None = None) -> Deferred[Broker]:
         """A new broker with an empty disk; it holds nothing until partitions are created or moved there."""
         self.controller  # noqa: B018  (raises while nobody could register the broker)
         if node is None:

@@ -19,7 +19,7 @@ from minibroker.cluster.proof import Connecting, Listening, NotProven, RandomByt
 from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.kernel.deferred import Deferred, failed
 from minibroker.kernel.logs import get_logger
-from minibroker.kernel.transport import CONTROLLER, Node, Transport
+from minibroker.kernel.transport import CONTROLLER, Receiver, Transport
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.frames import FrameSplitter
@@ -80,7 +80,7 @@ class SocketNetwork:
         self._served: dict[int, _Served] = {}
         self._connections: dict[tuple[int, int], _Connection] = {}
 
-    def attach(self, node_id: int, node: Node) -> None:
+    def attach(self, node_id: int, node: Receiver) -> None:
         self._served[node_id] = _Served(self, node_id, node)
 
     def detach(self, node_id: int) -> None:
@@ -180,7 +180,7 @@ class _Framed(asyncio.Protocol):
 class _Served:
     """A node that listens: each frame is a request, and its answer leaves when it is there."""
 
-    def __init__(self, network: SocketNetwork, node_id: int, node: Node) -> None:
+    def __init__(self, network: SocketNetwork, node_id: int, node: Receiver) -> None:
         self.node = node
         self._network = network
         self._node_id = node_id

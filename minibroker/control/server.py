@@ -83,7 +83,7 @@ class _Server(ThreadingHTTPServer):
     control: ControlServer
 
     def __init__(self, *arguments: Any) -> None:
-        self._places = _Places()
+        self._places = _ConnectionLimit()
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -111,7 +111,7 @@ class _Server(ThreadingHTTPServer):
         log.debug("control connection of %s broke off", client_address, exc_info=True)
 
 
-class _Places:
+class _ConnectionLimit:
     """How many connections there are: each has a thread, and what opens one has not shown the token yet. When all
     places are taken, the connection that has waited longest for a request with the token makes room for the next."""
 

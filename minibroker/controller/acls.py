@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minibroker.controller.state import ControllerState, Steps
-from minibroker.security.acls import NO_AUTHORIZER, AccessControlEntry, EntryFilter, problem_of
+from minibroker.security.acls import NO_AUTHORIZER, AclBinding, AclBindingFilter, problem_of
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.acls import (
     CreateAclsRequest,
@@ -24,7 +24,7 @@ class AclControl:
 
     @property
     def _enabled(self) -> bool:
-        return bool(self._state.settings.str("authorizer.class.name"))
+        return bool(self._state.settings.get_string("authorizer.class.name"))
 
     def create(self, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
         """One result an entry; INVALID_REQUEST for what cannot be one. An entry that is there stays."""
@@ -32,12 +32,12 @@ class AclControl:
         for given in request.creations:
             yield
             results.append(self._create(given))
-        return CreateAclsResponse(throttle_time_ms=0, results=results)
+        return CreateAclsResponse(results=results)
 
     def _create(self, given: CreateAclsRequest.AclCreation) -> _Created:
         if not self._enabled:
             return _Created(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-        entry = AccessControlEntry(
+        entry = AclBinding(
             given.resource_type,
             given.resource_name,
             given.resource_pattern_type,
@@ -59,12 +59,12 @@ class AclControl:
         for given in request.filters:
             yield
             results.append(self._delete(given))
-        return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+        return DeleteAclsResponse(filter_results=results)
 
     def _delete(self, given: DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
         if not self._enabled:
             return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[])
-        chosen = EntryFilter(
+        chosen = AclBindingFilter(
             given.resource_type_filter,
             given.resource_name_filter,
             given.pattern_type_filter,

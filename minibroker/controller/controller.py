@@ -181,9 +181,5 @@ class Controller:
         try:
             first, count = self.state.allocate_producer_ids()
         except ApiError as error:
-            return AllocateProducerIdsResponse(
-                throttle_time_ms=0, error_code=error.code, producer_id_start=-1, producer_id_len=0
-            )
-        return AllocateProducerIdsResponse(
-            throttle_time_ms=0, error_code=0, producer_id_start=first, producer_id_len=count
-        )
+            return AllocateProducerIdsResponse(error_code=error.code, producer_id_start=-1, producer_id_len=0)
+        return AllocateProducerIdsResponse(error_code=0, producer_id_start=first, producer_id_len=count)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from minibroker.coordination.transaction_service import TransactionService
     from minibroker.partitions.partition import Partition
 
-Operation = Callable[..., Any]
+ClusterOperation = Callable[..., Any]
 
 _CREATE_TOPICS_VERSION = 7
 _CREATE_TIMEOUT_MS = 30_000
@@ -321,7 +321,7 @@ async def restore(cluster: Cluster) -> None:
     release_markers(cluster)
 
 
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, ClusterOperation] = {
     function.__name__: function
     for function in (
         create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records,
@@ -343,7 +343,7 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
     check_call(name, operation, arguments)
 
 
-def check_call(name: str, function: Operation, arguments: Mapping[str, Any]) -> None:
+def check_call(name: str, function: ClusterOperation, arguments: Mapping[str, Any]) -> None:
     """Raises FaultError unless `arguments` fit the keyword parameters of the command `name`."""
     known = parameters(function)
     for given, value in arguments.items():
@@ -361,7 +361,7 @@ def check_call(name: str, function: Operation, arguments: Mapping[str, Any]) -> 
             raise FaultError(f"{name} needs {needed}")
 
 
-def parameters(function: Operation) -> dict[str, inspect.Parameter]:
+def parameters(function: ClusterOperation) -> dict[str, inspect.Parameter]:
     """The keyword parameters of an operation."""
     found = inspect.signature(function).parameters
     return {name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY}

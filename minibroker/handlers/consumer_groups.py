@@ -10,7 +10,7 @@ FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE
 
 from __future__ import annotations
 
-from minibroker.handlers.authorized import NOT_ASKED, operations
+from minibroker.handlers.auth_helper import NOT_ASKED, authorized_operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id, client_info
 from minibroker.kernel.turns import STEP
@@ -54,7 +54,9 @@ async def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeReq
             check_group_id(group_id)
             described = ctx.broker.coordinators.groups.shard_for(group_id)[1].consumers.describe(group_id)
             described.authorized_operations = (
-                operations(ctx, ResourceType.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
+                authorized_operations(ctx, ResourceType.GROUP, group_id)
+                if request.include_authorized_operations
+                else NOT_ASKED
             )
         except ApiError as error:
             ctx.refused(group_id, error)

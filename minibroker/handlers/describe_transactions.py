@@ -9,10 +9,10 @@ from __future__ import annotations
 from minibroker.coordinators.patterns import compile_pattern
 from minibroker.coordinators.transactions import queries
 from minibroker.coordinators.transactions.states import BY_LABEL
-from minibroker.handlers.authorized import allowed
+from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
-from minibroker.security.acls import Operation, ResourceType
+from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     DescribeTransactionsRequest,
@@ -61,7 +61,7 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
         topics=[
             _Topic(topic=topic, partitions=indexes)
             for topic, indexes in queries.partitions_of(entry)
-            if allowed(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            if authorize(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         ],
     )
 

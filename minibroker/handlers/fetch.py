@@ -23,13 +23,13 @@ from minibroker.broker.fetch_sessions import (
     PartitionKey,
 )
 from minibroker.handlers import follower_fetch
-from minibroker.handlers.authorized import allowed
+from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP, STEPS_AT_ONCE
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
-from minibroker.security.acls import Operation, ResourceType
+from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
@@ -51,7 +51,7 @@ class _Fetch:
 
     def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
         self.replica_id = _replica_id(request, ctx.api_version)
-        limit = ctx.broker.settings.int("fetch.max.bytes")
+        limit = ctx.broker.settings.get_int("fetch.max.bytes")
         self.max_bytes = min(request.max_bytes, limit) if self.replica_id < 0 else request.max_bytes
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.isolation = request.isolation_level
@@ -177,9 +177,11 @@ async def _forgotten(ctx: RequestContext, request: FetchRequest) -> list[Partiti
 def _denied_topics(ctx: RequestContext, fetch: _Fetch) -> dict[str, ApiError]:
     """The topics that the client may not read: CLUSTER_ACTION is the right of a replica, READ that of a consumer."""
     names = dict.fromkeys(_name_now(ctx, target) for target in fetch.targets)
-    if fetch.follower and allowed(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+    if fetch.follower and authorize(ctx, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         return {}
-    may_read = [fetch.follower is False and allowed(ctx, Operation.READ, ResourceType.TOPIC, name) for name in names]
+    may_read = [
+        fetch.follower is False and authorize(ctx, AclOperation.READ, ResourceType.TOPIC, name) for name in names
+    ]
     what = "CLUSTER_ACTION CLUSTER, as a replica's fetch of" if fetch.follower else "READ TOPIC"
     return {
         name: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{ctx.connection.principal} may not {what} {name}")
@@ -398,7 +400,6 @@ async def _respond(ctx: RequestContext, fetch: _Fetch, reads: list[_Read]) -> Fe
             _tell_leader(ctx, read, nodes)
         current.partitions.append(read.data)
     return FetchResponse(
-        throttle_time_ms=0,
         error_code=0,
         session_id=session.id if session is not None else INVALID_SESSION_ID,
         responses=responses,

@@ -58,7 +58,7 @@ async def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
         await STEP
         partitions_of = [one.answer for one in asked if one.answer is not None]
         answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions_of))
-    return ListOffsetsResponse(throttle_time_ms=0, topics=answered)
+    return ListOffsetsResponse(topics=answered)
 
 
 class _Asked:

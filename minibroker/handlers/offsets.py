@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from minibroker.coordinators.groups.commits import Commit, CommitPartition, Committed, CommitTopic, all_partitions
+from minibroker.coordinators.groups.commits import Commit, all_partitions
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
+from minibroker.handlers.offset_commits import CommitAnswer
 from minibroker.kernel.turns import STEP
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -37,8 +38,6 @@ _TOPIC_IDS = 10
 _SEVERAL_GROUPS = 8
 _GROUP_ERROR = 2
 
-_CommitTopicResponse = OffsetCommitResponse.OffsetCommitResponseTopic
-_CommitPartitionResponse = OffsetCommitResponse.OffsetCommitResponsePartition
 _FetchGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 _FetchTopics = OffsetFetchRequest.OffsetFetchRequestTopics
 _FetchGroupResponse = OffsetFetchResponse.OffsetFetchResponseGroup
@@ -53,9 +52,14 @@ _DeletePartitionResponse = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
     """Topics that do not exist are answered without the group. What is left is committed as a whole, at once."""
-    valid, refused = await _existing(ctx, request)
+    answer = CommitAnswer(
+        OffsetCommitResponse.OffsetCommitResponseTopic,
+        OffsetCommitResponse.OffsetCommitResponsePartition,
+        by_id=ctx.api_version >= _TOPIC_IDS,
+    )
+    valid = await answer.existing(ctx.broker.image, request.topics)
     if not valid:
-        return OffsetCommitResponse(topics=refused)
+        return OffsetCommitResponse(topics=answer.topics)
     commit = Commit(
         request.group_id,
         request.member_id,
@@ -70,56 +74,8 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     except ApiError as error:
         ctx.refused(commit.group_id, error)
         results = all_partitions(commit, error.code)
-    return await _commit_response(commit, results, refused)
-
-
-async def _existing(
-    ctx: RequestContext, request: OffsetCommitRequest
-) -> tuple[list[CommitTopic], list[_CommitTopicResponse]]:
-    """Partitions that exist, and the answer for those that do not."""
-    image = ctx.broker.image
-    by_id = ctx.api_version >= _TOPIC_IDS
-    valid: list[CommitTopic] = []
-    refused: list[_CommitTopicResponse] = []
-    for topic in request.topics:
-        known = image.topic_by_id(topic.topic_id) if by_id else image.topics.get(topic.name)
-        count = 0 if known is None else len(known.partitions)
-        there: list[CommitPartition] = []
-        missing: list[_CommitPartitionResponse] = []
-        code = ErrorCode.UNKNOWN_TOPIC_ID if known is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for partition in topic.partitions:
-            await STEP
-            index = partition.partition_index
-            if 0 <= index < count:
-                there.append(partition)
-            else:
-                missing.append(_CommitPartitionResponse(partition_index=index, error_code=code))
-        if known is not None and there:
-            valid.append(CommitTopic(known.name, known.topic_id, there))
-        if missing:
-            refused.append(_CommitTopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=missing))
-    return valid, refused
-
-
-async def _commit_response(
-    commit: Commit, results: Committed, refused: list[_CommitTopicResponse]
-) -> OffsetCommitResponse:
-    """One entry a topic, even when some of its partitions exist and others do not."""
-    responses = list(refused)
-    by_topic = {(response.name, response.topic_id): response for response in responses} if responses else {}
-    by_id = commit.api_version >= _TOPIC_IDS
-    for topic, codes in zip(commit.topics, results, strict=True):
-        partitions = []
-        for index, code in codes:
-            await STEP
-            partitions.append(_CommitPartitionResponse(partition_index=index, error_code=code))
-        name, topic_id = ("", topic.topic_id) if by_id else (topic.name, NO_ID)
-        response = by_topic.get((name, topic_id))
-        if response is None:
-            responses.append(_CommitTopicResponse(name=name, topic_id=topic_id, partitions=partitions))
-        else:
-            response.partitions.extend(partitions)
-    return OffsetCommitResponse(topics=responses)
+    await answer.told(valid, results)
+    return OffsetCommitResponse(topics=answer.topics)
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.coordination.transaction_verifier import timed_out
 from minibroker.coordination.unknown_producer_check import refusal_of_unknown
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
@@ -205,7 +204,7 @@ async def _verify(
         producers.add(producer_id)
         if entry.error is not None or entry.partition is None or producer_id < 0:
             continue
-        if not implicit_add and not broker.settings.bool("transaction.partition.verification.enable"):
+        if not implicit_add and not broker.settings.get_boolean("transaction.partition.verification.enable"):
             continue
         try:
             producer_state = entry.partition.log.producers
@@ -431,7 +430,7 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
         else:
             answer = _refusal(ctx, entry, entry.error, nodes)
         current.partition_responses.append(answer)
-    return ProduceResponse(responses=responses, throttle_time_ms=0, node_endpoints=list(nodes.values()))
+    return ProduceResponse(responses=responses, node_endpoints=list(nodes.values()))
 
 
 def _log_start(broker: Broker, entry: _Entry, error: ApiError) -> int:

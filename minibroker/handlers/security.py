@@ -76,7 +76,6 @@ async def describe_user_scram_credentials(
         await STEP
         results.append(_refusal(name, twice=count > 1))
     return DescribeUserScramCredentialsResponse(
-        throttle_time_ms=0,
         error_code=0,
         error_message="",
         results=results,

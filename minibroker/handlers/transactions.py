@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import Fenced, code_for_leader, wire_code
-from minibroker.handlers.authorized import allowed
+from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
@@ -25,7 +25,7 @@ from minibroker.releases.semantics import (
     EPOCH_BUMPING_END_TXN,
     Ending,
 )
-from minibroker.security.acls import Operation, ResourceType
+from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -169,7 +169,7 @@ async def _cannot_join(
 
 
 def _may_write(ctx: RequestContext, topic: str) -> bool:
-    if topic not in INTERNAL_TOPICS and allowed(ctx, Operation.WRITE, ResourceType.TOPIC, topic):
+    if topic not in INTERNAL_TOPICS and authorize(ctx, AclOperation.WRITE, ResourceType.TOPIC, topic):
         return True
     reason = f"{ctx.connection.principal} may not WRITE TOPIC {topic}"
     ctx.refused(topic, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, reason))

@@ -11,7 +11,7 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.waiting import sleep
 from minibroker.simulation.history import History
 from minibroker.simulation.links import Disconnected, Links, Reasons
-from minibroker.simulation.network_conditions import Weather
+from minibroker.simulation.network_conditions import NetworkConditions
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response
@@ -52,7 +52,7 @@ class Surroundings(Protocol):
 
     plan: Plan
     schedule: Schedule
-    weather: Weather
+    conditions: NetworkConditions
     history: History
     reasons: Reasons
 
@@ -93,7 +93,7 @@ class Client:
         self.name = name
         self.random = random
         self.history = world.history
-        self.links = Links(name, world.schedule, world.weather, world.dispatcher, world.history.tell)
+        self.links = Links(name, world.schedule, world.conditions, world.dispatcher, world.history.tell)
         self.links.watch = world.watch
         self.links.reasons = world.reasons
         self.links.late = self.served_late

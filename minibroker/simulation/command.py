@@ -13,7 +13,7 @@ from minibroker.kernel.words import counted
 from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.coverage import report
 from minibroker.simulation.holes import HOLES
-from minibroker.simulation.run import Outcome, simulate
+from minibroker.simulation.run import SeedResult, simulate
 
 _SHOWN = 20
 _FINDINGS = 3
@@ -72,14 +72,14 @@ def run(options: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def _show(outcome: Outcome, wanted: str) -> None:
+def _show(outcome: SeedResult, wanted: str) -> None:
     """One line for each event whose name has `wanted` in it."""
     for event, count in sorted(outcome.counts.items()):
         if wanted.lower() in event.lower():
             print(f"seed {outcome.plan.seed}: {event}: {count}", flush=True)
 
 
-def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
+def _outcomes(seeds: range, jobs: int) -> Iterator[SeedResult]:
     if jobs < 2:
         yield from map(simulate, seeds)
         return
@@ -104,7 +104,7 @@ _LEGEND = """\
 """
 
 
-def _tell(outcome: Outcome, about: list[str]) -> int:
+def _tell(outcome: SeedResult, about: list[str]) -> int:
     """The story, of all or of the lines that have one of `about`, and the verdict."""
     print(outcome.plan.told())
     print(_LEGEND)

@@ -148,7 +148,7 @@ class Copier(Producer):
             group_id=GROUP,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            generation_id=self.member.committing(generation),
+            generation_id_or_member_epoch=self.member.committing(generation),
             member_id=self.member.member_id,
             topics=[
                 TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(

@@ -13,7 +13,7 @@ from minibroker.coordinators.hashing import partition_for
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred, spawn
-from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.rules.rows import Finding
 from minibroker.simulation.client import Client
@@ -25,7 +25,7 @@ from minibroker.simulation.late_markers import LateMarkers
 from minibroker.simulation.links import Reasons
 from minibroker.simulation.machine import MachineDisk
 from minibroker.simulation.network import SimulatedNetwork
-from minibroker.simulation.network_conditions import Chances, Weather
+from minibroker.simulation.network_conditions import Chances, NetworkConditions
 from minibroker.simulation.odd_clients import CARELESS, Careless, Janitor
 from minibroker.simulation.own_records import OwnRecords
 from minibroker.simulation.plan import Plan
@@ -57,7 +57,7 @@ class World:
         self.plan = plan
         self.schedule = Schedule()
         self.history = History(lambda: self.schedule.elapsed_ms, telling)
-        self.weather = Weather(Random(f"weather {plan.seed}"))
+        self.conditions = NetworkConditions(Random(f"weather {plan.seed}"))
         self.random = Random(f"troubles {plan.seed}")
         self.clock = BrokerClock(self.schedule, self.schedule.now_ms)
         self.disks = {i: MachineDisk() for i in range(1, plan.brokers + 1)}
@@ -67,7 +67,7 @@ class World:
         #: By the name of a known hole, what it explains.
         self.explained: dict[str, list[Finding]] = {}
         self._partitions = PartitionWatch()
-        self.network = SimulatedNetwork(self.schedule, self.weather, self.history.tell, self._strayed)
+        self.network = SimulatedNetwork(self.schedule, self.conditions, self.history.tell, self._strayed)
         self.network.watch = self._taken_up
         self.late_markers = LateMarkers(self)
         self.own_records = OwnRecords(self)
@@ -78,7 +78,7 @@ class World:
         self.lives: dict[int, int] = dict.fromkeys(self.disks, 1)
         self._instances: dict[str, int] = {}
         self._last_init: dict[str, int] = {}
-        self._executor = ScheduledExecutor(self.schedule, self.weather.delay_ms)
+        self._executor = ScheduledExecutor(self.schedule, self.conditions.delay_ms)
         self.cluster = self.make_cluster()
         self.troubles = Troubles(self)
 
@@ -88,7 +88,7 @@ class World:
             Settings(self.plan.config()),
             self.plan.rules,
             nodes=[
-                Node(node_id=i, host="127.0.0.1", port=9091 + i, disk=disk, log_dir=f"/simulated/{i}")
+                BrokerSpec(node_id=i, host="127.0.0.1", port=9091 + i, disk=disk, log_dir=f"/simulated/{i}")
                 for i, disk in self.disks.items()
             ],
             journal_disk=self.journal,
@@ -242,7 +242,7 @@ class World:
         self._decided(self.cluster.image, tuple(self.cluster.image.topics))
         plan = self.plan
         self.schedule.run(50)
-        self.weather.chances = Chances(
+        self.conditions.chances = Chances(
             lost=plan.lost, mute=plan.mute, late=plan.late, delay_ms=plan.delay_ms, stray_ms=1500
         )
         for number in range(plan.producers):
@@ -305,7 +305,7 @@ class World:
         """All trouble ends; clients finish what they began; then nothing is left to be done."""
         self.tell("calm", "the network is whole again, all brokers come back, nobody begins anything new")
         self.troubles.end()
-        self.weather.calm()
+        self.conditions.calm()
         self._closing = True
         self._wait_for_clients()
         if self.plan.copiers:

@@ -12,7 +12,7 @@ from minibroker_storage.log_state import LogState
 from minibroker_storage.segment import SEGMENT_FILES, Segment
 
 
-class Shortening(LogState):
+class Truncation(LogState):
     """The half of :class:`~minibroker_storage.log.PartitionLog` that takes records away."""
 
     __slots__ = ()

@@ -16,7 +16,7 @@ from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline
 from minibroker_protocol.dsl import Request

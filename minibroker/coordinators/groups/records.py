@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.coordinators.result import CoordinatorRecord
 from minibroker_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

@@ -20,7 +20,7 @@ from minibroker.coordinators.groups.consumer.members import ConsumerMembers
 from minibroker.coordinators.groups.consumer.replay import replay_consumer_record
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.groups.offsets import NO_PRODUCER_ID, OffsetStore
-from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.coordinator_records import (
@@ -62,7 +62,9 @@ class GroupShard:
 
     # -- classic members -------------------------------------------------------------------------------------------
 
-    def join(self, client: ClientInfo, request: JoinGroupRequest, answer: Deferred[JoinGroupResponse]) -> Outcome[None]:
+    def join(
+        self, client: ClientInfo, request: JoinGroupRequest, answer: Deferred[JoinGroupResponse]
+    ) -> CoordinatorResult[None]:
         """Decide about a JoinGroup; `answer` is resolved now or when the group has its next generation."""
         group_id, created = request.group_id, False
         group = self.groups.get(group_id)
@@ -74,7 +76,7 @@ class GroupShard:
         if group is None:
             if request.member_id:
                 answer.resolve(join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-                return Outcome(None, tuple(before))
+                return CoordinatorResult(None, tuple(before))
             group, created = ClassicGroup(group_id, self.env.now_ms()), True
             self.groups[group_id] = group
         decided = self._join.join(group, client, request, answer)
@@ -83,11 +85,11 @@ class GroupShard:
             decided.records = (*before, *decided.records)
         return decided
 
-    def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> Outcome[None]:
+    def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> CoordinatorResult[None]:
         group = self._member_group(request.group_id)
         if isinstance(group, ConsumerGroup):
             answer.resolve(self.consumers.classic.sync(group, request))
-            return Outcome(None)
+            return CoordinatorResult(None)
         return self._membership.sync(group, request, answer)
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
@@ -96,7 +98,7 @@ class GroupShard:
             return HeartbeatResponse(error_code=self.consumers.classic.heartbeat(group, request))
         return HeartbeatResponse(error_code=self._membership.heartbeat(group, request))
 
-    def leave(self, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+    def leave(self, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
         group = self._member_group(request.group_id)
         if isinstance(group, ConsumerGroup):
             return self.consumers.classic.leave(group, request)
@@ -131,7 +133,7 @@ class GroupShard:
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> Outcome[Committed]:
+    def commit(self, commit: Commit) -> CoordinatorResult[Committed]:
         outcome = self.decisions.commit(commit)
         group = self.groups.get(commit.group_id)
         if isinstance(group, ClassicGroup) and not commit.transactional:

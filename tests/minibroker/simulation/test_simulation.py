@@ -14,7 +14,7 @@ from minibroker.simulation.holes import HOLES
 from minibroker.simulation.own_records import OwnRecords
 from minibroker.simulation.plan import draw
 from minibroker.simulation.producers import Producer
-from minibroker.simulation.run import Outcome, simulate
+from minibroker.simulation.run import SeedResult, simulate
 from minibroker.simulation.troubles import Troubles
 from minibroker.simulation.world import World
 
@@ -116,7 +116,7 @@ def test_a_hole_without_its_facts_is_a_broken_promise(name: str, monkeypatch: py
     assert any(simulate(seed).broken for seed in shown()[name])
 
 
-def told(outcome: Outcome) -> str:
+def told(outcome: SeedResult) -> str:
     return f"minibroker simulate --seed {outcome.plan.seed}: {outcome.why()}\n{outcome.crash}"
 
 

@@ -59,7 +59,7 @@ def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None
         @pytest.mark.minibroker(brokers=2, config={"transaction.max.timeout.ms": "5000"})
         def test_two_brokers(minibroker):
             assert minibroker.control.describe()["brokers"] == [1, 2]
-            setting = minibroker.cluster.run(lambda c: c.settings.int("transaction.max.timeout.ms"))
+            setting = minibroker.cluster.run(lambda c: c.settings.get_int("transaction.max.timeout.ms"))
             assert setting == 5000
 
         def test_of_the_command_line(minibroker):

@@ -7,7 +7,7 @@ from minibroker.coordinators.groups.classic.member import ClassicMember
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.records import group_metadata
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
@@ -35,7 +35,7 @@ class Membership:
 
     def sync(
         self, group: ClassicGroup, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]
-    ) -> Outcome[None]:
+    ) -> CoordinatorResult[None]:
         """Answer with the assignment or park until the leader brought it. Raises ApiError with the refusal."""
         member = _check_sync(group, request)
         if group.state is GroupState.STABLE:
@@ -45,17 +45,17 @@ class Membership:
                     protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
                 )
             )
-            return Outcome(None)
+            return CoordinatorResult(None)
         if member.awaiting_sync is not None and not member.awaiting_sync.done:
             # The client gave up on its first request (Kafka never answers it).
             member.awaiting_sync.resolve(sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = answer
         self._rebalance.synced(group, member.member_id)
         if member.member_id != group.leader_id:
-            return Outcome(None)
+            return CoordinatorResult(None)
         return self._assign(group, request)
 
-    def _assign(self, group: ClassicGroup, request: SyncGroupRequest) -> Outcome[None]:
+    def _assign(self, group: ClassicGroup, request: SyncGroupRequest) -> CoordinatorResult[None]:
         """Write the leader's assignment down; members it left out get an empty one."""
         told = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
         generation_id = group.generation_id
@@ -77,7 +77,7 @@ class Membership:
                 self._rebalance.maybe_prepare(group, f"the assignment could not be written: {code.name}")
 
         value = group.metadata_value(lambda member: told.get(member.member_id, b""))
-        return Outcome(None, (group_metadata(group.group_id, value),), on_error=refused, after_commit=written)
+        return CoordinatorResult(None, (group_metadata(group.group_id, value),), on_error=refused, after_commit=written)
 
     # -- Heartbeat -------------------------------------------------------------------------------------------------
 
@@ -95,16 +95,16 @@ class Membership:
 
     # -- LeaveGroup ------------------------------------------------------------------------------------------------
 
-    def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+    def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
         """Each member for itself; the rebalance starts once for all of them."""
         group.check_alive()
         responses = [self._leave_one(group, member) for member in request.members]
         response = LeaveGroupResponse(members=responses)
         left = [r.member_id or r.group_instance_id or "" for r in responses if r.error_code == ErrorCode.NONE]
         if not left:
-            return Outcome(response)
+            return CoordinatorResult(response)
         follows = self._rebalance.after_removal(group, f"left: {', '.join(left)}")
-        return Outcome(response, follows.records)
+        return CoordinatorResult(response, follows.records)
 
     def _leave_one(self, group: ClassicGroup, who: LeaveGroupRequest.MemberIdentity) -> MemberResponse:
         response = MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)

@@ -16,7 +16,7 @@ from minibroker.coordinators.groups.consumer.embedded import (
     write_assignment,
 )
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
-from minibroker.coordinators.groups.consumer.heartbeat import Change, Heartbeat, check_instance
+from minibroker.coordinators.groups.consumer.heartbeat import Change, HeartbeatDecisions, check_instance
 from minibroker.coordinators.groups.consumer.member import (
     ClassicMemberMetadata,
     ConsumerMember,
@@ -24,7 +24,7 @@ from minibroker.coordinators.groups.consumer.member import (
     protocols_of,
 )
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, TimerKey
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue
@@ -48,7 +48,7 @@ _ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
 class ClassicMembers:
     """Members of KIP-848 groups that speak the classic protocol."""
 
-    def __init__(self, env: Environment, heartbeat: Heartbeat) -> None:
+    def __init__(self, env: Environment, heartbeat: HeartbeatDecisions) -> None:
         self._env = env
         self._heartbeat = heartbeat
         self._awaited: set[TimerKey] = set()
@@ -57,7 +57,7 @@ class ClassicMembers:
 
     def join(
         self, group: ConsumerGroup, client: ClientInfo, request: JoinGroupRequest, answer: Deferred[JoinGroupResponse]
-    ) -> Outcome[None]:
+    ) -> CoordinatorResult[None]:
         """Rejoining is how a classic member follows its target. Refusals go into `answer`."""
         member_id = request.member_id or self._env.new_id()
         try:
@@ -66,12 +66,12 @@ class ClassicMembers:
             required = client.api_version >= MEMBER_ID_REQUIRED_VERSION and request.group_instance_id is None
             if not request.member_id and required:
                 answer.resolve(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-                return Outcome(None)
+                return CoordinatorResult(None)
             return self._follow(group, client, request, member_id, answer)
         except ApiError as error:
             log.debug("group %s: JoinGroup refused: %s", group.group_id, error)
             answer.resolve(join_error(error.code, ""))
-            return Outcome(None)
+            return CoordinatorResult(None)
 
     @staticmethod
     def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
@@ -90,13 +90,13 @@ class ClassicMembers:
         request: JoinGroupRequest,
         member_id: str,
         answer: Deferred[JoinGroupResponse],
-    ) -> Outcome[None]:
+    ) -> CoordinatorResult[None]:
         change = Change(client, group)
         member = self._member(change, request, member_id)
         try:
             told = read_subscription(bytes(request.protocols[0].metadata))
         except Malformed as error:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+            raise ApiError(self._env.config().unreadable_subscription, str(error)) from None
         updated = replace(
             member,
             instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -131,7 +131,7 @@ class ClassicMembers:
             self._expect(("sync", group.group_id, member_id), updated.rebalance_timeout_ms)
             answer.resolve(response)
 
-        return Outcome(
+        return CoordinatorResult(
             None,
             tuple(change.records),
             on_error=lambda code: answer.resolve(join_error(code, request.member_id)),
@@ -192,7 +192,7 @@ class ClassicMembers:
             for partition in partitions
         )
 
-    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
         """Each member for itself, native ones too: that is how an admin removes them. The epoch is bumped once."""
         responses, gone = [], []
         for who in request.members:
@@ -207,7 +207,7 @@ class ClassicMembers:
             if member not in gone:
                 gone.append(member)
         result = self._heartbeat.removal(group, *gone) if gone else []
-        return Outcome(LeaveGroupResponse(members=responses), tuple(result))
+        return CoordinatorResult(LeaveGroupResponse(members=responses), tuple(result))
 
     @staticmethod
     def _leaving(group: ConsumerGroup, who: LeaveGroupRequest.MemberIdentity) -> ConsumerMember:
@@ -243,7 +243,7 @@ class ClassicMembers:
         self._awaited.add(key)
         over = self._heartbeat.removal_when_over(key, None)
 
-        def fire() -> Outcome[None]:
+        def fire() -> CoordinatorResult[None]:
             self._awaited.discard(key)
             return over()
 

@@ -20,7 +20,7 @@ from minibroker.coordinators.groups.consumer.member import (
     decoded,
 )
 from minibroker.coordinators.groups.consumer.records import group_tombstones
-from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.coordinators.result import CoordinatorRecord
 from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentValue,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from minibroker.coordinators.groups import records as types
 from minibroker.coordinators.groups.consumer.member import ConsumerMember, Target
-from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.coordinators.result import CoordinatorRecord
 from minibroker_protocol.coordinator_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
