@@ -9,25 +9,27 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
 from typing import Final
 
 _NEVER: Final = 1 << 30
-_lock: Final = Lock()
-_held: list[tuple[int, int, int]] = []
-"""The thresholds before, once for each that holds them."""
+_usual: Final = [*gc.get_threshold()]
+_holders: Final[list[object]] = []
 
 
 @contextmanager
 def without_full_collections() -> Iterator[None]:
-    """Young objects are still looked at, so garbage that is made in the meantime is found."""
-    with _lock:
-        _held.append(gc.get_threshold() if not _held else _held[0])
-        gc.set_threshold(*_held[0][:2], _NEVER)
+    """Young objects are still looked at, so garbage that is made in the meantime is found.
+
+    Where brokers on two threads begin and end at the same time, one of them may see a full collection.
+    """
+    holder = object()
+    _holders.append(holder)
+    if gc.get_threshold()[2] != _NEVER:
+        _usual[:] = gc.get_threshold()
+        gc.set_threshold(*_usual[:2], _NEVER)
     try:
         yield
     finally:
-        with _lock:
-            before = _held.pop()
-            if not _held:
-                gc.set_threshold(*before)
+        _holders.remove(holder)
+        if not _holders:
+            gc.set_threshold(*_usual)
