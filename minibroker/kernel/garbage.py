@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 _NEVER: Final = 1 << 30
-_usual: Final = [*gc.get_threshold()]
+_usual: Final = [gc.get_threshold()]
 _holders: Final[list[object]] = []
 
 
@@ -25,11 +25,11 @@ def without_full_collections() -> Iterator[None]:
     holder = object()
     _holders.append(holder)
     if gc.get_threshold()[2] != _NEVER:
-        _usual[:] = gc.get_threshold()
-        gc.set_threshold(*_usual[:2], _NEVER)
+        _usual[0] = gc.get_threshold()
+        gc.set_threshold(*_usual[0][:2], _NEVER)
     try:
         yield
     finally:
         _holders.remove(holder)
         if not _holders:
-            gc.set_threshold(*_usual)
+            gc.set_threshold(*_usual[0])
