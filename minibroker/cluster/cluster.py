@@ -15,7 +15,7 @@ from minibroker.cluster.bootstrap import adopt
 from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
 from minibroker.cluster.operations import ClusterOperations
-from minibroker.cluster.tapped_transport import TappedTransport
+from minibroker.cluster.tapped_transport import SentTap, TappedTransport
 from minibroker.config.settings import Settings
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import default_features
@@ -23,8 +23,8 @@ from minibroker.controller.heartbeats import SESSION_TICKS
 from minibroker.controller.journal import MetadataJournal
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
-from minibroker.handlers.dispatch import Dispatcher, Tap
-from minibroker.handlers.paused import PausedTap
+from minibroker.handlers.chain import Link, Place
+from minibroker.handlers.dispatch import Dispatcher
 from minibroker.handlers.table import make_dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.clock import TimerHandle, Timers
@@ -87,8 +87,8 @@ class Cluster(ClusterOperations):
         #: By broker, of those that run; {} when nothing is counted.
         self.meters: dict[int, Meter] = {}
         self._make_meter = make_meter
-        self._tap: Tap | None = None
-        self._broker_tap: Tap | None = None
+        self._tap: Link | None = None
+        self._broker_tap: SentTap | None = None
         self._transports: dict[int, TappedTransport] = {}
         self._suspensions: dict[int, Suspension] = {}
         self._prepared: dict[int, tuple[Suspension, TappedTransport]] = {}
@@ -288,29 +288,21 @@ class Cluster(ClusterOperations):
         dispatcher = self._dispatchers[node_id] = make_dispatcher(broker)
         if self._make_meter is not None:
             self.meters[node_id] = self._make_meter(broker)
-        self._set_tap_of(node_id)
+        dispatcher.link(Place.METER, self.meters.get(node_id))
+        dispatcher.link(Place.FAULTS_AND_TRACE, self._tap)
         self.network.attach(node_id, suspension.node(dispatcher.handle))
 
     def dispatcher(self, node_id: int) -> Dispatcher:
         """What serves the connections of broker `node_id`."""
         return self._dispatchers[node_id]
 
-    def set_tap(self, tap: Tap | None) -> None:
+    def set_tap(self, tap: Link | None) -> None:
         """Have every request of a client, to any broker of now or later, go through `tap`."""
         self._tap = tap
-        for node_id in self._dispatchers:
-            self._set_tap_of(node_id)
+        for dispatcher in self._dispatchers.values():
+            dispatcher.link(Place.FAULTS_AND_TRACE, tap)
 
-    def _set_tap_of(self, node_id: int, *, paused: bool | None = None) -> None:
-        """paused: None for whether the broker is."""
-        suspension, tap, meter = self._suspensions[node_id], self._tap, self.meters.get(node_id)
-        if meter is not None:
-            tap = meter.before(tap)
-        if suspension.paused if paused is None else paused:
-            tap = PausedTap(suspension, tap)
-        self._dispatchers[node_id].tap = tap
-
-    def set_broker_tap(self, tap: Tap | None) -> None:
+    def set_broker_tap(self, tap: SentTap | None) -> None:
         """Have every request that a broker, of now or later, sends to another, itself or the controller go through
         `tap`, where it is sent."""
         self._broker_tap = tap

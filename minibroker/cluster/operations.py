@@ -12,6 +12,8 @@ from minibroker.controller.controller import Controller
 from minibroker.controller.elections import Election
 from minibroker.controller.state import ControllerState
 from minibroker.coordinators.hashing import partition_for
+from minibroker.handlers.chain import Place
+from minibroker.handlers.pause import Pause
 from minibroker.kernel.deferred import Deferred, resolved, spawn
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.transport import CONTROLLER
@@ -62,9 +64,6 @@ class ClusterOperations:
 
     @abstractmethod
     def _activate_controller(self, state: ControllerState) -> Controller: ...
-
-    @abstractmethod
-    def _set_tap_of(self, node_id: int, *, paused: bool | None = None) -> None: ...
 
     @abstractmethod
     def _watch_sessions(self) -> None: ...
@@ -168,14 +167,14 @@ class ClusterOperations:
         suspension = self._suspensions[node_id]
         if not suspension.paused:
             suspension.pause()
-            self._set_tap_of(node_id)
+            self._dispatchers[node_id].link(Place.PAUSE, Pause(suspension))
 
     def resume_broker(self, node_id: int) -> None:
         """As SIGCONT: process the requests received while paused, in order. No effect when not paused."""
         self._running(node_id)
         suspension = self._suspensions[node_id]
         if suspension.paused:
-            self._set_tap_of(node_id, paused=False)
+            self._dispatchers[node_id].link(Place.PAUSE, None)
             suspension.resume()
 
     def when_going(self, node_id: int) -> Deferred[None]:

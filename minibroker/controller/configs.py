@@ -64,7 +64,7 @@ class ConfigControl:
                     resource_name=resource.resource_name,
                 )
             )
-        return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+        return IncrementalAlterConfigsResponse(responses=responses)
 
     def alter(self, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
         """The old form: what the request does not name goes back to its default."""
@@ -82,7 +82,7 @@ class ConfigControl:
                     resource_name=resource.resource_name,
                 )
             )
-        return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+        return AlterConfigsResponse(responses=responses)
 
     def _alter(self, resource: _Resource, change: Change, validate_only: bool) -> None:
         kind, name = resource.resource_type, resource.resource_name

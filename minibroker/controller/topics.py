@@ -100,7 +100,7 @@ class TopicControl:
                         name=topic.name, error_code=error.code, error_message=error.message
                     )
                 )
-        return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+        return CreateTopicsResponse(topics=results)
 
     def _create_topic(
         self, topic: CreateTopicsRequest.CreatableTopic, *, validate_only: bool
@@ -269,7 +269,7 @@ class TopicControl:
                 continue
             self._state.remove_topic(topic.name)
             answer(topic.name, topic.topic_id, ErrorCode.NONE)
-        return DeleteTopicsResponse(throttle_time_ms=0, responses=results)
+        return DeleteTopicsResponse(responses=results)
 
     def create_partitions(self, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
         # A name that comes twice is answered once (ControllerApis.createPartitions).
@@ -291,7 +291,7 @@ class TopicControl:
                     name=topic.name, error_code=code, error_message=message
                 )
             )
-        return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+        return CreatePartitionsResponse(results=results)
 
     def _grown(self, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Sequence[tuple[int, ...]]:
         image = self._state.image.topics.get(topic.name)

@@ -14,9 +14,7 @@ from minibroker_protocol.messages.acls import DescribeAclsRequest, DescribeAclsR
 def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """DescribeAcls v1-3: the entries that match, by resource."""
     if ctx.broker.authorizer is None:
-        return DescribeAclsResponse(
-            throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
-        )
+        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[])
     chosen = AclBindingFilter(
         request.resource_type_filter,
         request.resource_name_filter,
@@ -46,4 +44,4 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
             found, attrgetter("resource_type", "resource_name", "pattern_type")
         )
     ]
-    return DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=resources)
+    return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)

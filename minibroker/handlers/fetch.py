@@ -400,7 +400,6 @@ async def _respond(ctx: RequestContext, fetch: _Fetch, reads: list[_Read]) -> Fe
             _tell_leader(ctx, read, nodes)
         current.partitions.append(read.data)
     return FetchResponse(
-        throttle_time_ms=0,
         error_code=0,
         session_id=session.id if session is not None else INVALID_SESSION_ID,
         responses=responses,

@@ -1,8 +1,9 @@
 """DescribeGroups (15), ListGroups (16), DeleteGroups (42).
 
 DescribeGroups 0-6: v3 authorized operations; v4 static members; v6 GROUP_ID_NOT_FOUND for a group that is not there
-(before, it is shown as Dead). ListGroups 0-5: v4 states (KIP-518), v5 types (KIP-848). Kafka: GroupCoordinatorService,
-GroupMetadataManager.describeGroups and listGroups.
+(before, it is shown as Dead). ListGroups 0-5: v4 states (KIP-518), v5 types (KIP-848). DeleteGroups 0-3: v3 has a
+message, which Kafka fills only for GROUP_DELETION_FAILED; no deletion here fails that way. Kafka:
+GroupCoordinatorService, GroupMetadataManager.describeGroups and listGroups.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.auth_helper import NOT_ASKED, authorize, authorized_operations
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import AclOperation, ResourceType
@@ -137,7 +136,6 @@ def _answer(
         if not b.fenced
     ]
     return MetadataResponse(
-        throttle_time_ms=0,
         brokers=brokers,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -232,7 +230,7 @@ async def describe_topic_partitions(
             if following:
                 cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following[0], partition_index=0)
             break
-    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
 
 
 def _topic_partitions(

@@ -5,16 +5,15 @@ Which field of a request names the topics, groups or ids is what the fields say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from minibroker.handlers.auth_helper import authorize as may
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.transactional_batches import has_transactional_batch
-from minibroker.kernel.turns import STEP
 from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
-from minibroker_protocol.dsl import Request
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.structs import Struct, lists_about, named_by
@@ -76,10 +75,13 @@ class RequestRight:
     names: Callable[[Any], Sequence[str]] | None = None
     instead: AclOperation | None = None
 
-    async def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
-        """The refusal of the request, None when the client has the right."""
-        for name in self._named(request) if self.names is None else self.names(request):
-            await STEP
+    def asked(self, request: Request) -> Sequence[str]:
+        """The names that the client must have the right to."""
+        return self._named(request) if self.names is None else self.names(request)
+
+    def error(self, ctx: RequestContext, names: Sequence[str]) -> ApiError | None:
+        """The refusal of the first of these names, None when the client has the right to all."""
+        for name in names:
             if self.instead is not None and may(ctx, self.instead, self.kind, name):
                 continue
             if not may(ctx, self.operation, self.kind, name):
@@ -116,21 +118,24 @@ class ItemRight:
         """The lists whose items need it."""
         return lists_about(request, request, self.entities or _ENTITIES[self.kind])
 
-    async def split(self, ctx: RequestContext, request: Request, field: str) -> tuple[list[Any], list[Any]]:
-        """(items of a list that the client has a right to, the others)."""
-        items = getattr(request, field) or []
+    def items(self, ctx: RequestContext, request: Request, field: str) -> Sequence[Any]:
+        """What of a list needs the right: all of it or nothing."""
+        items: Sequence[Any] = getattr(request, field) or ()
         if not items or self.unless(request) or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
-            return items, []
-        allowed, others = [], []
+            return ()
+        return items
+
+    def split(
+        self, ctx: RequestContext, request: Request, items: Sequence[Any], allowed: list[Any], others: list[Any]
+    ) -> None:
+        """Put each item to those that the client has the right to, or to the others."""
         for item in items:
-            await STEP
             name = self._name(ctx, item) if self.applies(ctx, request, item) else None
             if name is None or may(ctx, self.operation, self.kind, name):
                 allowed.append(item)
             else:
                 denied(ctx, self.operation, self.kind, name)
                 others.append(item)
-        return allowed, others
 
     def _name(self, ctx: RequestContext, item: Any) -> str | None:
         if self.kind is CLUSTER:
@@ -138,7 +143,29 @@ class ItemRight:
         return _name_of(ctx, item, self.entities or _ENTITIES[self.kind])
 
 
-Rule = RequestRight | ItemRight
+@dataclass(frozen=True, slots=True)
+class Also:
+    """A right that is not to a resource of the request. error: the refusal, or None."""
+
+    error: Callable[[RequestContext, Any], ApiError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the client may see of the answer. part: (context, request, answer) → the answer that it gets."""
+
+    part: Callable[[RequestContext, Any, Any], Coroutine[Any, Any, Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Where Kafka's refusal of the whole names less, or other things, than the request. shape: (context, request,
+    answer); changes the answer."""
+
+    shape: Callable[[RequestContext, Any, Any], None]
+
+
+Rule = RequestRight | ItemRight | Also | Shown | Refused
 
 
 def id_of_transactional_batches(request: Any) -> Sequence[str]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
-from minibroker.handlers.dispatch import Answered, CloseConnection, Dispatch
+from minibroker.handlers.context import CloseConnection
+from minibroker.handlers.dispatch import Answered, Dispatch
 from minibroker.kernel.deferred import Deferred
 from minibroker.security.sasl import Authentication, AuthenticationFailed, SaslServer, State
 from minibroker_protocol.fields import Buffer

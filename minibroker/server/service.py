@@ -278,7 +278,7 @@ class Service:
             raise StartError(str(error)) from error
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, cluster: Cluster) -> None:
-        from minibroker.handlers.dispatch import CloseConnection
+        from minibroker.handlers.context import CloseConnection
 
         assert self._places is not None
         settings = self.settings

@@ -7,7 +7,9 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.dispatch import Answered, CloseConnection, Dispatcher, Exchange
+from minibroker.handlers.api import Api
+from minibroker.handlers.context import Answer, CloseConnection, Handler, RequestContext
+from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.refusals import Refusal
 from minibroker.simulation.network_conditions import Fate, NetworkConditions
@@ -25,15 +27,18 @@ class Disconnected(Exception):
 
 
 class Reasons:
-    """A tap that keeps why a broker refuses what it was asked last; what is decided later is added to the list."""
+    """`Link` that keeps why a broker refuses what it was asked last; what is decided later is added to the list."""
 
     def __init__(self) -> None:
         self.of_last: list[Refusal] = []
 
-    def serve(self, exchange: Exchange) -> Answered | Deferred[Answered]:
-        self.of_last = []
-        exchange.context.on_refusal = self.of_last.append
-        return exchange.serve()
+    def around(self, api: Api, onward: Handler) -> Handler:
+        def handle(ctx: RequestContext, request: Any) -> Answer:
+            self.of_last = []
+            ctx.on_refusal = self.of_last.append
+            return onward(ctx, request)
+
+        return handle
 
 
 class Links:

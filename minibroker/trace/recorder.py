@@ -13,7 +13,8 @@ from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.structs import Struct
 
 if TYPE_CHECKING:
-    from minibroker.handlers.dispatch import Answered, Exchange
+    from minibroker.handlers.dispatch import Answered
+    from minibroker.handlers.exchange import Exchange
     from minibroker.kernel.refusals import Refusal
 
 # A larger response is converted at once, instead of keeping the object until it is read.

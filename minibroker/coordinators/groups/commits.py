@@ -14,7 +14,8 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 
 OFFSET_COMMIT_WITH_EPOCHS = 9
-"""First OffsetCommit version that knows member epochs, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-848)."""
+TXN_OFFSET_COMMIT_WITH_EPOCHS = 6
+"""First versions that know member epochs, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-848, KIP-1319)."""
 
 
 PartitionCheck = Callable[[bytes, int], None]
@@ -87,6 +88,12 @@ class Commit:
     @property
     def transactional(self) -> bool:
         return self.producer_id != -1
+
+    @property
+    def knows_epochs(self) -> bool:
+        """Whether its version has the codes about member epochs."""
+        since = TXN_OFFSET_COMMIT_WITH_EPOCHS if self.transactional else OFFSET_COMMIT_WITH_EPOCHS
+        return self.api_version >= since
 
 
 Committed = list[list[tuple[int, ErrorCode]]]
@@ -168,9 +175,7 @@ class OffsetDecisions:
         if group is None:
             if commit.generation_id < 0:
                 return None
-            missing = ErrorCode.ILLEGAL_GENERATION
-            if not commit.transactional and commit.api_version >= OFFSET_COMMIT_WITH_EPOCHS:
-                missing = ErrorCode.GROUP_ID_NOT_FOUND
+            missing = ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION
             raise ApiError(missing, f"Group {commit.group_id} not found.")
         return group.validate_offset_commit(
             commit.member_id,
@@ -248,10 +253,7 @@ def _java_length(text: str) -> int:
 
 def _in_words_of(commit: Commit, error: ApiError) -> ApiError:
     """The refusal as the request's version can say it: not all know of member epochs."""
-    if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+    if error.code is not ErrorCode.STALE_MEMBER_EPOCH or commit.knows_epochs:
         return error
-    if commit.transactional:
-        return ApiError(ErrorCode.ILLEGAL_GENERATION, error.message)
-    if commit.api_version < OFFSET_COMMIT_WITH_EPOCHS:
-        return ApiError(ErrorCode.UNSUPPORTED_VERSION, error.message)
-    return error
+    code = ErrorCode.ILLEGAL_GENERATION if commit.transactional else ErrorCode.UNSUPPORTED_VERSION
+    return ApiError(code, error.message)

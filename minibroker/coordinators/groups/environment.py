@@ -10,6 +10,7 @@ from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.clock import Clock
 from minibroker.metadata.config_resources import ResourceType
 from minibroker.metadata.image import MetadataImage
+from minibroker_protocol.errors import ErrorCode
 
 TimerKey = tuple[str, str, str]
 """(kind of wait, group id, member id or "")."""
@@ -34,6 +35,7 @@ class GroupConfig:
     consumer_assignment_interval_ms: int = 1000
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_enabled: bool = True
+    unreadable_subscription: ErrorCode = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def with_overrides(config: GroupConfig, overrides: Mapping[str, str]) -> GroupConfig:

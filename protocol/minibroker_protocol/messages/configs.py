@@ -1,6 +1,6 @@
 """Configuration: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations

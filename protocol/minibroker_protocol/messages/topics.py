@@ -1,7 +1,7 @@
 """Topics and where they live: CreateTopics (19), DeleteTopics (20), CreatePartitions (37), ElectLeaders (43),
 AlterPartitionReassignments (45), ListPartitionReassignments (46).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from samples import sample
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.faults.facts import ProducerFact, carried_by, facts_of
 from minibroker.handlers import table
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.error_responses import refused
 from minibroker.handlers.rights import ALTER, TOPIC, ItemRight
 from minibroker.security.create_authorizer import STANDARD

@@ -8,7 +8,7 @@ import pytest
 from seed_client import OK, TOPIC, SeedClient, produce_request
 
 from minibroker.config.types import ConfigError
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker.releases.chain import RELEASES
 from minibroker.server.options import make_options

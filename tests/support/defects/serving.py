@@ -272,8 +272,8 @@ SERVING: Final = (
     Defect(
         "alter-resource-twice-in-a-request",
         "a resource named twice in IncrementalAlterConfigs stays as it is",
-        "minibroker.controller.configs:ConfigControl._alter",
-        "if counts[kind, name] > 1:",
+        "minibroker.controller.configs:_refusal",
+        "if counts[resource.resource_type, resource.resource_name] > 1:",
         "if False:",
     ),
     Defect(
@@ -387,5 +387,40 @@ SERVING: Final = (
         "minibroker.handlers.api_versions:ApiVersions.describe",
         "if api.advertised or unlisted",
         "if (api.advertised or unlisted) and key != 28",
+    ),
+    Defect(
+        "any-cluster-id",
+        "ApiVersions v5 that is meant for another cluster or broker is refused",
+        "minibroker.handlers.api_versions:_meant_for",
+        "return ErrorCode.REBOOTSTRAP_REQUIRED",
+        "return ErrorCode.NONE",
+    ),
+    Defect(
+        "cluster-id-alone",
+        "ApiVersions v5 names cluster and broker, or neither",
+        "minibroker.handlers.api_versions:_meant_for",
+        "if (cluster_id is None) != (node_id == _NO_NODE):",
+        "if False:",
+    ),
+    Defect(
+        "offset-commit-topics-twice",
+        "each topic is once in the answer of an offset commit",
+        "minibroker.handlers.offset_commits:CommitAnswer._add",
+        "partitions = self._entries.get(key)",
+        "partitions = None",
+    ),
+    Defect(
+        "txn-offsets-without-epoch-codes",
+        "TxnOffsetCommit v6 has the codes about member epochs",
+        "minibroker.coordinators.groups.commits:Commit.knows_epochs",
+        "TXN_OFFSET_COMMIT_WITH_EPOCHS if self.transactional",
+        "99 if self.transactional",
+    ),
+    Defect(
+        "delete-groups-says-why",
+        "DeleteGroups has no message for a group that is missing or not empty",
+        "minibroker.handlers.group_admin:delete_groups",
+        "error_code=code)",
+        "error_code=code, error_message=code.name)",
     ),
 )
