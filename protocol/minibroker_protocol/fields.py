@@ -35,8 +35,8 @@ class Field:
     """One field of a message: its name, annotation (as text) and what ``f`` said about it.
 
     ``versions``, ``nullable`` and ``tagged`` are inclusive ``(low, high)`` ranges of message versions, or None.
-    ``entity``, ``map_key``, ``error``, ``error_message``, ``throttle``, ``answers`` and ``secret`` say what the value means;
-    the codecs do not look at them.
+    ``entity``, ``map_key``, ``error``, ``error_message``, ``throttle``, ``answers`` and ``secret`` say what the value
+    means; the codecs do not look at them.
     """
 
     __slots__ = (
