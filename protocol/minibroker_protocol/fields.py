@@ -39,55 +39,24 @@ class Field:
     codecs do not look at them.
     """
 
-    __slots__ = (
-        "annotation",
-        "answers",
-        "default",
-        "doc",
-        "entity",
-        "error",
-        "error_message",
-        "flexible",
-        "ignorable",
-        "map_key",
-        "name",
-        "nullable",
-        "tag",
-        "throttle",
-        "versions",
-    )
+    tag: int | None
+    default: Any
+    ignorable: bool
+    flexible: bool
+    doc: str
+    entity: str | None
+    map_key: bool
+    error: bool
+    error_message: bool
+    throttle: bool
+    answers: str | None
 
-    def __init__(
-        self,
-        versions: str | None = None,
-        nullable: str | None = None,
-        tag: int | None = None,
-        default: object = _REQUIRED,
-        ignorable: bool = False,
-        flexible: bool = True,
-        doc: str = "",
-        entity: str | None = None,
-        map_key: bool = False,
-        error: bool = False,
-        error_message: bool = False,
-        throttle: bool = False,
-        answers: str | None = None,
-    ) -> None:
+    def __init__(self, versions: str | None, nullable: str | None, **said: Any) -> None:
         self.name = ""
         self.annotation = ""
         self.versions = parse_versions(versions) if versions else (0, NEVER)
         self.nullable = parse_versions(nullable) if nullable else None
-        self.tag = tag
-        self.default = default
-        self.ignorable = ignorable
-        self.flexible = flexible
-        self.doc = doc
-        self.entity = entity
-        self.map_key = map_key
-        self.error = error
-        self.error_message = error_message
-        self.throttle = throttle
-        self.answers = answers
+        self.__dict__.update(said)
 
     @property
     def required(self) -> bool:
@@ -154,10 +123,7 @@ def f(
       of the request are about the same kind of thing and only one is asked about. For a plain field of an error
       answer, the field of the request that it repeats.
     """
-    return Field(
-        versions, nullable, tag, default, ignorable, flexible, doc,
-        entity, map_key, error, error_message, throttle, answers,
-    )  # fmt: skip
+    return Field(**locals())
 
 
 def parse_versions(text: str) -> tuple[int, int]:
@@ -170,4 +136,5 @@ def parse_versions(text: str) -> tuple[int, int]:
 
 def undescribed() -> Field:
     """A field of which only its annotation is known."""
-    return Field()
+    field: Field = f()
+    return field
