@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
-from minibroker.coordinators.groups.consumer.changeover import can_downgrade, check_upgrade, downgraded, upgraded
 from minibroker.coordinators.groups.consumer.classic_members import ClassicMembers
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker.coordinators.groups.consumer.group_migration import can_downgrade, check_upgrade, downgraded, upgraded
 from minibroker.coordinators.groups.consumer.heartbeat import Change, HeartbeatDecisions
 from minibroker.coordinators.groups.consumer.member import (
     JOIN_EPOCH,
@@ -49,7 +49,7 @@ class ConsumerMembers:
         self._env = env
         self._groups = groups
         self._rebalance = rebalance
-        self._heartbeat = HeartbeatDecisions(env, self._find, self._expired)
+        self._heartbeat = HeartbeatDecisions(env, self._find, self.remove)
         self.classic = ClassicMembers(env, self._heartbeat)
         # Classic groups whose first record is being written: it tells less of them than is known.
         self.forming: dict[str, ClassicGroup] = {}
@@ -112,7 +112,8 @@ class ConsumerMembers:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def _expired(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[None]:
+    def remove(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[None]:
+        """The group without a member whose session has ended, or is ended."""
         return self._without(group, member, None)
 
     def _without(self, group: ConsumerGroup, member: ConsumerMember, response: R) -> CoordinatorResult[R]:
