@@ -187,9 +187,9 @@ class Cluster:
         if new and not any(directory.written_before_by for directory in self._directories):
             state.finish_placing()
             return
-        from minibroker.cluster.placement import place_ids
+        from minibroker.cluster.id_migration import migrate_ids
 
-        place_ids(
+        migrate_ids(
             state,
             self.brokers,
             layout=self.semantics.transaction_state_layout,

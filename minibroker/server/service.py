@@ -22,15 +22,15 @@ from minibroker.kernel.threads import ThreadExecutor
 from minibroker.security.create_authorizer import create_authorizer
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.broker_disks import BrokerDisk, BrokerDisks
-from minibroker.server.declared import (
-    DeclaredListener,
+from minibroker.server.edge import Edge, Limits
+from minibroker.server.file_descriptors import Exhaustion, connection_limit
+from minibroker.server.listener_config import (
+    ListenerConfig,
     advertised_by_port,
-    declared_listeners,
+    listener_configs,
     name_in_container,
     told_outside,
 )
-from minibroker.server.edge import Edge, Limits
-from minibroker.server.file_descriptors import Exhaustion, connection_limit
 from minibroker.server.listener_security import ListenerSecurity, listener_securities
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
 from minibroker.server.options import Options
@@ -70,7 +70,7 @@ class Service:
         self.options = options
         self.settings = _settings(options)
         self.semantics = _semantics(options, self.settings)
-        self._declared = declared_listeners(self.settings, len(options.ports))
+        self._declared = listener_configs(self.settings, len(options.ports))
         create_authorizer(self.settings)  # says what is wrong with it
         self._declared_securities, self._security = _securities(self._declared, self.settings)
         _check_metrics(options)
@@ -364,7 +364,7 @@ class Service:
 
 
 def _securities(
-    declared: Sequence[DeclaredListener], settings: Settings
+    declared: Sequence[ListenerConfig], settings: Settings
 ) -> tuple[list[ListenerSecurity], ListenerSecurity]:
     """What the declared listeners ask of their clients, and every other port. Raises ConfigError."""
     protocol = SecurityProtocol[settings.get_string("minibroker.security.protocol")]

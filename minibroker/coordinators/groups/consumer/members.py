@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
-from minibroker.coordinators.groups.consumer.changeover import can_downgrade, check_upgrade, downgraded, upgraded
 from minibroker.coordinators.groups.consumer.classic_members import ClassicMembers
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker.coordinators.groups.consumer.group_migration import can_downgrade, check_upgrade, downgraded, upgraded
 from minibroker.coordinators.groups.consumer.heartbeat import Change, HeartbeatDecisions
 from minibroker.coordinators.groups.consumer.member import (
     JOIN_EPOCH,

@@ -22,7 +22,7 @@ _SESSION_MS = 800.0
 """After which the controller fences a broker it does not hear of."""
 
 
-class Troubles:
+class Nemesis:
     """Draws one event after the other while the world's clients work."""
 
     def __init__(self, world: Scene) -> None:
