@@ -15,7 +15,10 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
     """DescribeAcls v1-3: the entries that match, by resource."""
     if ctx.broker.authorizer is None:
         return DescribeAclsResponse(
-            throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
+            throttle_time_ms=0,
+            error_code=ErrorCode.SECURITY_DISABLED,
+            error_message=f"{NO_AUTHORIZER[:-1]} on the broker",
+            resources=[],
         )
     chosen = EntryFilter(
         request.resource_type_filter,
