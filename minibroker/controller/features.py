@@ -54,7 +54,6 @@ class FeatureControl:
             for update in request.feature_updates:
                 self._state.set_feature(update.feature, update.max_version_level)
         return UpdateFeaturesResponse(
-            throttle_time_ms=0,
             error_code=failed.code if failed is not None else ErrorCode.NONE,
             error_message=f"{_ALL_FAILED}{failed.message}" if failed is not None else None,
             results=[] if failed is not None else results,

@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from minibroker.handlers.context import RequestContext
-from minibroker.security.acls import NO_AUTHORIZER, EntryFilter
+from minibroker.security.acls import NO_AUTHORIZER, AclBindingFilter
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.acls import DescribeAclsRequest, DescribeAclsResponse
 
@@ -15,12 +15,9 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
     """DescribeAcls v1-3: the entries that match, by resource."""
     if ctx.broker.authorizer is None:
         return DescribeAclsResponse(
-            throttle_time_ms=0,
-            error_code=ErrorCode.SECURITY_DISABLED,
-            error_message=f"{NO_AUTHORIZER[:-1]} on the broker",
-            resources=[],
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER[:-1]} on the broker", resources=[]
         )
-    chosen = EntryFilter(
+    chosen = AclBindingFilter(
         request.resource_type_filter,
         request.resource_name_filter,
         request.pattern_type_filter,
@@ -49,4 +46,4 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
             found, attrgetter("resource_type", "resource_name", "pattern_type")
         )
     ]
-    return DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=resources)
+    return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)

@@ -44,7 +44,6 @@ def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> D
         )
     total, usable = broker.volume_bytes()
     return DescribeLogDirsResponse(
-        throttle_time_ms=0,
         error_code=0,
         results=[
             DescribeLogDirsResponse.DescribeLogDirsResult(

@@ -107,8 +107,8 @@ def test_features(cluster: MemoryCluster) -> None:
         ("nope", 1, 1, "Local controller 1 does not support this feature."),
         ("group.version", 2, 1, "Local controller 1 only supports versions 0-1"),
         ("group.version", 0, 9, "The controller does not support the given upgrade type."),
-        ("group.version", 0, 1, "Can't downgrade the version of this feature without setting the upgrade type "
-                                "to either safe or unsafe downgrade."),
+        ("group.version", 0, 1, ("Can't downgrade the version of this feature without setting the upgrade type "
+                                "to either safe or unsafe downgrade.")),
     ]:  # fmt: skip
         request = m.UpdateFeaturesRequest(
             timeout_ms=1, feature_updates=[update(feature=name, max_version_level=level, upgrade_type=kind)]

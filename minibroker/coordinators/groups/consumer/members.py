@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
-from minibroker.coordinators.groups.consumer.changeover import can_downgrade, check_upgrade, downgraded, upgraded
 from minibroker.coordinators.groups.consumer.classic_members import ClassicMembers
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
-from minibroker.coordinators.groups.consumer.heartbeat import Change, Heartbeat
+from minibroker.coordinators.groups.consumer.group_migration import can_downgrade, check_upgrade, downgraded, upgraded
+from minibroker.coordinators.groups.consumer.heartbeat import Change, HeartbeatDecisions
 from minibroker.coordinators.groups.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -19,7 +19,7 @@ from minibroker.coordinators.groups.consumer.member import (
 )
 from minibroker.coordinators.groups.consumer.replay import AnyGroup
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
@@ -49,14 +49,14 @@ class ConsumerMembers:
         self._env = env
         self._groups = groups
         self._rebalance = rebalance
-        self._heartbeat = Heartbeat(env, self._find, self._expired)
+        self._heartbeat = HeartbeatDecisions(env, self._find, self.remove)
         self.classic = ClassicMembers(env, self._heartbeat)
         # Classic groups whose first record is being written: it tells less of them than is known.
         self.forming: dict[str, ClassicGroup] = {}
 
     def heartbeat(
         self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest
-    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
         """For a request that `validate` has passed. Raises GROUP_ID_NOT_FOUND beside what Heartbeat raises."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(self.group(request.group_id), request)
@@ -99,31 +99,32 @@ class ConsumerMembers:
 
     def _leave(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
-    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
         member = self._heartbeat.leave(group, request)
         response = ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
         )
         if request.member_epoch == STATIC_LEAVE_EPOCH:
-            return Outcome(response, tuple(self._heartbeat.leave_for_now(group, member)))
+            return CoordinatorResult(response, tuple(self._heartbeat.leave_for_now(group, member)))
         return self._without(group, member, response)
 
     def _find(self, group_id: str) -> ConsumerGroup | None:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def _expired(self, group: ConsumerGroup, member: ConsumerMember) -> Outcome[None]:
+    def remove(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[None]:
+        """The group without a member whose session has ended, or is ended."""
         return self._without(group, member, None)
 
-    def _without(self, group: ConsumerGroup, member: ConsumerMember, response: R) -> Outcome[R]:
+    def _without(self, group: ConsumerGroup, member: ConsumerMember, response: R) -> CoordinatorResult[R]:
         """The group without a member; when only classic members are left it becomes a classic group and rebalances."""
         if not can_downgrade(self._env, group, member):
-            return Outcome(response, tuple(self._heartbeat.removal(group, member)))
+            return CoordinatorResult(response, tuple(self._heartbeat.removal(group, member)))
         try:
             classic, changes = downgraded(self._env, group, member)
         except Malformed as error:
             log.warning("group %s stays a consumer group: %s", group.group_id, error)
-            return Outcome(response, tuple(self._heartbeat.removal(group, member)))
+            return CoordinatorResult(response, tuple(self._heartbeat.removal(group, member)))
         for each in group.members:
             self._heartbeat.cancel(group.group_id, each)
 
@@ -132,7 +133,7 @@ class ConsumerMembers:
                 self._rebalance.rearm_session(classic, left)
             self._rebalance.prepare(classic, "the last member of the consumer protocol left")
 
-        return Outcome(
+        return CoordinatorResult(
             response,
             tuple(changes),
             before_append=lambda: self.forming.__setitem__(group.group_id, classic),
