@@ -137,9 +137,11 @@ class Commands:
         minutes: float | None = None,
         hours: float | None = None,
         days: float | None = None,
+        sessions: bool = False,
     ) -> dict[str, Any]:
         """Move the broker clock forward by the sum of these; every timeout and sweep that falls due runs before this
-        returns."""
+        returns. `sessions`: group sessions and rebalance timeouts that are no longer end then, too, as if no member had
+        sent a heartbeat."""
         given = (ms, seconds, minutes, hours, days)
         if all(length is None for length in given):
             raise FaultError("clock.advance needs ms, seconds, minutes, hours or days")
@@ -149,6 +151,10 @@ class Commands:
         if not total <= _MAX_ADVANCE_MS:
             raise FaultError(f"the broker clock moves at most {_MAX_ADVANCE_MS} ms (a year) at a time, not {total:g}")
         self._cluster.clock.advance(round(total))
+        for broker in list(self._cluster.brokers.values()) if sessions else ():
+            groups = broker.coordinators.groups_if_any
+            if groups is not None and broker.node_id not in self._cluster.paused_brokers:
+                groups.pass_time(total)
         return self._clock()
 
     def _sweep(self) -> dict[str, Any]:

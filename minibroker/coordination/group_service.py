@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from minibroker.config.settings import Settings
 from minibroker.coordination.coordinator_host import CoordinatorHost
@@ -52,33 +52,50 @@ _TOMBSTONES_PER_BATCH: Final = 500
 _MINUTE_MS: Final = 60_000
 
 
+class _Armed(NamedTuple):
+    handle: TimerHandle
+    left_ms: float
+    fire: Callable[[], None]
+
+
 class ShardTimers:
     """Timers of one shard, in real time; what an operation decides is made durable at once."""
 
     def __init__(self, timers: Timers, execute: Callable[[CoordinatorResult[None]], None]) -> None:
         self._timers = timers
         self._execute = execute
-        self._armed: dict[TimerKey, TimerHandle] = {}
+        self._armed: dict[TimerKey, _Armed] = {}
 
     def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], CoordinatorResult[None]]) -> None:
-        before = self._armed.pop(key, None)
-        if before is not None:
-            before.cancel()
+        self.cancel(key)
 
         def fire() -> None:
             del self._armed[key]
             self._execute(operation())
 
-        self._armed[key] = self._timers.call_later(delay_ms, fire)
+        self._armed[key] = _Armed(self._timers.call_later(delay_ms, fire), delay_ms, fire)
 
     def cancel(self, key: TimerKey) -> None:
-        handle = self._armed.pop(key, None)
-        if handle is not None:
-            handle.cancel()
+        armed = self._armed.pop(key, None)
+        if armed is not None:
+            armed.handle.cancel()
+
+    def pass_time(self, ms: float) -> None:
+        """As if `ms` passed at once, without a word of any member. A timer that was armed a while ago counts from
+        now."""
+        for key, armed in sorted(self._armed.items(), key=lambda item: item[1].left_ms):
+            if self._armed.get(key) is not armed:
+                continue  # another one's end has cancelled it, or armed it anew
+            armed.handle.cancel()
+            left_ms = armed.left_ms - ms
+            if left_ms <= 0:
+                armed.fire()
+            else:
+                self._armed[key] = _Armed(self._timers.call_later(left_ms, armed.fire), left_ms, armed.fire)
 
     def close(self) -> None:
-        for handle in self._armed.values():
-            handle.cancel()
+        for armed in self._armed.values():
+            armed.handle.cancel()
         self._armed.clear()
 
 
@@ -149,6 +166,11 @@ class GroupService:
         if timers is not None:
             timers.close()
         self.host.resigned(index)
+
+    def pass_time(self, ms: float) -> None:
+        """End the sessions and rebalance timeouts that are no longer than `ms`, as if no member had been heard."""
+        for timers in list(self._timers.values()):
+            timers.pass_time(ms)
 
     def reconfigure(self) -> None:
         """Settings are read when they are needed."""

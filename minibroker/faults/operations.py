@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from minibroker.faults.errors import FaultError
+from minibroker.faults.group_operations import rebalance_group, remove_member
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.kernel.words import near
@@ -328,6 +329,7 @@ OPERATIONS: dict[str, ClusterOperation] = {
         fail_disk, fill_disk, heal_disk,
         expire_transactional_id, set_producer_epoch, hold_markers, release_markers, held_markers,
         stop_broker, kill_broker, start_broker, restart_broker, pause_broker, resume_broker,
+        rebalance_group, remove_member,
         restore, stop_controller, start_controller, cut_link, mend_link, move_leader, move_coordinator,
     )
 }  # fmt: skip

@@ -11,22 +11,19 @@ from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.security.acls import AclOperation, ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.transactions import (
-    DescribeTransactionStateRequest,
-    DescribeTransactionStateResponse,
-)
 
-_State = DescribeTransactionStateResponse.TransactionState
-_Topic = DescribeTransactionStateResponse.TopicPartitions
+_State = m.DescribeTransactionStateResponse.TransactionState
+_Topic = m.DescribeTransactionStateResponse.TopicPartitions
 
 
-async def handle(ctx: RequestContext, request: DescribeTransactionStateRequest) -> DescribeTransactionStateResponse:
+async def handle(ctx: RequestContext, request: m.DescribeTransactionStateRequest) -> m.DescribeTransactionStateResponse:
     states = []
     for transactional_id in request.transactional_ids:
         await STEP
         states.append(_describe(ctx, transactional_id))
-    return DescribeTransactionStateResponse(transaction_states=states)
+    return m.DescribeTransactionStateResponse(transaction_states=states)
 
 
 def _describe(ctx: RequestContext, transactional_id: str) -> _State:

@@ -13,25 +13,22 @@ from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.security.acls import AclOperation, ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
 
-_Described = DescribeTransactionsResponse.TransactionState
-_Topic = DescribeTransactionsResponse.TopicData
-_Listed = ListTransactionsResponse.TransactionState
+_Described = m.DescribeTransactionsResponse.TransactionState
+_Topic = m.DescribeTransactionsResponse.TopicData
+_Listed = m.ListTransactionsResponse.TransactionState
 
 
-async def handle_describe(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+async def handle_describe(
+    ctx: RequestContext, request: m.DescribeTransactionsRequest
+) -> m.DescribeTransactionsResponse:
     states = []
     for transactional_id in request.transactional_ids:
         await STEP
         states.append(_describe(ctx, transactional_id))
-    return DescribeTransactionsResponse(transaction_states=states)
+    return m.DescribeTransactionsResponse(transaction_states=states)
 
 
 def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
@@ -66,7 +63,7 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
     )
 
 
-async def handle_list(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+async def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -> m.ListTransactionsResponse:
     """Unknown state names are given back and match nothing."""
     unknown: list[str] = []
     found = []
@@ -92,8 +89,8 @@ async def handle_list(ctx: RequestContext, request: ListTransactionsRequest) -> 
         unknown = [name for name in request.state_filters if name not in BY_LABEL]
     except ApiError as error:
         ctx.refused("all transactional ids", error)
-        return ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
-    return ListTransactionsResponse(
+        return m.ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
+    return m.ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=unknown,
         transaction_states=found,

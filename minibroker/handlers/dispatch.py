@@ -12,6 +12,7 @@ from minibroker.handlers.chain import Chain, Link, Place
 from minibroker.handlers.context import Answer, CloseConnection, Frames, RequestContext, follow, later, settled
 from minibroker.handlers.exchange import framed, frames_of
 from minibroker.kernel.deferred import Deferred, failed, spawn
+from minibroker.kernel.garbage import without_full_collections
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, LongMessage, Malformed
 from minibroker_protocol.fields import Buffer
@@ -102,17 +103,20 @@ class Dispatcher:
     async def _decode_elsewhere(self, api: Api, ctx: RequestContext) -> Answered:
         """Serve a long request, which is decoded on the thread for what computes."""
         ctx.long = True
+        with without_full_collections():
+            answer = self._serve(api, ctx, await self._decoded(api, ctx))
+            return await answer if isinstance(answer, Deferred) else answer
+
+    async def _decoded(self, api: Api, ctx: RequestContext) -> Request:
         version = ctx.api_version
         try:
-            request = await self._broker.executor.compute(
+            return await self._broker.executor.compute(
                 lambda _: api.request.decode_within(MOST_REQUEST_BYTES, ctx.frame, version, ctx.position)
             )
         except Malformed as error:
             raise CloseConnection(str(error)) from None
         except LongMessage as error:
             raise CloseConnection(f"{api.name} v{version}: {error}, above {MOST_REQUEST_BYTES} bytes") from None
-        answer = self._serve(api, ctx, request)
-        return await answer if isinstance(answer, Deferred) else answer
 
     def _serve(self, api: Api, ctx: RequestContext, request: Request) -> Answered | Deferred[Answered]:
         answer = settled(ctx, self._handlers[api.key](ctx, request))

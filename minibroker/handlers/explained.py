@@ -53,7 +53,7 @@ RULES: Final = {
 }
 """What is behind a code that comes without a message."""
 
-_STRUCTS_A_STEP: Final = 16
+_STRUCTS_A_STEP: Final = 8
 """Topics, partitions and the like of an answer that are looked at in the time that other work takes for one."""
 _SAID: Final = frozenset({"groupId", "memberId", "groupInstanceId", "generation", "resourceType"})
 """Entities that a reason names beside the rule."""

@@ -22,6 +22,7 @@ from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
+from minibroker.kernel.turns import STEP, STEPS_AT_ONCE
 from minibroker.kernel.waiting import sleep, with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
@@ -90,7 +91,21 @@ class _Entry:
 
 def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:
     """Answer at once where it can be: one replica, no verification needed."""
-    entries = _entries(ctx, request)
+    if len(request.topic_data) > STEPS_AT_ONCE:
+        return _produce_to_many(ctx, request)
+    return _produce(ctx, request, [entry for topic in request.topic_data for entry in _entries(ctx, topic)])
+
+
+async def _produce_to_many(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    entries = []
+    for topic in request.topic_data:
+        await STEP
+        entries += _entries(ctx, topic)
+    answer = _produce(ctx, request, entries)
+    return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+
+
+def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
     transactional = [entry for entry in entries if entry.transactional]
     if transactional:
         if request.transactional_id is None:
@@ -121,35 +136,34 @@ async def _produce_verified(
     return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
 
 
-def _entries(ctx: RequestContext, request: ProduceRequest) -> list[_Entry]:
+def _entries(ctx: RequestContext, topic: ProduceRequest.TopicProduceData) -> list[_Entry]:
     """Resolve every partition; what cannot be written to gets its error here."""
     broker = ctx.broker
     by_id = ctx.api_version >= 13
     internal_allowed = ctx.client_id == ADMIN_CLIENT_ID
     entries = []
-    for topic in request.topic_data:
-        name, unknown = topic.name, None
-        if by_id:
-            image = broker.image.topic_by_id(topic.topic_id)
-            if image is None:
-                unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-            else:
-                name = image.name
-        for data in topic.partition_data:
-            entry = _Entry(name, topic.topic_id, data.index, data.records)  # type: ignore[arg-type]
-            entries.append(entry)
-            if unknown is not None:
-                entry.error = unknown
-                continue
-            try:
-                entry.partition = broker.partition(name, data.index)
-                if name in INTERNAL_TOPICS and not internal_allowed:
-                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-                if data.records is None or len(data.records) == 0:
-                    raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must have exactly one record batch")
-            except ApiError as error:
-                entry.error = error
-                entry.partition = None
+    name, unknown = topic.name, None
+    if by_id:
+        image = broker.image.topic_by_id(topic.topic_id)
+        if image is None:
+            unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        else:
+            name = image.name
+    for data in topic.partition_data:
+        entry = _Entry(name, topic.topic_id, data.index, data.records)  # type: ignore[arg-type]
+        entries.append(entry)
+        if unknown is not None:
+            entry.error = unknown
+            continue
+        try:
+            entry.partition = broker.partition(name, data.index)
+            if name in INTERNAL_TOPICS and not internal_allowed:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+            if data.records is None or len(data.records) == 0:
+                raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must have exactly one record batch")
+        except ApiError as error:
+            entry.error = error
+            entry.partition = None
     return entries
 
 

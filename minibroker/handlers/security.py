@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from minibroker.handlers.context import RequestContext
+from minibroker.kernel.turns import STEP
 from minibroker.security.sasl import AuthenticationFailed, State
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.credentials import (
@@ -61,16 +62,23 @@ def _not_authenticated(code: ErrorCode, message: str) -> SaslAuthenticateRespons
     return SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"", session_lifetime_ms=0)
 
 
-def describe_user_scram_credentials(
+async def describe_user_scram_credentials(
     _: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """DescribeUserScramCredentials v0: no user has any. A user asked for by name is RESOURCE_NOT_FOUND, one asked for
     twice DUPLICATE_RESOURCE."""
-    asked = Counter(user.name for user in request.users or [])
+    asked: Counter[str] = Counter()
+    for user in request.users or []:
+        await STEP
+        asked[user.name] += 1
+    results = []
+    for name, count in asked.items():
+        await STEP
+        results.append(_refusal(name, twice=count > 1))
     return DescribeUserScramCredentialsResponse(
         error_code=0,
         error_message="",
-        results=[_refusal(name, twice=count > 1) for name, count in asked.items()],
+        results=results,
     )
 
 

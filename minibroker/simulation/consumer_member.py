@@ -111,7 +111,8 @@ class ConsumerMember(Member):
             codes = [p.error_code for t in group.topics for p in t.partitions if p.error_code]
             return group.error_code or (codes[0] if codes else 0)
 
-        answer, _ = await self.coordinate("group", GROUP, request, 9, OffsetFetchResponse, code)
+        with self.awaiting_offsets():
+            answer, _ = await self.coordinate("group", GROUP, request, 9, OffsetFetchResponse, code)
         refused = ErrorCode(code(answer))
         if refused == ErrorCode.NONE:
             return {p.partition_index: p.committed_offset for t in answer.groups[0].topics for p in t.partitions}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
 from minibroker.kernel.deferred import spawn
@@ -44,6 +45,20 @@ class Member(Reader):
         self.evicted = True
         #: What the group had committed when this generation began, and what was committed since.
         self.taken: dict[Place, int] = {}
+        self._awaits_offsets = False
+
+    @property
+    def waits_for(self) -> str:
+        """What it cannot go on without; heartbeats are sent beside that."""
+        return "OffsetFetch at its coordinator" if self._awaits_offsets else self.doing
+
+    @contextmanager
+    def awaiting_offsets(self) -> Iterator[None]:
+        self._awaits_offsets = True
+        try:
+            yield
+        finally:
+            self._awaits_offsets = False
 
     async def join(self) -> None:
         """Until it has an assignment and its committed offsets."""
@@ -111,7 +126,8 @@ class Member(Reader):
             codes = [p.error_code for t in answer.topics or () for p in t.partitions if p.error_code]
             return answer.error_code or (codes[0] if codes else 0)
 
-        answer, _ = await self.coordinate("group", GROUP, request, 7, OffsetFetchResponse, code)
+        with self.awaiting_offsets():
+            answer, _ = await self.coordinate("group", GROUP, request, 7, OffsetFetchResponse, code)
         return {p.partition_index: p.committed_offset for t in answer.topics or () for p in t.partitions}
 
     async def _heartbeats(self, generation: int) -> None:

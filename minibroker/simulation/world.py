@@ -296,7 +296,7 @@ class World:
             return
         for client in self.clients:
             if not (client.done or client.dead):
-                doing = client.member.doing if isinstance(client, Copier) else client.doing
+                doing = client.member.waits_for if isinstance(client, Copier) else client.doing
                 text = f"{client.name} cannot end, {QUIET_MS / 1000:g} s after all is whole: {client.doing}, {doing}"
                 self.history.report("no-progress", self.plan.places[0][0], -1, text)
                 client.die()

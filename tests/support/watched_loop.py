@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import thread_time
 from typing import Any
 
@@ -56,6 +56,7 @@ class WatchedLoop:
         frame = self.cluster.frame(request, version)
         del request
         gc.collect()
+        gc.freeze()  # as `serve` does: what was there before the request is not looked at for garbage in its turns
         self.turns.clear()
         try:
             answer = self._timed(lambda: self.cluster.dispatcher.dispatch(frame, ConnectionInfo()))
@@ -69,13 +70,18 @@ class WatchedLoop:
                 self._timed(self.computing.run)
             else:
                 self.cluster.timers.advance(10)
-        if isinstance(answer, Deferred):
+        if not isinstance(answer, Deferred):
+            return answer
+        with suppress(CloseConnection):
             return answer.result() if answer.done else None
-        return answer
+        return None
 
 
 @contextmanager
 def watched(topics: dict[str, int] | None = None, **config: str) -> Iterator[WatchedLoop]:
     loop = WatchedLoop(topics, **config)
-    yield loop
-    loop.cluster.stop()
+    try:
+        yield loop
+    finally:
+        loop.cluster.stop()
+        gc.unfreeze()

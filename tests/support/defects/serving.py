@@ -272,8 +272,8 @@ SERVING: Final = (
     Defect(
         "alter-resource-twice-in-a-request",
         "a resource named twice in IncrementalAlterConfigs stays as it is",
-        "minibroker.controller.configs:ConfigControl._alter",
-        "if counts[kind, name] > 1:",
+        "minibroker.controller.configs:_refusal",
+        "if counts[resource.resource_type, resource.resource_name] > 1:",
         "if False:",
     ),
     Defect(

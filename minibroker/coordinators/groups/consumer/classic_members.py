@@ -27,21 +27,13 @@ from minibroker.coordinators.groups.environment import ClientInfo, Environment, 
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
+from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.messages.groups import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 
 log = get_logger(__name__)
 
-_MemberResponse = LeaveGroupResponse.MemberResponse
+_MemberResponse = m.LeaveGroupResponse.MemberResponse
 _ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
 
 
@@ -56,7 +48,11 @@ class ClassicMembers:
     # -- JoinGroup -------------------------------------------------------------------------------------------------
 
     def join(
-        self, group: ConsumerGroup, client: ClientInfo, request: JoinGroupRequest, answer: Deferred[JoinGroupResponse]
+        self,
+        group: ConsumerGroup,
+        client: ClientInfo,
+        request: m.JoinGroupRequest,
+        answer: Deferred[m.JoinGroupResponse],
     ) -> CoordinatorResult[None]:
         """Rejoining is how a classic member follows its target. Refusals go into `answer`."""
         member_id = request.member_id or self._env.new_id()
@@ -74,7 +70,7 @@ class ClassicMembers:
             return CoordinatorResult(None)
 
     @staticmethod
-    def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
+    def _check_protocols(group: ConsumerGroup, request: m.JoinGroupRequest) -> None:
         """As in Kafka the member that asks counts with what it said before, if it is one already."""
         common = {protocol.name for protocol in request.protocols}
         for member in group.members.values():
@@ -87,9 +83,9 @@ class ClassicMembers:
         self,
         group: ConsumerGroup,
         client: ClientInfo,
-        request: JoinGroupRequest,
+        request: m.JoinGroupRequest,
         member_id: str,
-        answer: Deferred[JoinGroupResponse],
+        answer: Deferred[m.JoinGroupResponse],
     ) -> CoordinatorResult[None]:
         change = Change(client, group)
         member = self._member(change, request, member_id)
@@ -115,7 +111,7 @@ class ClassicMembers:
         )
         owned = by_id({topic.topic: topic.partitions for topic in told.owned_partitions}, self._env.image())
         _, updated = self._heartbeat.follow(change, member, updated, list(owned.items()))
-        response = JoinGroupResponse(
+        response = m.JoinGroupResponse(
             generation_id=updated.member_epoch,
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=request.protocols[0].name,
@@ -138,7 +134,7 @@ class ClassicMembers:
             after_commit=written,
         )
 
-    def _member(self, change: Change, request: JoinGroupRequest, member_id: str) -> ConsumerMember:
+    def _member(self, change: Change, request: m.JoinGroupRequest, member_id: str) -> ConsumerMember:
         group = change.group
         known = group.members.get(member_id) or ConsumerMember(member_id)
         if request.group_instance_id is None:
@@ -151,7 +147,7 @@ class ClassicMembers:
 
     # -- SyncGroup, Heartbeat, LeaveGroup ----------------------------------------------------------------------------
 
-    def sync(self, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
+    def sync(self, group: ConsumerGroup, request: m.SyncGroupRequest) -> m.SyncGroupResponse:
         """The member's assignment as its embedded protocol tells it. Raises ApiError with the refusal."""
         member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
         name = protocols_of(member)[0][0]
@@ -164,13 +160,13 @@ class ClassicMembers:
         self._forget(("sync", group.group_id, member.member_id))
         self._heartbeat.watch(group.group_id, member)
         version = version_of(protocols_of(member)[0][1])
-        return SyncGroupResponse(
+        return m.SyncGroupResponse(
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=name,
             assignment=write_assignment(member.assigned, version, self._env.image()),
         )
 
-    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+    def heartbeat(self, group: ConsumerGroup, request: m.HeartbeatRequest) -> ErrorCode:
         """NONE, or REBALANCE_IN_PROGRESS when it should rejoin. Raises ApiError with a refusal."""
         member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
         self._heartbeat.watch(group.group_id, member)
@@ -192,7 +188,7 @@ class ClassicMembers:
             for partition in partitions
         )
 
-    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> CoordinatorResult[LeaveGroupResponse]:
+    def leave(self, group: ConsumerGroup, request: m.LeaveGroupRequest) -> CoordinatorResult[m.LeaveGroupResponse]:
         """Each member for itself, native ones too: that is how an admin removes them. The epoch is bumped once."""
         responses, gone = [], []
         for who in request.members:
@@ -207,10 +203,10 @@ class ClassicMembers:
             if member not in gone:
                 gone.append(member)
         result = self._heartbeat.removal(group, *gone) if gone else []
-        return CoordinatorResult(LeaveGroupResponse(members=responses), tuple(result))
+        return CoordinatorResult(m.LeaveGroupResponse(members=responses), tuple(result))
 
     @staticmethod
-    def _leaving(group: ConsumerGroup, who: LeaveGroupRequest.MemberIdentity) -> ConsumerMember:
+    def _leaving(group: ConsumerGroup, who: m.LeaveGroupRequest.MemberIdentity) -> ConsumerMember:
         if who.group_instance_id is None:
             member = group.member(who.member_id)
         else:

@@ -49,7 +49,7 @@ class ConsumerMembers:
         self._env = env
         self._groups = groups
         self._rebalance = rebalance
-        self._heartbeat = HeartbeatDecisions(env, self._find, self._expired)
+        self._heartbeat = HeartbeatDecisions(env, self._find, self.remove)
         self.classic = ClassicMembers(env, self._heartbeat)
         # Classic groups whose first record is being written: it tells less of them than is known.
         self.forming: dict[str, ClassicGroup] = {}
@@ -112,7 +112,8 @@ class ConsumerMembers:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def _expired(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[None]:
+    def remove(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[None]:
+        """The group without a member whose session has ended, or is ended."""
         return self._without(group, member, None)
 
     def _without(self, group: ConsumerGroup, member: ConsumerMember, response: R) -> CoordinatorResult[R]:
