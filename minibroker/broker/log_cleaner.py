@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
-from minibroker.broker.ports import LogKeeper
+from minibroker.broker.ports import LogManagingBroker
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.partitions.partition import Partition
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 class LogCleaner:
     """Compaction of one broker's logs; `clean` comes every log.cleaner.backoff.ms and goes on while one is dirty."""
 
-    def __init__(self, broker: LogKeeper) -> None:
+    def __init__(self, broker: LogManagingBroker) -> None:
         self._broker = broker
         self._running = False
         self._stopped = False

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from minibroker.broker.log_cleaner import LogCleaner
-from minibroker.broker.ports import LogKeeper
+from minibroker.broker.ports import LogManagingBroker
 from minibroker.kernel.clock import IdleUntil, TimerHandle
+from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.errors import ApiError
 
@@ -18,7 +19,7 @@ class LogMaintenance:
     """Sweeps of one broker. Those that remove records run on the broker clock, checkpoints on real time: advancing
     the clock does not make crashes likelier."""
 
-    def __init__(self, broker: LogKeeper) -> None:
+    def __init__(self, broker: LogManagingBroker) -> None:
         self._broker = broker
         self._timers: dict[str, TimerHandle] = {}
         self.cleaner = LogCleaner(broker)
@@ -95,8 +96,6 @@ class LogMaintenance:
 
 
 def _report(done: object) -> None:
-    from minibroker.kernel.deferred import Deferred
-
     assert isinstance(done, Deferred)
     try:
         done.result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minibroker.broker.ports import Replica
+from minibroker.broker.ports import ReplicatingBroker
 from minibroker.kernel.clock import TimerHandle
 from minibroker.kernel.deferred import spawn
 from minibroker.kernel.logs import get_logger
@@ -29,7 +29,7 @@ class ReplicaFetcher:
     """Follows one leader for any number of partitions. One request at a time is meant; a change of what is followed
     starts over with a new session, and what the old request still brings is ignored."""
 
-    def __init__(self, broker: Replica, leader_id: int) -> None:
+    def __init__(self, broker: ReplicatingBroker, leader_id: int) -> None:
         self._broker = broker
         self._leader_id = leader_id
         self._partitions: dict[Key, Partition] = {}

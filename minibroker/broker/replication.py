@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minibroker.broker.ports import Replica
+from minibroker.broker.ports import ReplicatingBroker
 from minibroker.broker.replica_fetcher import ReplicaFetcher
 from minibroker.broker.replica_sessions import ReplicaSessions
 from minibroker.kernel.clock import TimerHandle
@@ -27,7 +27,7 @@ ALTER_PARTITION_VERSION: Final = 3
 class Replication:
     """`ReplicationRules` of the broker's partitions, and their fetchers."""
 
-    def __init__(self, broker: Replica) -> None:
+    def __init__(self, broker: ReplicatingBroker) -> None:
         self._broker = broker
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._timer: TimerHandle | None = None

@@ -22,21 +22,8 @@ from minibroker.kernel.waiting import with_timeout
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.partitions.partition import Partition
 from minibroker.releases.semantics import TXN_OFFSET_COMMIT, Semantics
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.consumer_groups import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from minibroker_protocol.messages.groups import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 from minibroker_protocol.records import NO_SEQUENCE
 
 if TYPE_CHECKING:
@@ -224,30 +211,30 @@ class GroupService:
 
     # -- classic members -------------------------------------------------------------------------------------------
 
-    def join(self, client: ClientInfo, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+    def join(self, client: ClientInfo, request: m.JoinGroupRequest) -> Deferred[m.JoinGroupResponse]:
         index, shard = self.shard_for(request.group_id)
-        answer: Deferred[JoinGroupResponse] = Deferred()
+        answer: Deferred[m.JoinGroupResponse] = Deferred()
         self._execute_quietly(index, shard.join(client, request, answer))
         return answer
 
-    def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    def sync(self, request: m.SyncGroupRequest) -> Deferred[m.SyncGroupResponse]:
         index, shard = self.shard_for(request.group_id)
-        answer: Deferred[SyncGroupResponse] = Deferred()
+        answer: Deferred[m.SyncGroupResponse] = Deferred()
         self._execute_quietly(index, shard.sync(request, answer))
         return answer
 
-    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+    def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
         return self.shard_for(request.group_id)[1].heartbeat(request)
 
-    def leave(self, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+    def leave(self, request: m.LeaveGroupRequest) -> Deferred[m.LeaveGroupResponse]:
         index, shard = self.shard_for(request.group_id)
         return self.host.execute(index, shard.leave(request))
 
     # -- KIP-848 members -------------------------------------------------------------------------------------------
 
     def consumer_heartbeat(
-        self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest
-    ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+        self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
+    ) -> Deferred[m.ConsumerGroupHeartbeatResponse]:
         validate(request, client.api_version, self.config().consumer_assignors)
         index, shard = self.shard_for(request.group_id)
         return self.host.execute(index, shard.consumers.heartbeat(client, request))

@@ -35,7 +35,7 @@ from minibroker.handlers.api import Api
 from minibroker.handlers.api_versions import ApiVersions, unsupported
 from minibroker.handlers.context import Handler, RequestContext
 from minibroker.handlers.dispatch import Dispatcher
-from minibroker.handlers.explained import Explain
+from minibroker.handlers.refusal_reasons import Explain
 from minibroker.handlers.rights import (
     ALTER,
     ALTER_CONFIGS,

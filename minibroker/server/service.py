@@ -12,30 +12,37 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from minibroker.config.keys import SEMANTICS_PREFIX
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
+from minibroker.handlers.context import CloseConnection
 from minibroker.kernel.asyncio_runtime import LoopTimers
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.executor import DiskInline
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.threads import ThreadExecutor
+from minibroker.kernel.turns import in_turns
+from minibroker.releases.semantics import PRESETS, mixed
 from minibroker.security.create_authorizer import create_authorizer
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.broker_disks import BrokerDisk, BrokerDisks
-from minibroker.server.declared import (
-    DeclaredListener,
+from minibroker.server.connection_log import ConnectionLog
+from minibroker.server.edge import Edge, Limits
+from minibroker.server.file_descriptors import Exhaustion, connection_limit
+from minibroker.server.listener_config import (
+    ListenerConfig,
     advertised_by_port,
-    declared_listeners,
+    listener_configs,
     name_in_container,
     told_outside,
 )
-from minibroker.server.edge import Edge, Limits
-from minibroker.server.file_descriptors import Exhaustion, connection_limit
 from minibroker.server.listener_security import ListenerSecurity, listener_securities
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
 from minibroker.server.options import Options
 from minibroker.server.ports import BrokerPorts
 from minibroker.server.watchdog import LoopWatchdog
+from minibroker_protocol.errors import ApiError
+from minibroker_storage.disk import StorageError
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -70,7 +77,7 @@ class Service:
         self.options = options
         self.settings = _settings(options)
         self.semantics = _semantics(options, self.settings)
-        self._declared = declared_listeners(self.settings, len(options.ports))
+        self._declared = listener_configs(self.settings, len(options.ports))
         create_authorizer(self.settings)  # says what is wrong with it
         self._declared_securities, self._security = _securities(self._declared, self.settings)
         _check_metrics(options)
@@ -171,7 +178,6 @@ class Service:
         self.control.start()
 
     def _start_metrics(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int], cluster: Cluster) -> None:
-        from minibroker.kernel.turns import in_turns
         from minibroker.metrics.page import MetricsServer, read
 
         timers = self._timers
@@ -223,7 +229,6 @@ class Service:
         import secrets
 
         from minibroker.cluster.socket_network import SocketNetwork
-        from minibroker.server.connection_log import ConnectionLog
 
         return SocketNetwork(
             loop,
@@ -263,9 +268,7 @@ class Service:
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
         """What can be wrong with the data, as StartError."""
-        from minibroker_protocol.errors import ApiError
         from minibroker_storage.directory import DirectoryLocked, WrongDirectory
-        from minibroker_storage.disk import StorageError
         from minibroker_storage.file_errors import MalformedFile
 
         try:
@@ -278,8 +281,6 @@ class Service:
             raise StartError(str(error)) from error
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, cluster: Cluster) -> None:
-        from minibroker.handlers.context import CloseConnection
-
         assert self._places is not None
         settings = self.settings
         disks = [place.disk for place in self._places.brokers]
@@ -364,7 +365,7 @@ class Service:
 
 
 def _securities(
-    declared: Sequence[DeclaredListener], settings: Settings
+    declared: Sequence[ListenerConfig], settings: Settings
 ) -> tuple[list[ListenerSecurity], ListenerSecurity]:
     """What the declared listeners ask of their clients, and every other port. Raises ConfigError."""
     protocol = SecurityProtocol[settings.get_string("minibroker.security.protocol")]
@@ -437,9 +438,6 @@ def _transaction_version(options: Options) -> int | None:
 
 
 def _semantics(options: Options, settings: Settings) -> Semantics:
-    from minibroker.config.keys import SEMANTICS_PREFIX
-    from minibroker.releases.semantics import PRESETS, mixed
-
     preset = PRESETS.get(options.semantics)
     if options.as_version is not None:
         from minibroker.releases.chain import RELEASES

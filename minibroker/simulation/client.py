@@ -47,7 +47,7 @@ RETRIABLE = frozenset(
 _LOST = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
-class Surroundings(Protocol):
+class ClientEnvironment(Protocol):
     """What a client is given of its world."""
 
     plan: Plan
@@ -88,7 +88,7 @@ class Surroundings(Protocol):
 class Client:
     """One application. `random` is its own, so that one client's choices do not depend on another's."""
 
-    def __init__(self, world: Surroundings, name: str, random: Random) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, random: Random) -> None:
         self.world = world
         self.name = name
         self.random = random

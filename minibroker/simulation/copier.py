@@ -7,9 +7,9 @@ from random import Random
 
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.rules.rows import Seen
-from minibroker.simulation.client import Surroundings
+from minibroker.simulation.client import ClientEnvironment
 from minibroker.simulation.consumer_member import ConsumerMember
-from minibroker.simulation.evidence import Place
+from minibroker.simulation.evidence import TopicPartition
 from minibroker.simulation.members import GROUP, INPUT, Member, Rejoin
 from minibroker.simulation.producers import Abortable, Fatal, Producer
 from minibroker_protocol import messages as m
@@ -32,7 +32,13 @@ class Copier(Producer):
     commits the input's offset."""
 
     def __init__(
-        self, world: Surroundings, name: str, random: Random, places: Sequence[Place], *, transactional_id: str
+        self,
+        world: ClientEnvironment,
+        name: str,
+        random: Random,
+        places: Sequence[TopicPartition],
+        *,
+        transactional_id: str,
     ) -> None:
         super().__init__(world, name, random, places, transactional_id=transactional_id)
         inputs = [(INPUT, index) for index in range(world.plan.partitions)]
@@ -117,7 +123,7 @@ class Copier(Producer):
         await self.join({place for place, _ in chosen})
         await self.write([self.batch(place, 1, origin=str(seen.key)) for place, seen in chosen])
 
-    async def _send_offsets(self, offsets: dict[Place, int], generation: int) -> None:
+    async def _send_offsets(self, offsets: dict[TopicPartition, int], generation: int) -> None:
         """AddOffsetsToTxn, where clients send it, and TxnOffsetCommit. Raises Abortable, Fatal."""
         assert self.transactional_id is not None
         self.offsets_in = self._transaction

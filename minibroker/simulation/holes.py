@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minibroker.rules.rows import CONSUMER_OFFSETS, Finding
-from minibroker.simulation.evidence import Fact, Identity, Place
+from minibroker.simulation.evidence import Fact, Identity, TopicPartition
 from minibroker.simulation.history import Record
 from minibroker.simulation.odd_clients import CARELESS
 
@@ -221,7 +221,7 @@ def _early(found: Finding, world: World) -> bool:
     return _in_places(found, world, hung) or _group_waits(found, hung)
 
 
-def _group_waits(found: Finding, hung: Set[Place]) -> bool:
+def _group_waits(found: Finding, hung: Set[TopicPartition]) -> bool:
     """While a transaction hangs among the offsets of a group, its members are told UNSTABLE_OFFSET_COMMIT, and copy
     nothing any more."""
     if all(topic != CONSUMER_OFFSETS for topic, _ in hung):
@@ -237,7 +237,7 @@ def _unclean(found: Finding, world: World) -> bool:
     return _in_places(found, world, world.history.evidence.unclean)
 
 
-def _in_places(found: Finding, world: World, places: Set[Place]) -> bool:
+def _in_places(found: Finding, world: World, places: Set[TopicPartition]) -> bool:
     if not places:
         return False
     if found.rule.startswith("lineage"):

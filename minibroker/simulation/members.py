@@ -9,8 +9,8 @@ from random import Random
 
 from minibroker.kernel.deferred import spawn
 from minibroker.rules.rows import Seen
-from minibroker.simulation.client import Surroundings
-from minibroker.simulation.evidence import Place
+from minibroker.simulation.client import ClientEnvironment
+from minibroker.simulation.evidence import TopicPartition
 from minibroker.simulation.readers import Reader
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.groups import (
@@ -37,14 +37,14 @@ class Rejoin(Exception):
 class Member(Reader):
     """Joins, syncs, sends heartbeats and reads what it is assigned. Raises Rejoin where the group moved on."""
 
-    def __init__(self, world: Surroundings, name: str, random: Random, places: Sequence[Place]) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, random: Random, places: Sequence[TopicPartition]) -> None:
         super().__init__(world, name, random, ())
         self.every_place = list(places)
         self.member_id = ""
         self.generation = -1
         self.evicted = True
         #: What the group had committed when this generation began, and what was committed since.
-        self.taken: dict[Place, int] = {}
+        self.taken: dict[TopicPartition, int] = {}
         self._awaits_offsets = False
 
     @property

@@ -24,6 +24,7 @@ from minibroker.simulation.history import History
 from minibroker.simulation.late_markers import LateMarkers
 from minibroker.simulation.links import Reasons
 from minibroker.simulation.machine import MachineDisk
+from minibroker.simulation.nemesis import Nemesis
 from minibroker.simulation.network import SimulatedNetwork
 from minibroker.simulation.network_conditions import Chances, NetworkConditions
 from minibroker.simulation.odd_clients import CARELESS, Careless, Janitor
@@ -33,7 +34,6 @@ from minibroker.simulation.producers import Producer
 from minibroker.simulation.readers import Reader
 from minibroker.simulation.reload import COORDINATOR, States, deleted_producers, in_memory
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
-from minibroker.simulation.troubles import Troubles
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
@@ -80,7 +80,7 @@ class World:
         self._last_init: dict[str, int] = {}
         self._executor = ScheduledExecutor(self.schedule, self.conditions.delay_ms)
         self.cluster = self.make_cluster()
-        self.troubles = Troubles(self)
+        self.nemesis = Nemesis(self)
 
     def make_cluster(self) -> Cluster:
         """The brokers and their controller on the disks there are."""
@@ -135,7 +135,7 @@ class World:
 
     @property
     def behind(self) -> list[int]:
-        return self.troubles.behind
+        return self.nemesis.behind
 
     @property
     def closing(self) -> bool:
@@ -148,7 +148,7 @@ class World:
     def _delayed(self, request: Request) -> None:
         """A marker under way outlives its coordinator more often than chance would have it."""
         if isinstance(request, WriteTxnMarkersRequest) and self.plan.move:
-            self.schedule.call_later(self.random.random() * 600, self.troubles.move_coordinator)
+            self.schedule.call_later(self.random.random() * 600, self.nemesis.move_coordinator)
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class World:
                 self, f"{CARELESS}#1", self.client_random(CARELESS), plan.places, transactional_id=CARELESS
             )
             self.launch(careless, careless.run)
-        self.troubles.start()
+        self.nemesis.start()
         self.schedule.run(plan.length_ms)
         self._settle()
 
@@ -304,7 +304,7 @@ class World:
     def _settle(self) -> None:
         """All trouble ends; clients finish what they began; then nothing is left to be done."""
         self.tell("calm", "the network is whole again, all brokers come back, nobody begins anything new")
-        self.troubles.end()
+        self.nemesis.end()
         self.conditions.calm()
         self._closing = True
         self._wait_for_clients()

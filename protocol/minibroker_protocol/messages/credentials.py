@@ -49,8 +49,8 @@ class AlterUserScramCredentialsRequest(Request, key=51, versions="0", flexible="
         name: string = f(entity="user")
         mechanism: int8
         iterations: int32
-        salt: bytes_
-        salted_password: bytes_
+        salt: bytes_ = f(secret=True)
+        salted_password: bytes_ = f(secret=True)
 
     deletions: list[ScramCredentialDeletion]
     upsertions: list[ScramCredentialUpsertion]

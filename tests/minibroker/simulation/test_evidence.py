@@ -171,10 +171,10 @@ def test_a_coordinator_is_left_behind_only_while_it_is_cut_off_and_another_is_th
     world, _, first = deposed_world()
     second = first % 3 + 1
     assert not world.deposed("x0", first)  # it will hear of it in a moment
-    world.troubles._isolated[first] = 1
+    world.nemesis._isolated[first] = 1
     assert world.deposed("x0", first)
     assert not world.deposed("x0", second)
-    world.troubles._isolated[second] = 1
+    world.nemesis._isolated[second] = 1
     assert not world.deposed("x0", second)
 
 
@@ -259,13 +259,13 @@ def test_a_truncation_is_unsynced_until_a_sync_reaches_its_segment() -> None:
     log.roll(now)
     finish(world, other.write([other.batch(PLACE, 1)]))
     log.flush()
-    world.troubles._note_uncut(1)
+    world.nemesis._note_uncut(1)
     assert world.history.evidence.uncut == {(1, PLACE)}
     world.history.evidence.uncut.clear()
     log.truncate_to(1, now_ms=now)
     finish(world, other.write([other.batch(PLACE, 1)]))
     log.flush()
-    world.troubles._note_uncut(1)
+    world.nemesis._note_uncut(1)
     assert world.history.evidence.uncut == set()
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from minibroker.coordinators.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from minibroker.coordinators.groups.classic.join import MEMBER_ID_REQUIRED_VERSION, join_error
-from minibroker.coordinators.groups.consumer.embedded import (
+from minibroker.coordinators.groups.consumer.consumer_protocol import (
     by_id,
     read_subscription,
     version_of,

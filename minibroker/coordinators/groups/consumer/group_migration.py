@@ -14,7 +14,7 @@ from minibroker.coordinators.groups.classic.member import ClassicMember
 from minibroker.coordinators.groups.classic.membership import sync_error
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.consumer import records
-from minibroker.coordinators.groups.consumer.embedded import (
+from minibroker.coordinators.groups.consumer.consumer_protocol import (
     read_assignment,
     read_subscription,
     version_of,

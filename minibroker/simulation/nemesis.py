@@ -10,6 +10,7 @@ from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.rules.scan import partition_of
 from minibroker.simulation.members import INPUT
+from minibroker.simulation.producers import Producer
 from minibroker.simulation.scene import Scene
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.disk import StorageError
@@ -22,7 +23,7 @@ _SESSION_MS = 800.0
 """After which the controller fences a broker it does not hear of."""
 
 
-class Troubles:
+class Nemesis:
     """Draws one event after the other while the world's clients work."""
 
     def __init__(self, world: Scene) -> None:
@@ -318,8 +319,6 @@ class Troubles:
 
     def _another_instance(self) -> None:
         """A client dies, or seems to, and a new instance with its transactional id takes over."""
-        from minibroker.simulation.producers import Producer
-
         world = self._world
         found = [c for c in world.clients if isinstance(c, Producer) and c.transactional_id and not c.superseded]
         if not found:
