@@ -26,6 +26,7 @@ from minibroker_protocol.records import (
     iter_batches,
     lone_batch,
     parse_control,
+    parse_header,
 )
 from minibroker_storage.origin import Origin
 
@@ -209,8 +210,6 @@ class CoordinatorHost(Generic[S]):
                     return
 
     def _replay_batch(self, shard: S, chunk: bytes | bytearray | memoryview, position: int) -> None:
-        from minibroker_protocol.records import parse_header
-
         header = parse_header(chunk, position)
         records = decode_records(chunk, position, header, max_bytes=_MAX_RECORDS_BYTES)
         if header.is_control:
