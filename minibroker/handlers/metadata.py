@@ -68,6 +68,9 @@ async def _find(
     topic = image.topics.get(name)
     if topic is None:
         return _Topic(error_code=refused.get(name) or _absent(name), name=name, topic_id=NO_ID, partitions=[])
+    not_yet = ctx.broker.not_yet
+    if not_yet is not None and not topic.internal and (code := not_yet.next_code(name)) is not None:
+        return _Topic(error_code=code, name=name, topic_id=NO_ID, partitions=[])
     return await _describe(ctx, request, topic)
 
 
