@@ -13,6 +13,7 @@ from minibroker.config.keys import TOPIC_KEYS
 from minibroker.config.settings import ConfigError, validate_topic_config
 from minibroker.config.types import ConfigType
 from minibroker.controller.state import ControllerState, Steps
+from minibroker.controller.topics import check_topic_name
 from minibroker.kernel.logs import NAMED_LEVELS, logger_levels, set_logger_level
 from minibroker.metadata.config_resources import ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -111,16 +112,19 @@ class ConfigControl:
         if not validate_only and wanted != current:
             self._state.set_resource_configs(kind, name, wanted)
 
-    def _alter_loggers(
-        self, resource: IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
-    ) -> None:
-        """Levels of the loggers of this process, until it ends (Kafka's LoggingController)."""
-        node = resource.resource_name
+    def _check_node(self, node: str) -> None:
         if not (node.isascii() and node.isdigit()):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {node}")
         if int(node) not in self._state.image.brokers:
             expected = min(self._state.image.brokers)
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {expected}, but received {node}")
+
+    def _alter_loggers(
+        self, resource: IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
+    ) -> None:
+        """Levels of the loggers of this process, until it ends (Kafka's LoggingController)."""
+        node = resource.resource_name
+        self._check_node(node)
         _check_once(resource)
         known = logger_levels()
         for change in resource.configs:
@@ -133,21 +137,24 @@ class ConfigControl:
 
     def _alter_topic(self, name: str, change: Change, *, validate_only: bool) -> None:
         topic = self._state.image.topics.get(name)
+        wanted = change({} if topic is None else topic.configs)
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_topic_name(name)
+        validate_topic_config(wanted, self._state.settings)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        wanted = change(topic.configs)
-        validate_topic_config(wanted, self._state.settings)
         if not validate_only:
             self._state.set_topic_configs(name, wanted)
 
     def _alter_broker(self, node: str, change: Change, *, validate_only: bool) -> None:
-        if node and not (node.isascii() and node.isdigit() and int(node) in self._state.image.brokers):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id '{node}'.")
-        wanted = change(self._state.image.broker_configs.get(node, {}))
         if node:
-            self._state.settings.altered(broker=wanted)
-        else:
-            self._state.settings.altered(cluster=wanted)
+            self._check_node(node)
+        wanted = change(self._state.image.broker_configs.get(node, {}))
+        try:
+            self._state.settings.altered(**{"broker" if node else "cluster": wanted})
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
         if not validate_only:
             self._state.set_broker_configs(node, wanted)
 
@@ -212,7 +219,7 @@ def _incremented(
         elif operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT):
             wanted[config.name] = _list_changed(config.name, wanted, config.value, AlterConfigOpType(operation))
         else:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation}")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
     return wanted
 
 

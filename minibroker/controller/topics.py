@@ -41,7 +41,7 @@ def check_topic_name(name: str) -> None:
     elif len(name) > MAX_NAME_LENGTH:
         reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
     elif _LEGAL_NAME.fullmatch(name) is None:
-        reason = f"'{name}' contains characters other than ASCII alphanumerics, '.', '_' and '-'"
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     if reason is not None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
@@ -53,7 +53,8 @@ def check_replica_list(replicas: Sequence[int], brokers: Container[int]) -> None
     if not replicas:
         reason = "The manual partition assignment includes an empty replica list."
     elif len(set(replicas)) != len(replicas):
-        reason = "The manual partition assignment includes the same broker more than once."
+        twice = next(node for node in replicas if replicas.count(node) > 1)
+        reason = f"The manual partition assignment includes the broker {twice} more than once."
     else:
         strangers = [node for node in replicas if node not in brokers]
         if strangers:
@@ -311,7 +312,8 @@ class TopicControl:
             if len(topic.assignments) != topic.count - have:
                 raise ApiError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"{topic.count - have} new partition(s), but {len(topic.assignments)} assignment(s).",
+                    f"Attempted to add {topic.count - have} additional partition(s), but only "
+                    f"{len(topic.assignments)} assignment(s) were specified.",
                 )
             return self._check_manual([tuple(a.broker_ids) for a in topic.assignments])
         return self._place(topic.count - have, len(image.partitions[0].replicas))

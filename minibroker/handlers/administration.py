@@ -6,7 +6,7 @@ DescribeLogDirs (35), DescribeClientQuotas (48), DescribeQuorum (55).
 from __future__ import annotations
 
 from minibroker.handlers.context import RequestContext
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.cluster import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -18,6 +18,8 @@ from minibroker_protocol.messages.cluster import (
 
 _METADATA_PARTITION = ("__cluster_metadata", 0)
 _QUORUM_EPOCH = 1
+_QUOTA_ENTITIES = ("user", "client-id", "ip")
+_EXACT, _DEFAULT, _SPECIFIED = range(3)
 UNKNOWN_BYTES = -1
 """Kafka's value for a volume whose size is not known."""
 
@@ -58,9 +60,41 @@ def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> D
     )
 
 
-def describe_client_quotas(_: RequestContext, __: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-    """DescribeClientQuotas v0-1: there are no quotas, and none can be set."""
-    return DescribeClientQuotasResponse(error_code=0, error_message="", entries=[])
+def describe_client_quotas(ctx: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    """DescribeClientQuotas v0-1: there are no quotas, and none can be set. Kafka's ClientQuotasImage says what may be
+    asked: INVALID_REQUEST, UNSUPPORTED_VERSION."""
+    try:
+        _check_quota_filter(request)
+    except ApiError as error:
+        ctx.refused("quotas", error)
+        return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+    return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message="", entries=[])
+
+
+def _check_quota_filter(request: DescribeClientQuotasRequest) -> None:
+    seen = set()
+    for component in request.components:
+        kind = component.entity_type
+        if not kind:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+        if kind in seen:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in _QUOTA_ENTITIES:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+        if component.match_type == _EXACT and component.match is None:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set match string to null."
+            )
+        if component.match_type in (_DEFAULT, _SPECIFIED) and component.match is not None:
+            name = "DEFAULT" if component.match_type == _DEFAULT else "SPECIFIED"
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Request specified MATCH_TYPE_{name}, but also specified a match string."
+            )
+        if component.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
+        seen.add(kind)
+    if "ip" in seen and len(seen) > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid entity filter component combination")
 
 
 def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:

@@ -46,7 +46,7 @@ async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -
                     described.error_code = ErrorCode.NONE
             if described.error_code != ErrorCode.NONE:
                 ctx.refused(group_id, error)
-        if described.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+        if described.error_code == ErrorCode.NONE:
             described.authorized_operations = (
                 authorized_operations(ctx, ResourceType.GROUP, group_id)
                 if request.include_authorized_operations
@@ -76,7 +76,7 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
 async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's errors, each for its group."""
     results = []
-    for group_id in request.groups_names:
+    for group_id in dict.fromkeys(request.groups_names):  # one named twice is answered once
         await STEP
         code = ErrorCode.NONE
         try:
