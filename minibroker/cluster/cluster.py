@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from random import Random
 from typing import cast
 
 from minibroker.broker import lost_data
 from minibroker.broker.broker import Broker
-from minibroker.broker.suspension import Suspension
 from minibroker.cluster.bootstrap import adopt
 from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
-from minibroker.cluster.operations import ClusterOperations
-from minibroker.cluster.tapped_transport import SentTap, TappedTransport
+from minibroker.cluster.leaders import Leaders
+from minibroker.cluster.operations import BrokerOperations
+from minibroker.cluster.running_brokers import RunningBrokers
 from minibroker.config.settings import Settings
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import default_features
@@ -23,12 +22,8 @@ from minibroker.controller.heartbeats import SESSION_TICKS
 from minibroker.controller.journal import MetadataJournal
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
-from minibroker.handlers.chain import Link, Place
-from minibroker.handlers.dispatch import Dispatcher
-from minibroker.handlers.table import make_dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.clock import TimerHandle, Timers
-from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.transport import CONTROLLER, Network
@@ -48,7 +43,7 @@ __all__ = ["BrokerHooks", "BrokerSpec", "Cluster"]
 log = get_logger(__name__)
 
 
-class Cluster(ClusterOperations):
+class Cluster:
     """All brokers of one process and their controller.
 
     journal_disk: where the controller keeps its journal; with one broker its own data directory.
@@ -82,21 +77,32 @@ class Cluster(ClusterOperations):
         self.semantics = semantics
         self.clock = clock
         self.network: Network = network or InProcessNetwork(timers, self.settings.get_int("request.timeout.ms"))
-        self.brokers: dict[int, Broker] = {}
-        self.hooks: BrokerHooks | None = None
-        #: By broker, of those that run; {} when nothing is counted.
-        self.meters: dict[int, Meter] = {}
-        self._make_meter = make_meter
-        self._tap: Link | None = None
-        self._broker_tap: SentTap | None = None
-        self._transports: dict[int, TappedTransport] = {}
-        self._suspensions: dict[int, Suspension] = {}
-        self._prepared: dict[int, tuple[Suspension, TappedTransport]] = {}
-        self._starting: set[int] = set()
-        self._closing: dict[int, Deferred[None]] = {}
-        self._stopped = False
         self._nodes = {node.node_id: node for node in nodes}
-        self._make_node = make_node
+        running = self._running = RunningBrokers(
+            self.settings,
+            semantics,
+            clock=clock,
+            timers=timers,
+            executor=executor,
+            random=random,
+            network=self.network,
+            make_meter=make_meter,
+        )
+        operations = self._operations = BrokerOperations(
+            self, running, self._nodes, network=self.network, executor=executor, make_node=make_node
+        )
+        leaders = Leaders(self)
+        # What can be done to it, by its parts.
+        self.brokers, self.meters = running.by_id, running.meters
+        self.dispatcher = running.dispatcher
+        self.set_tap, self.set_broker_tap = running.set_tap, running.set_broker_tap
+        self.pause_broker, self.resume_broker, self.when_going = running.pause, running.resume, running.when_going
+        self.stop_broker, self.kill_broker = operations.stop_broker, operations.kill_broker
+        self.start_broker, self.add_broker = operations.start_broker, operations.add_broker
+        self.remove_broker = operations.remove_broker
+        self.cut_link, self.mend_link = operations.cut_link, operations.mend_link
+        self.elect, self.reassign, self.move_leader = leaders.elect, leaders.reassign, leaders.move_leader
+        self.coordinator, self.move_coordinator = leaders.coordinator, leaders.move_coordinator
         self._journal_disk = journal_disk
         self._timers = timers
         self._executor = executor
@@ -104,7 +110,6 @@ class Cluster(ClusterOperations):
         self._transaction_version = transaction_version
         self._topics = dict(topics or {})
         self._holder = holder
-        self._dispatchers: dict[int, Dispatcher] = {}
         self._state: ControllerState | None = None
         self._controller: Controller | None = None
         self._directories: list[DataDirectory] = []
@@ -132,7 +137,7 @@ class Cluster(ClusterOperations):
 
     def _start(self) -> None:
         for node in self._nodes.values():
-            self._directories.append(self._open_directory(node))
+            self._directories.append(self.open_directory(node))
         assert self._cluster_id is not None
         journal = MetadataJournal(self._journal_disk)
         self._look_for_lost_metadata(journal)
@@ -161,19 +166,19 @@ class Cluster(ClusterOperations):
         # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.
         controller.replication.elect_missing()
         for node, directory in zip(self._nodes.values(), self._directories, strict=True):
-            self._attach(self._make_broker(node, directory, epochs[node.node_id]))
+            self._running.attach(self._running.make(node, directory, epochs[node.node_id], state.image))
         for broker in self.brokers.values():
             broker.prepare()
         self._place_ids(state, new=new)
         for broker in self.brokers.values():
             broker.image = state.image  # nothing went stray since `prepare`
             broker.start(state.image)
-        state.subscribe(self._publish)
+        state.subscribe(self._running.publish)
         self._create_topics(state)
         if self.settings.get_boolean("auto.leader.rebalance.enable"):
             self._schedule_balance()
         self._warn_of_short_sessions()
-        self._watch_sessions()
+        self.watch_sessions()
 
     def _place_ids(self, state: ControllerState, *, new: bool) -> None:
         """Once in a directory's life, and only where minibroker wrote before it was done."""
@@ -201,7 +206,7 @@ class Cluster(ClusterOperations):
         self.network.attach(CONTROLLER, controller.handle)
         return controller
 
-    def _watch_sessions(self) -> None:
+    def watch_sessions(self) -> None:
         """Start the session timer once there are several brokers."""
         if self._sessions is None and len(self._nodes) > 1:
             interval_ms = self.settings.get_int("broker.session.timeout.ms") / SESSION_TICKS
@@ -216,7 +221,7 @@ class Cluster(ClusterOperations):
 
     def _look_at_sessions(self) -> None:
         self._sessions = None
-        self._watch_sessions()
+        self.watch_sessions()
         if self._controller is not None:
             self._controller.heartbeats.tick()
 
@@ -229,7 +234,8 @@ class Cluster(ClusterOperations):
         if self._controller is not None:
             self._controller.replication.balance()
 
-    def _open_directory(self, node: BrokerSpec) -> DataDirectory:
+    def open_directory(self, node: BrokerSpec) -> DataDirectory:
+        """Lock and read a broker's data directory."""
         directory = DataDirectory.open(
             node.disk,
             node_id=node.node_id,
@@ -242,72 +248,63 @@ class Cluster(ClusterOperations):
         self._cluster_id = directory.cluster_id
         return directory
 
-    def _publish(self, image: MetadataImage, changed: tuple[str, ...]) -> None:
-        for broker in tuple(self.brokers.values()):
-            suspension = self._suspensions[broker.node_id]
-            inform = partial(suspension.run, partial(self._inform, broker, image, changed))
-            self.network.publish(broker.node_id, inform)
+    @property
+    def controller(self) -> Controller:
+        """The active controller; raises ApiError NOT_CONTROLLER while there is none."""
+        if self._controller is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "no controller is active")
+        return self._controller
 
-    def _inform(self, broker: Broker, image: MetadataImage, changed: tuple[str, ...]) -> None:
-        # A late image must not reach a broker that has ended, nor its successor with the same id.
-        if self.brokers.get(broker.node_id) is broker:
-            broker.on_image(image, changed)
+    @property
+    def has_controller(self) -> bool:
+        """Whether a controller is active."""
+        return self._controller is not None
 
-    def _make_broker(self, node: BrokerSpec, directory: DataDirectory, epoch: int) -> Broker:
-        """A broker that is not yet registered (`_attach`)."""
-        suspension = Suspension()
-        end = suspension.transport(self.network.endpoint(node.node_id), node.node_id)
-        transport = TappedTransport(end)
-        broker = Broker(
-            node_id=node.node_id,
-            epoch=epoch,
-            settings=self.settings,
-            semantics=self.semantics,
-            image=self.image,
-            directory=directory,
-            clock=suspension.clock(self.clock),
-            timers=suspension.timers(self._timers),
-            executor=self._executor,
-            transport=transport,
-            random=Random(self._random.getrandbits(64)),
-            log_dir=node.log_dir,
-            volume_bytes=node.volume_bytes,
-        )
-        broker.listeners, broker.name_for = node.listeners, node.name_for
-        transport.broker = broker
-        self._prepared[node.node_id] = suspension, transport
-        return broker
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as the controller has it, or had it when it went away."""
+        assert self._state is not None, "the cluster has not been started"
+        return self._state.image
 
-    def _attach(self, broker: Broker) -> None:
-        """Let others reach the broker, and it them; what was made for it is its own from here on."""
-        node_id = broker.node_id
-        suspension, transport = self._prepared.pop(node_id)
-        self._suspensions[node_id], self._transports[node_id] = suspension, transport
-        transport.tap = self._broker_tap
-        self.brokers[node_id] = broker
-        dispatcher = self._dispatchers[node_id] = make_dispatcher(broker)
-        if self._make_meter is not None:
-            self.meters[node_id] = self._make_meter(broker)
-        dispatcher.link(Place.METER, self.meters.get(node_id))
-        dispatcher.link(Place.FAULTS_AND_TRACE, self._tap)
-        self.network.attach(node_id, suspension.node(dispatcher.handle))
+    @property
+    def unclean_elections(self) -> int:
+        """Leaders elected out of sync since the cluster's start."""
+        return self._state.unclean_elections if self._state is not None else 0
 
-    def dispatcher(self, node_id: int) -> Dispatcher:
-        """What serves the connections of broker `node_id`."""
-        return self._dispatchers[node_id]
+    # -- the controller ----------------------------------------------------------------------------------------------
 
-    def set_tap(self, tap: Link | None) -> None:
-        """Have every request of a client, to any broker of now or later, go through `tap`."""
-        self._tap = tap
-        for dispatcher in self._dispatchers.values():
-            dispatcher.link(Place.FAULTS_AND_TRACE, tap)
+    def stop_controller(self) -> None:
+        """Leave the quorum without a leader: no elections, no fencing, and requests for the controller wait.
+        Brokers keep their metadata."""
+        self.controller.close()  # raises when it is stopped already
+        self._controller = None
+        self.network.detach(CONTROLLER)
 
-    def set_broker_tap(self, tap: SentTap | None) -> None:
-        """Have every request that a broker, of now or later, sends to another, itself or the controller go through
-        `tap`, where it is sent."""
-        self._broker_tap = tap
-        for transport in self._transports.values():
-            transport.tap = tap
+    def start_controller(self) -> None:
+        """Start the next active controller: it reads the journal, fences missing brokers, and renews all sessions."""
+        state = self._state
+        if self._controller is not None or state is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "there is an active controller")
+        state.reload()
+        self._controller = controller = self._activate_controller(state)
+        for broker in list(state.image.brokers.values()):
+            if broker.node_id not in self.brokers and not broker.fenced:
+                controller.replication.fence(broker.node_id)
+        controller.replication.elect_missing()
+
+    @property
+    def hooks(self) -> BrokerHooks | None:
+        """Told when a broker begins and ends to serve."""
+        return self._running.hooks
+
+    @hooks.setter
+    def hooks(self, hooks: BrokerHooks | None) -> None:
+        self._running.hooks = hooks
+
+    @property
+    def paused_brokers(self) -> list[int]:
+        """Node ids of the brokers that are paused."""
+        return self._running.paused
 
     @property
     def nodes(self) -> tuple[BrokerSpec, ...]:
@@ -317,18 +314,11 @@ class Cluster(ClusterOperations):
     def stop(self, *, keep: bool = True) -> None:
         """Close every broker cleanly, then the controller. Without `keep` nothing is written, as it is never read:
         a test that wrote to thousands of partitions would wait for it."""
-        self._stopped = True
+        self._operations.stopped = True
         for timer in (self._balancing, self._sessions):
             if timer is not None:
                 timer.cancel()
-        brokers, self.brokers = list(self.brokers.values()), {}
-        for suspension in self._suspensions.values():
-            suspension.drop()
-        for broker in brokers:
-            broker.replication.stop()
-        for broker in brokers:
-            self.network.detach(broker.node_id)
-            broker.close(keep=keep)
+        self._running.stop(keep=keep)
         self.network.detach(CONTROLLER)
         if self._state is not None:
             self._state.close(keep=keep)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope, Value
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minibroker_storage.config import LogConfig
@@ -107,10 +108,11 @@ class Settings(_Reads):
 
     `static` is what the broker was started with, `cluster` what AlterConfigs set for all brokers, `broker` what it set
     for this one; each later layer wins. Values may be text or of the key's own type. Raises ConfigError naming the key
-    for an unknown name (with the nearest known one), a value out of range, or two that contradict.
+    for an unknown name (with the nearest known one), a value out of range, or two that contradict. `absent`: names that
+    the release does not have which the broker answers as; they are neither shown nor taken from clients.
     """
 
-    __slots__ = ("_layers", "_topic_defaults", "ignored", "jaas")
+    __slots__ = ("_layers", "_topic_defaults", "absent", "ignored", "jaas")
 
     def __init__(
         self,
@@ -118,7 +120,9 @@ class Settings(_Reads):
         *,
         cluster: Mapping[str, Any] | None = None,
         broker: Mapping[str, Any] | None = None,
+        absent: frozenset[str] = frozenset(),
     ) -> None:
+        self.absent = absent
         self.ignored: tuple[str, ...] = ()
         #: The lines of login modules, under their whole names.
         self.jaas: dict[str, str] = {}
@@ -161,7 +165,7 @@ class Settings(_Reads):
     def _effective(self, overrides: Mapping[str, str]) -> dict[str, Value]:
         values = dict(self._defaults())
         for name, text in overrides.items():
-            values[name] = _topic_key(name).parse(text)
+            values[name] = _topic_key(name, self.absent).parse(text)
         if cast("int", values["min.compaction.lag.ms"]) > cast("int", values["max.compaction.lag.ms"]):
             raise ConfigError(
                 f"conflict topic config setting min.compaction.lag.ms ({values['min.compaction.lag.ms']}) > "
@@ -200,15 +204,19 @@ class Settings(_Reads):
             layers[ConfigSource.STATIC_BROKER_CONFIG],
             cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG] if cluster is None else _dynamic_only(cluster),
             broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG] if broker is None else _dynamic_only(broker),
+            absent=self.absent,
         )
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
-        """A snapshot in which `defaults` hold as given at the start, where the user gave nothing."""
+        """A snapshot in which `defaults` hold as given at the start, where the user gave nothing; for None the name
+        is absent."""
         layers = dict(self._layers)
+        given = {name: value for name, value in defaults.items() if value is not None}
         return Settings(
-            {**self._parse(defaults), **layers[ConfigSource.STATIC_BROKER_CONFIG]},
+            {**self._parse(given), **layers[ConfigSource.STATIC_BROKER_CONFIG]},
             cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG],
             broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG],
+            absent=self.absent.union(defaults.keys() - given.keys()),
         )
 
     # -- description -------------------------------------------------------------------------------------------------
@@ -218,7 +226,7 @@ class Settings(_Reads):
         return [
             self._broker_entry(key)
             for name, key in {**BROKER_KEYS, **_unused()}.items()
-            if (not key.internal if names is None else name in names)
+            if (not key.internal if names is None else name in names) and name not in self.absent
         ]
 
     def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
@@ -226,7 +234,7 @@ class Settings(_Reads):
         return [
             self._topic_entry(key, overrides)
             for name, key in TOPIC_KEYS.items()
-            if (not key.internal or name in overrides if names is None else name in names)
+            if (not key.internal or name in overrides if names is None else name in names) and name not in self.absent
         ]
 
     def value_of(self, name: str) -> Value:
@@ -330,8 +338,6 @@ _ORDERED = (
 
 def validate_topic_config(overrides: Mapping[str, str | None], settings: Settings | None = None) -> None:
     """Refuse topic overrides as Kafka's CreateTopics and AlterConfigs do: ApiError(INVALID_CONFIG) with the reason."""
-    from minibroker_protocol.errors import ApiError, ErrorCode
-
     try:
         for name, value in overrides.items():
             if value is None:
@@ -400,9 +406,9 @@ def _text(value: Any) -> str | None:
     return ",".join(value)
 
 
-def _topic_key(name: str) -> ConfigKey:
+def _topic_key(name: str, absent: frozenset[str]) -> ConfigKey:
     key = TOPIC_KEYS.get(name)
-    if key is None:
+    if key is None or name in absent:
         raise ConfigError(f"Unknown topic config name: {name}{_suggestion(name, TOPIC_KEYS)}")
     return key
 

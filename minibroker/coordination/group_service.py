@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from minibroker.config.settings import Settings
-from minibroker.coordination.coordinator_host import CoordinatorHost
+from minibroker.coordination.coordinator_host import APPEND_ERRORS, CoordinatorHost
 from minibroker.coordination.ports import CoordinatingBroker
 from minibroker.coordination.transaction_verifier import TransactionVerifier, timed_out
 from minibroker.coordinators.groups.commits import Commit, Committed, all_partitions
@@ -22,21 +22,8 @@ from minibroker.kernel.waiting import with_timeout
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.partitions.partition import Partition
 from minibroker.releases.semantics import TXN_OFFSET_COMMIT, Semantics
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.consumer_groups import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from minibroker_protocol.messages.groups import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 from minibroker_protocol.records import NO_SEQUENCE
 
 if TYPE_CHECKING:
@@ -103,22 +90,18 @@ _SMALLEST_COMMIT_BYTES = 40
 """What one offset takes in the log, with the shortest names that there are."""
 
 
+_GROUP_ERRORS = {
+    **APPEND_ERRORS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
 def group_error(code: ErrorCode) -> ErrorCode:
     """What a group's client is told when the append is refused (Kafka's CoordinatorOperationExceptionHelper)."""
-    if code in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
-        return ErrorCode.NOT_COORDINATOR
-    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    if code is ErrorCode.NETWORK_EXCEPTION:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    return code
+    return _GROUP_ERRORS.get(code, code)
 
 
 class GroupService:
@@ -224,30 +207,30 @@ class GroupService:
 
     # -- classic members -------------------------------------------------------------------------------------------
 
-    def join(self, client: ClientInfo, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+    def join(self, client: ClientInfo, request: m.JoinGroupRequest) -> Deferred[m.JoinGroupResponse]:
         index, shard = self.shard_for(request.group_id)
-        answer: Deferred[JoinGroupResponse] = Deferred()
+        answer: Deferred[m.JoinGroupResponse] = Deferred()
         self._execute_quietly(index, shard.join(client, request, answer))
         return answer
 
-    def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    def sync(self, request: m.SyncGroupRequest) -> Deferred[m.SyncGroupResponse]:
         index, shard = self.shard_for(request.group_id)
-        answer: Deferred[SyncGroupResponse] = Deferred()
+        answer: Deferred[m.SyncGroupResponse] = Deferred()
         self._execute_quietly(index, shard.sync(request, answer))
         return answer
 
-    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+    def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
         return self.shard_for(request.group_id)[1].heartbeat(request)
 
-    def leave(self, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+    def leave(self, request: m.LeaveGroupRequest) -> Deferred[m.LeaveGroupResponse]:
         index, shard = self.shard_for(request.group_id)
         return self.host.execute(index, shard.leave(request))
 
     # -- KIP-848 members -------------------------------------------------------------------------------------------
 
     def consumer_heartbeat(
-        self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest
-    ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+        self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
+    ) -> Deferred[m.ConsumerGroupHeartbeatResponse]:
         validate(request, client.api_version, self.config().consumer_assignors)
         index, shard = self.shard_for(request.group_id)
         return self.host.execute(index, shard.consumers.heartbeat(client, request))

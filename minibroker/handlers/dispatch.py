@@ -120,9 +120,10 @@ class Dispatcher:
 
     def _serve(self, api: Api, ctx: RequestContext, request: Request) -> Answered | Deferred[Answered]:
         answer = self._handlers[api.key](ctx, request)
+        if type(answer) is not api.response:
+            answer = settled(ctx, answer)
         if type(answer) is api.response and not ctx.watchers and not ctx.long:  # as most are, at the cost of no call
             return framed(api, ctx.api_version, ctx.correlation_id, answer)
-        answer = settled(ctx, answer)
         if type(answer) is Deferred:
             return follow(ctx, answer, partial(self._framed, api, ctx))  # type: ignore[return-value]
         return self._framed(api, ctx, answer)  # type: ignore[return-value]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from minibroker.broker.connection import Link
 from minibroker.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -28,7 +29,7 @@ from minibroker.handlers import follower_fetch
 from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP, STEPS, STEPS_AT_ONCE, parts
+from minibroker.kernel.turns import AT_A_TIME, STEP, STEPS, STEPS_AT_ONCE, parts
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
 from minibroker.security.acls import AclOperation, ResourceType
@@ -44,12 +45,13 @@ _TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
 """Fewer partitions than these are named, read and answered in one turn of the loop."""
 
 _PartitionData = FetchResponse.PartitionData
+_Named = tuple[FetchRequest.FetchTopic, FetchRequest.FetchPartition]
 
 
 class _Fetch:
     """One request while it is served."""
 
-    __slots__ = ("denied", "full", "isolation", "max_bytes", "min_bytes", "replica_id", "session", "targets", "waited")
+    __slots__ = ("denied", "full", "isolation", "max_bytes", "min_bytes", "replica_id", "session", "targets")
 
     def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
         self.replica_id = _replica_id(request, ctx.api_version)
@@ -61,7 +63,6 @@ class _Fetch:
         self.full = True
         self.targets: list[FetchTarget] = []
         self.denied: dict[str, ApiError] = {}
-        self.waited = False
 
     @property
     def follower(self) -> bool:
@@ -82,42 +83,79 @@ class _Read:
 
 
 def handle(ctx: RequestContext, request: FetchRequest) -> Answer:
-    return follower_fetch.handle(ctx, request) if ctx.inter_broker else _serve(ctx, request)
-
-
-async def _serve(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
+    if ctx.inter_broker:
+        return follower_fetch.handle(ctx, request)
     fetch = _Fetch(ctx, request)
-    targets: dict[PartitionKey, FetchTarget] = {}
     named = [(topic, partition) for topic in request.topics for partition in topic.partitions]
-    for number, few in enumerate(parts(named)):
-        if number:
-            await STEPS
+    if len(named) > AT_A_TIME or request.forgotten_topics_data:
+        return _serve(ctx, request, fetch, named)
+    targets: dict[PartitionKey, FetchTarget] = {}
+    _name_targets(ctx, named, targets)
+    refusal = _open(ctx, request, fetch, targets, [])
+    if refusal is not None:
+        return refusal
+    if len(fetch.targets) > AT_A_TIME:
+        return _read_and_answer(ctx, request, fetch)
+    reading = _Reading(ctx, fetch)
+    reading.read(fetch.targets)
+    if not _complete(request, fetch, reading.reads):
+        return _read_and_answer(ctx, request, fetch, reading.reads)
+    answer = _Answering(ctx, fetch)
+    answer.add(reading.reads)
+    return answer.response()
+
+
+async def _serve(ctx: RequestContext, request: FetchRequest, fetch: _Fetch, named: Sequence[_Named]) -> FetchResponse:
+    """Serve a request that names many partitions."""
+    targets: dict[PartitionKey, FetchTarget] = {}
+    for few in parts(named):
         _name_targets(ctx, few, targets)
+        await STEPS
+    forgotten = await _forgotten(ctx, request)
+    refusal = _open(ctx, request, fetch, targets, forgotten)
+    return refusal if refusal is not None else await _read_and_answer(ctx, request, fetch)
+
+
+async def _read_and_answer(
+    ctx: RequestContext, request: FetchRequest, fetch: _Fetch, reads: list[_Read] | None = None
+) -> FetchResponse:
+    """Read many partitions, or once more when there is enough. reads: what was read already, which is too little."""
+    if reads is None:
+        reads = await _read_all(ctx, fetch)
+    if not _complete(request, fetch, reads):
+        await _wait(ctx, request, fetch, reads)
+        reads = await _read_all(ctx, fetch)
+    answer = _Answering(ctx, fetch)
+    for few in parts(reads):
+        answer.add(few)
+        await STEPS
+    return answer.response()
+
+
+async def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
+    reading = _Reading(ctx, fetch)
+    for few in parts(fetch.targets):
+        reading.read(few)
+        await STEPS
+    return reading.reads
+
+
+def _open(
+    ctx: RequestContext,
+    request: FetchRequest,
+    fetch: _Fetch,
+    targets: dict[PartitionKey, FetchTarget],
+    forgotten: list[PartitionKey],
+) -> FetchResponse | None:
+    """Open the session; the answer where it is refused."""
     try:
-        forgotten = await _forgotten(ctx, request) if request.forgotten_topics_data else []
         _open_session(ctx, request, fetch, list(targets.values()), forgotten)
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
     if ctx.broker.authorizer is not None:
         fetch.denied = _denied_topics(ctx, fetch)
-    while True:
-        reading = _Reading(ctx, fetch)
-        for number, some in enumerate(parts(fetch.targets)):
-            if number:
-                await STEPS
-            reading.read(some)
-        reads = reading.reads
-        if fetch.waited or _complete(request, fetch, reads):
-            break
-        fetch.waited = True
-        await _wait(ctx, request, fetch, reads)
-    answer = _Answering(ctx, fetch)
-    for number, read in enumerate(parts(reads)):
-        if number:
-            await STEPS
-        answer.add(read)
-    return answer.response()
+    return None
 
 
 def _replica_id(request: FetchRequest, version: int) -> int:
@@ -160,7 +198,7 @@ def _open_session(
 
 def _name_targets(
     ctx: RequestContext,
-    named: Sequence[tuple[FetchRequest.FetchTopic, FetchRequest.FetchPartition]],
+    named: Sequence[_Named],
     targets: dict[PartitionKey, FetchTarget],
 ) -> None:
     """Add the partitions that the request names; one that it names twice is read once, as the later says
@@ -238,7 +276,8 @@ class _Reading:
         self._first = True
         self._link = ctx.connection.link
         self.reads: list[_Read] = []
-        self._look_at_room()
+        if self._link is not None:
+            self._look_at_room(self._link)
 
     def read(self, targets: Sequence[FetchTarget]) -> None:
         ctx, fetch = self._ctx, self._fetch
@@ -251,10 +290,10 @@ class _Reading:
                 if self._link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
                     # Others may read as well before this is sent.
                     self._link.hold(read.size)
-                    self._look_at_room()
+                    self._look_at_room(self._link)
 
-    def _look_at_room(self) -> None:
-        room = None if self._link is None else self._link.answer_room()
+    def _look_at_room(self, link: Link) -> None:
+        room = link.answer_room()
         if room is not None and room < self._remaining:
             self._remaining = room
 

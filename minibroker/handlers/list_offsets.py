@@ -104,6 +104,7 @@ def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pa
     try:
         if asked.twice:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+        _check_version(ctx, wanted.timestamp)
         partition = ctx.broker.partition(asked.topic, wanted.partition_index)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         asked.answer = _offset(ctx, request, partition, wanted.timestamp, pace)
@@ -114,11 +115,14 @@ def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pa
         )
 
 
+def _check_version(ctx: RequestContext, timestamp: int) -> None:
+    if ctx.api_version < _SINCE_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"v{ctx.api_version} does not know timestamp {timestamp}")
+
+
 def _offset(
     ctx: RequestContext, request: ListOffsetsRequest, partition: Partition, timestamp: int, pace: Pace
 ) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
-    if ctx.api_version < _SINCE_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"v{ctx.api_version} does not know timestamp {timestamp}")
     log = partition.log
     if request.replica_id >= 0:
         bound = log.log_end_offset

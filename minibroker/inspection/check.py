@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found: 0 when nothing is wrong, 1 when something is, 2 when there is no data directory."""
-    from minibroker.inspection.progress import ProgressLine
+    from minibroker.kernel.progress import ProgressLine
     from minibroker_storage.check import ERROR
     from minibroker_storage.disk import StorageError
 
@@ -124,7 +124,5 @@ def _journal(disk: Disk) -> Iterator[Finding]:
 
 
 def _print(finding: Finding, prefix: str, *, as_json: bool) -> None:
-    from dataclasses import replace
-
     placed = replace(finding, path=prefix + finding.path)
     print(json.dumps(asdict(placed), ensure_ascii=False) if as_json else str(placed))

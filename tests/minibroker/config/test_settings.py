@@ -236,3 +236,14 @@ def test_an_assignment_keeps_further_equal_signs() -> None:
     for bad in ("a.b", "=c"):
         with pytest.raises(ConfigError, match="key=value"):
             parse_assignment(bad)
+
+
+def test_a_name_that_the_release_does_not_have_is_neither_shown_nor_taken() -> None:
+    name = "max.decompressed.message.bytes"
+    older = Settings().with_defaults({name: None}).altered(cluster={})
+    for settings, there in ((Settings(), True), (older, False)):
+        assert [entry.name for entry in settings.describe([name])] == [name] * there
+        assert [entry.name for entry in settings.describe_topic({}, [name])] == [name] * there
+    assert older.log_config().max_decompressed_message_bytes == 2_147_483_639
+    with pytest.raises(ConfigError, match="Unknown topic config name"):
+        older.log_config({name: "1"})

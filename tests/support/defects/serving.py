@@ -423,4 +423,18 @@ SERVING: Final = (
         "error_code=code)",
         "error_code=code, error_message=code.name)",
     ),
+    Defect(
+        "decompressed-records-of-any-size",
+        "max.decompressed.message.bytes limits each record of a compressed batch",
+        "minibroker_storage.validator:_check_records",
+        "if long is not None:",
+        "if False:",
+    ),
+    Defect(
+        "setting-not-shown",
+        "DescribeConfigs shows every setting of a topic that the release has",
+        "minibroker.config.settings:Settings.describe_topic",
+        "and name not in self.absent",
+        "and name != 'max.decompressed.message.bytes'",
+    ),
 )

@@ -22,21 +22,17 @@ from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import MetadataImage
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.messages.consumer_groups import (
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 
 R = TypeVar("R")
 
 log = get_logger(__name__)
 
-_Described = ConsumerGroupDescribeResponse.DescribedGroup
-_Member = ConsumerGroupDescribeResponse.Member
-_Assignment = ConsumerGroupDescribeResponse.Assignment
-_TopicPartitions = ConsumerGroupDescribeResponse.TopicPartitions
+_Described = m.ConsumerGroupDescribeResponse.DescribedGroup
+_Member = m.ConsumerGroupDescribeResponse.Member
+_Assignment = m.ConsumerGroupDescribeResponse.Assignment
+_TopicPartitions = m.ConsumerGroupDescribeResponse.TopicPartitions
 
 _CONSUMER_MEMBER = 1
 _CLASSIC_MEMBER = 0
@@ -55,8 +51,8 @@ class ConsumerMembers:
         self.forming: dict[str, ClassicGroup] = {}
 
     def heartbeat(
-        self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest
-    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
+        self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
+    ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
         """For a request that `validate` has passed. Raises GROUP_ID_NOT_FOUND beside what Heartbeat raises."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(self.group(request.group_id), request)
@@ -80,7 +76,7 @@ class ConsumerMembers:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group
 
-    def _change(self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest) -> Change:
+    def _change(self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest) -> Change:
         """The group, made when a member joins; an empty classic group gives way, one of consumers changes over."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
@@ -98,10 +94,10 @@ class ConsumerMembers:
         return Change(client, *upgraded(self._env, group))
 
     def _leave(
-        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
-    ) -> CoordinatorResult[ConsumerGroupHeartbeatResponse]:
+        self, group: ConsumerGroup, request: m.ConsumerGroupHeartbeatRequest
+    ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
         member = self._heartbeat.leave(group, request)
-        response = ConsumerGroupHeartbeatResponse(
+        response = m.ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
         )
         if request.member_epoch == STATIC_LEAVE_EPOCH:
