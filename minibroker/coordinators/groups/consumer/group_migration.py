@@ -36,8 +36,8 @@ _ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
 log = get_logger(__name__)
 
 _CUSTOM = (
-    "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor before "
-    "re-attempting the upgrade"
+    "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor "
+    "before re-attempting the upgrade"
 )
 _UPGRADES = ("upgrade", "bidirectional")
 _DOWNGRADES = ("downgrade", "bidirectional")
