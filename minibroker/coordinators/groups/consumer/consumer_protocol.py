@@ -33,7 +33,7 @@ class CustomAssignor(Exception):
 
 
 def read_assignment(blob: bytes, image: MetadataImage) -> dict[bytes, frozenset[int]]:
-    """Partitions by topic id; an empty blob and topics that are gone assign nothing. Raises Malformed, CustomAssignor."""
+    """Partitions by topic id; no blob and topics that are gone assign nothing. Raises Malformed, CustomAssignor."""
     if not blob:
         return {}
     told = ConsumerProtocolAssignment.decode(blob, version_of(blob), 2)

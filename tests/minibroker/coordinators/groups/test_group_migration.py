@@ -242,10 +242,10 @@ def test_an_assignment_with_data_of_a_custom_assignor_is_not_lost(data: bytes | 
     client.classic().members[classic].assignment = b"\0\1" + told.encode(1)
     answer = client.enter("n")
     assert answer.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if refused else NONE)
-    reason = "because an unsupported custom assignor is in use. Please refer to the documentation or switch to a"
-    message = (
-        f"Cannot upgrade classic group g to consumer group {reason} default assignor before re-attempting the upgrade."
+    reason = (
+        "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor"
     )
+    message = f"Cannot upgrade classic group g to consumer group because {reason} before re-attempting the upgrade."
     assert answer.error_message == (message if refused else None)
 
 
