@@ -26,6 +26,8 @@ from run import make  # noqa: E402
 from scenarios import fixture_cycle  # noqa: E402
 from targets import EmbeddedTarget, MinibrokerTarget, NewKafkaTarget, Target, commit, end_on_sigterm, machine  # noqa: E402
 
+from minibroker.kernel.progress import ProgressLine  # noqa: E402
+
 KINDS: tuple[Callable[[], Target], ...] = (
     MinibrokerTarget,
     EmbeddedTarget,
@@ -73,6 +75,7 @@ def main() -> int:
     parser.add_argument("--alone", action="store_true", help="measure minibroker only")
     options = parser.parse_args()
     end_on_sigterm()
+    progress = ProgressLine(sys.stderr, at_once=True)
     targets = [target for target in map(make, KINDS[:2] if options.alone else KINDS) if target]
     series: Series = defaultdict(lambda: defaultdict(list))
     failures: dict[str, str] = {}
@@ -81,7 +84,7 @@ def main() -> int:
             for target in targets if number % 2 == 0 else reversed(targets):
                 if target.name in failures:
                     continue
-                print(f"round {number + 1} of {options.rounds}: {target.name}", file=sys.stderr)
+                progress.say(f"round {number + 1} of {options.rounds}: {target.name}")
                 try:
                     figures = fixture_cycle(target)
                 except (OSError, RuntimeError) as failure:
@@ -92,6 +95,7 @@ def main() -> int:
                 for step, seconds in figures.items():
                     series[target.name][step].append(seconds)
     finally:
+        progress.clear()
         for target in targets:
             target.close()
     ordered = {target.name: series[target.name] for target in targets if target.name in series}

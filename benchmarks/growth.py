@@ -17,12 +17,13 @@ from statistics import median
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / part) for part in ("protocol", "storage", "tests/support")]
+sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support")]
 
 from plots import line_plot  # noqa: E402
 from targets import MinibrokerTarget, commit, cpu_seconds, end_on_sigterm, machine  # noqa: E402
 from wire import FETCH_VERSION, PRODUCE_VERSION, Connection, create_topic, encode_frame, fetch_frame  # noqa: E402
 
+from minibroker.kernel.progress import ProgressLine  # noqa: E402
 from minibroker_protocol.messages import (  # noqa: E402
     AddPartitionsToTxnRequest,
     ConsumerGroupHeartbeatRequest,
@@ -327,7 +328,7 @@ def measure(target: MinibrokerTarget, request: Callable[[], None], samples: int)
     return 1e6 * median(times), 1e6 * median(costs) if costs else float("nan")
 
 
-def run_curve(curve: Curve, largest: int, samples: int) -> list[Point]:
+def run_curve(name: str, curve: Curve, largest: int, samples: int, progress: ProgressLine) -> list[Point]:
     target = MinibrokerTarget()
     points: list[Point] = []
     try:
@@ -336,7 +337,7 @@ def run_curve(curve: Curve, largest: int, samples: int) -> list[Point]:
             for size, request in curve(target, stack):
                 point = Point(size, *measure(target, request, samples))
                 points.append(point)
-                print(f"  {point.size:7}  p50 {point.p50_us:8.1f} µs  CPU {point.cpu_us:8.1f} µs", file=sys.stderr)
+                progress.say(f"{name} {point.size:7}  p50 {point.p50_us:8.1f} µs  CPU {point.cpu_us:8.1f} µs")
                 if size >= largest:
                     break
     finally:
@@ -366,10 +367,12 @@ def main() -> int:
     parser.add_argument("--label", default="growth", help="name of the files under results/")
     options = parser.parse_args()
     end_on_sigterm()
+    progress = ProgressLine(sys.stderr, at_once=True)
     curves: dict[str, list[Point]] = {}
     for name in options.curve or CURVES:
-        print(name, file=sys.stderr)
-        curves[name] = run_curve(CURVES[name], options.largest, options.samples)
+        progress.say(name)
+        curves[name] = run_curve(name, CURVES[name], options.largest, options.samples, progress)
+    progress.clear()
     page = report(curves)
     print(page)
     results = HERE / "results"

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / part) for part in ("protocol", "storage", "tests/support")]
+sys.path[:0] = [str(HERE.parent / part) for part in (".", "protocol", "storage", "tests/support")]
 
 from peer_targets import KfakeTarget, MockTarget  # noqa: E402
 from plots import bar_plot  # noqa: E402
@@ -30,6 +30,7 @@ from scenarios import SCENARIOS, Figures, fixture_cycle  # noqa: E402
 from targets import KafkaTarget, MinibrokerTarget, Target, commit, cpu_seconds, end_on_sigterm, machine, memory_mb  # noqa: E402
 from toolchain import Unavailable  # noqa: E402
 
+from minibroker.kernel.progress import ProgressLine  # noqa: E402
 from minibroker_protocol.errors import Malformed  # noqa: E402
 
 Series = dict[str, dict[str, list[float]]]
@@ -102,6 +103,7 @@ def main() -> int:
     parser.add_argument("--alone", action="store_true", help="measure minibroker only")
     options = parser.parse_args()
     end_on_sigterm()
+    progress = ProgressLine(sys.stderr, at_once=True)
     kinds: list[Callable[[], Target]] = [MinibrokerTarget]
     if not options.alone:
         kinds += [KafkaTarget, KfakeTarget, MockTarget]
@@ -110,10 +112,11 @@ def main() -> int:
     try:
         for number in range(options.rounds):
             for target in targets if number % 2 == 0 else reversed(targets):
-                print(f"round {number + 1} of {options.rounds}: {target.name}", file=sys.stderr)
+                progress.say(f"round {number + 1} of {options.rounds}: {target.name}")
                 for figure, value in measure(target, options.scenario or list(SCENARIOS)).items():
                     series[figure][target.name].append(value)
     finally:
+        progress.clear()
         for target in targets:
             target.close()
     page = report(series, [target.name for target in targets], options.rounds)

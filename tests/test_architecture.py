@@ -56,7 +56,7 @@ def imports_late(path: Path) -> bool:
 BREACHES = {
     "an arrow up": ("minibroker/kernel/deferred.py", "from minibroker.config import types", "the rooms of minibroker"),
     "an arrow up for types only": (
-        "minibroker/broker/heartbeat.py",
+        "minibroker/broker/lifecycle.py",
         "from typing import TYPE_CHECKING as checking\nif checking:\n    from minibroker.cluster import cluster",
         "the rooms of minibroker",
     ),

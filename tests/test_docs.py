@@ -23,7 +23,7 @@ from tls_files import free_port
 from minibroker.cli import commands
 from minibroker.client.connection import Connection
 from minibroker.config.settings import Settings, environment_config
-from minibroker.server.declared import declared_listeners
+from minibroker.server.listener_config import listener_configs
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = commands()
@@ -163,7 +163,7 @@ def test_the_compose_file_is_one_that_the_image_understands() -> None:
     assert warnings == []
     settings = Settings(config)
     assert settings.ignored == ()
-    listeners = {listener.name: listener for listener in declared_listeners(settings, 1)}
+    listeners = {listener.name: listener for listener in listener_configs(settings, 1)}
     assert listeners["HOST"].advertised == ("localhost", 9092)
     assert listeners["COMPOSE"].advertised == ("minibroker", listeners["COMPOSE"].port)
     published = [port.split(":") for port in service["ports"]]

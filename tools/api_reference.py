@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 
@@ -60,6 +60,8 @@ def _class(kind: type) -> str:
     if "__init__" in vars(kind) and kind.__name__ == "Minibroker":
         given = _signature(kind.__init__).replace("\\|", "|")  # type: ignore[misc]
         lines += [f"`{kind.__name__}{given}`", ""]
+    if is_dataclass(kind):
+        return "\n".join([*lines, *(f"- `{field.name}`: `{field.type}`" for field in fields(kind))]) + "\n"
     lines += ["| | |", "|---|---|"]
     for name, member in vars(kind).items():
         if name.startswith("_"):

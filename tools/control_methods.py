@@ -11,7 +11,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from minibroker.faults.operations import OPERATIONS, Operation, parameters
+from minibroker.faults.operations import OPERATIONS, ClusterOperation, parameters
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = ROOT / "pyproject.toml"
@@ -45,13 +45,13 @@ def state_module() -> str:
     return subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
 
 
-def returned(operation: Operation) -> str:
+def returned(operation: ClusterOperation) -> str:
     """The type of an operation's result once it is done."""
     annotation = str(inspect.signature(operation).return_annotation)
     return annotation.removeprefix("Deferred[").removesuffix("]") if annotation.startswith("Deferred[") else annotation
 
 
-def signature(operation: Operation) -> list[str]:
+def signature(operation: ClusterOperation) -> list[str]:
     """The keyword parameters of a command, as Python has them."""
     told = []
     for name, parameter in parameters(operation).items():
@@ -60,7 +60,7 @@ def signature(operation: Operation) -> list[str]:
     return told
 
 
-def _method(name: str, operation: Operation) -> str:
+def _method(name: str, operation: ClusterOperation) -> str:
     given, result = signature(operation), returned(operation)
     passed = ", ".join([f'"state.{name}"', *(f"{known}={known}" for known in parameters(operation))])
     body = f"self._ask({passed})"
@@ -69,7 +69,7 @@ def _method(name: str, operation: Operation) -> str:
     return f"\n    {head}\n{_docstring(operation)}\n        {body}\n"
 
 
-def _docstring(operation: Operation) -> str:
+def _docstring(operation: ClusterOperation) -> str:
     text = " ".join((operation.__doc__ or "").split())
     lines = textwrap.wrap(f'"""{text}"""', _WIDTH - 8)
     return textwrap.indent("\n".join(lines), " " * 8)

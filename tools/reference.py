@@ -42,11 +42,11 @@ def api_table() -> str:
 
 
 def not_served_table() -> str:
-    """APIs that a Kafka 4.3 broker lists and this one does not."""
+    """APIs that a Kafka 4.4 broker lists and this one does not."""
     from minibroker.handlers.table import apis
 
     served = apis()
-    missing = [f"{name} ({key})" for key, name in sorted(KAFKA_4_3_OTHERS.items()) if key not in served]
+    missing = [f"{name} ({key})" for key, name in sorted(KAFKA_OTHERS.items()) if key not in served]
     return "Not served, and absent from ApiVersions: " + ", ".join(missing) + ".\n"
 
 
@@ -149,8 +149,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "addresses": addresses_table,
 }
 
-# What the ApiVersions of a Kafka 4.3.1 broker lists beside the rows of the table.
-KAFKA_4_3_OTHERS: dict[int, str] = {
+# What the ApiVersions of a Kafka 4.4.0 broker lists beside the rows of the table.
+KAFKA_OTHERS: dict[int, str] = {
     34: "AlterReplicaLogDirs",
     38: "CreateDelegationToken",
     39: "RenewDelegationToken",
@@ -174,6 +174,8 @@ KAFKA_4_3_OTHERS: dict[int, str] = {
     90: "DescribeShareGroupOffsets",
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
+    93: "StreamsGroupTopologyDescriptionUpdate",
+    94: "UnregisterController",
 }
 
 

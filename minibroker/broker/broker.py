@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from minibroker.broker import lost_data
 from minibroker.broker.controller_channel import ControllerChannel, ask_controller
 from minibroker.broker.fetch_sessions import FetchSessionCache
-from minibroker.broker.heartbeat import Heartbeat
+from minibroker.broker.lifecycle import BrokerLifecycleManager
 from minibroker.broker.log_maintenance import LogMaintenance
 from minibroker.broker.replication import Replication
 from minibroker.config.settings import Settings
@@ -28,7 +28,7 @@ from minibroker.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from minibroker.metadata.internal_topics import creatable
 from minibroker.partitions.log_flush import LogFlush
 from minibroker.partitions.partition import Partition
-from minibroker.security.authorizers import authorizer_of
+from minibroker.security.create_authorizer import create_authorizer
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.inter_broker import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
@@ -93,17 +93,17 @@ class Broker:
         self.name_for: Callable[[str, str], str] | None = None
         self.volume_bytes = volume_bytes
         #: None: every client may do anything.
-        self.authorizer: Authorizer | None = authorizer_of(settings)
+        self.authorizer: Authorizer | None = create_authorizer(settings)
         self.refusals = Refusals()
         self.fetch_sessions = FetchSessionCache(
-            settings.int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
+            settings.get_int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
         )
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._recovered: dict[tuple[str, int], PartitionLog] = {}
         self._stored: set[tuple[str, int]] = set(directory.partitions())
         self.replication = Replication(self)
         self.controller_channel = ControllerChannel(transport, timers)
-        self._heartbeat = Heartbeat(self)
+        self._heartbeat = BrokerLifecycleManager(self)
         self.producer_ids = ProducerIdBlocks(self.allocate_producer_ids)
         self.coordinators = Coordinators(self)
         self._started = False
@@ -352,8 +352,8 @@ class Broker:
         """The semantics' rules for partitions, with what the settings say."""
         return replace(
             self.semantics.producer,
-            producer_id_expiration_ms=self.settings.int(self.semantics.producer_state_expiration),
-            verification_enabled=self.settings.bool("transaction.partition.verification.enable"),
+            producer_id_expiration_ms=self.settings.get_int(self.semantics.producer_state_expiration),
+            verification_enabled=self.settings.get_boolean("transaction.partition.verification.enable"),
         )
 
     def _drop_topic(self, topic: TopicImage) -> None:
@@ -413,7 +413,7 @@ class Broker:
     def partition_count(self, internal_topic: str, config: str) -> int:
         """Partitions of an internal topic, or what `config` says it will have while it does not exist."""
         topic = self.image.topics.get(internal_topic)
-        return self.settings.int(config) if topic is None else len(topic.partitions)
+        return self.settings.get_int(config) if topic is None else len(topic.partitions)
 
     def coordinator_of(self, internal_topic: str, key: str) -> int | None:
         """Node that coordinates a group or transactional id; None while the topic or its leader is missing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
-from minibroker.broker.ports import LogKeeper
+from minibroker.broker.ports import LogManagingBroker
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.partitions.partition import Partition
@@ -19,7 +19,7 @@ log = get_logger(__name__)
 class LogCleaner:
     """Compaction of one broker's logs; `clean` comes every log.cleaner.backoff.ms and goes on while one is dirty."""
 
-    def __init__(self, broker: LogKeeper) -> None:
+    def __init__(self, broker: LogManagingBroker) -> None:
         self._broker = broker
         self._running = False
         self._stopped = False
@@ -32,7 +32,7 @@ class LogCleaner:
 
     def clean(self) -> None:
         """Begin with the dirtiest log that is due, unless a round is still running."""
-        if self._running or self._stopped or not self._broker.settings.bool("log.cleaner.enable"):
+        if self._running or self._stopped or not self._broker.settings.get_boolean("log.cleaner.enable"):
             return
         chosen = self._dirtiest()
         if chosen is None:
@@ -50,7 +50,7 @@ class LogCleaner:
 
     def idle_until(self) -> float:
         """The time (ms) before which `clean` would begin nothing, as long as nothing is written or removed."""
-        if self._running or self._stopped or not self._broker.settings.bool("log.cleaner.enable"):
+        if self._running or self._stopped or not self._broker.settings.get_boolean("log.cleaner.enable"):
             return inf
         if any(not only_by_size(partition.log.config) for partition in self._cleanable()):
             return 0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from minibroker.broker.log_cleaner import LogCleaner
-from minibroker.broker.ports import LogKeeper
+from minibroker.broker.ports import LogManagingBroker
 from minibroker.kernel.clock import IdleUntil, TimerHandle
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.errors import ApiError
@@ -18,22 +18,22 @@ class LogMaintenance:
     """Sweeps of one broker. Those that remove records run on the broker clock, checkpoints on real time: advancing
     the clock does not make crashes likelier."""
 
-    def __init__(self, broker: LogKeeper) -> None:
+    def __init__(self, broker: LogManagingBroker) -> None:
         self._broker = broker
         self._timers: dict[str, TimerHandle] = {}
         self.cleaner = LogCleaner(broker)
 
     def start(self) -> None:
         settings, timers = self._broker.settings, self._broker.timers
-        self._repeat("retention", settings.int("log.retention.check.interval.ms"), self.apply_retention)
-        self._repeat("producers", settings.int("producer.id.expiration.check.interval.ms"), self.expire_producers)
+        self._repeat("retention", settings.get_int("log.retention.check.interval.ms"), self.apply_retention)
+        self._repeat("producers", settings.get_int("producer.id.expiration.check.interval.ms"), self.expire_producers)
         cleaner = self.cleaner
-        self._repeat("compaction", settings.int("log.cleaner.backoff.ms"), cleaner.clean, cleaner.idle_until)
+        self._repeat("compaction", settings.get_int("log.cleaner.backoff.ms"), cleaner.clean, cleaner.idle_until)
         for name, interval_ms, write in (
-            ("checkpoints", settings.int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints),
+            ("checkpoints", settings.get_int("log.flush.offset.checkpoint.interval.ms"), self.write_checkpoints),
             (
                 "watermarks",
-                settings.int("replica.high.watermark.checkpoint.interval.ms"),
+                settings.get_int("replica.high.watermark.checkpoint.interval.ms"),
                 self.write_high_watermarks,
             ),
         ):

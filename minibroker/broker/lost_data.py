@@ -21,7 +21,7 @@ def report(lost: Sequence[Lost], where: str, settings: Settings) -> None:
         log.warning("lost data in %s: %s", where, one.explained)
         if not one.usable:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be used: {one}")
-    if lost and settings.bool(REFUSE):
+    if lost and settings.get_boolean(REFUSE):
         more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
         raise ApiError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"not starting on lost data in {where}, as {REFUSE} says: {lost[0]}{more}"

@@ -15,7 +15,7 @@ from minibroker.partitions.partition import Partition
 from minibroker_storage.directory import DataDirectory
 
 
-class Member(Protocol):
+class ClusterMember(Protocol):
     """A broker as a member of its cluster: its id, its metadata and its transport."""
 
     @property
@@ -32,7 +32,7 @@ class Member(Protocol):
     def transport(self) -> Transport: ...
 
 
-class Replica(Member, Protocol):
+class ReplicatingBroker(ClusterMember, Protocol):
     """A broker as it follows and is followed."""
 
     @property
@@ -44,7 +44,7 @@ class Replica(Member, Protocol):
         """Every partition this broker holds, led or followed."""
 
 
-class LogKeeper(Protocol):
+class LogManagingBroker(Protocol):
     """A broker as the keeper of its logs."""
 
     @property

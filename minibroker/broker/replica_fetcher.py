@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minibroker.broker.ports import Replica
+from minibroker.broker.ports import ReplicatingBroker
 from minibroker.kernel.clock import TimerHandle
 from minibroker.kernel.deferred import spawn
 from minibroker.kernel.logs import get_logger
@@ -29,7 +29,7 @@ class ReplicaFetcher:
     """Follows one leader for any number of partitions. One request at a time is meant; a change of what is followed
     starts over with a new session, and what the old request still brings is ignored."""
 
-    def __init__(self, broker: Replica, leader_id: int) -> None:
+    def __init__(self, broker: ReplicatingBroker, leader_id: int) -> None:
         self._broker = broker
         self._leader_id = leader_id
         self._partitions: dict[Key, Partition] = {}
@@ -96,7 +96,7 @@ class ReplicaFetcher:
                 response = await call(broker.transport, self._leader_id, request, FETCH_VERSION, FetchResponse)
             except ApiError as error:
                 log.info("broker %d cannot fetch from %d: %s", broker.node_id, self._leader_id, error)
-                await sleep(broker.timers, settings.int("replica.fetch.backoff.ms"))
+                await sleep(broker.timers, settings.get_int("replica.fetch.backoff.ms"))
                 session_id = epoch = 0
                 asked.clear()
                 continue
@@ -145,14 +145,14 @@ class ReplicaFetcher:
                     log_start_offset=wanted[1],
                     last_fetched_epoch=wanted[2],
                     current_leader_epoch=wanted[3],
-                    partition_max_bytes=settings.int("replica.fetch.max.bytes"),
+                    partition_max_bytes=settings.get_int("replica.fetch.max.bytes"),
                 )
             )
         return FetchRequest(
             replica_state=FetchRequest.ReplicaState(replica_id=self._broker.node_id, replica_epoch=self._broker.epoch),
-            max_wait_ms=settings.int("replica.fetch.wait.max.ms"),
-            min_bytes=settings.int("replica.fetch.min.bytes"),
-            max_bytes=settings.int("replica.fetch.response.max.bytes"),
+            max_wait_ms=settings.get_int("replica.fetch.wait.max.ms"),
+            min_bytes=settings.get_int("replica.fetch.min.bytes"),
+            max_bytes=settings.get_int("replica.fetch.response.max.bytes"),
             session_id=session_id,
             session_epoch=epoch,
             topics=[
@@ -247,7 +247,7 @@ class ReplicaFetcher:
                 self._start_over()
 
         self._resume(key)
-        backoff_ms = self._broker.settings.int("replica.fetch.backoff.ms")
+        backoff_ms = self._broker.settings.get_int("replica.fetch.backoff.ms")
         self._paused[key] = self._broker.timers.call_later(backoff_ms, over)
         self._start_over()
 

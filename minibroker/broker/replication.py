@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minibroker.broker.ports import Replica
+from minibroker.broker.ports import ReplicatingBroker
 from minibroker.broker.replica_fetcher import ReplicaFetcher
 from minibroker.broker.replica_sessions import ReplicaSessions
 from minibroker.kernel.clock import TimerHandle
@@ -27,7 +27,7 @@ ALTER_PARTITION_VERSION: Final = 3
 class Replication:
     """`ReplicationRules` of the broker's partitions, and their fetchers."""
 
-    def __init__(self, broker: Replica) -> None:
+    def __init__(self, broker: ReplicatingBroker) -> None:
         self._broker = broker
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._timer: TimerHandle | None = None
@@ -41,7 +41,7 @@ class Replication:
         """Look after the in-sync sets every half of replica.lag.time.max.ms of real time."""
         if self._stopped:
             return
-        interval_ms = self._broker.settings.int("replica.lag.time.max.ms") / LAG_TICKS
+        interval_ms = self._broker.settings.get_int("replica.lag.time.max.ms") / LAG_TICKS
         self._timer = self._broker.timers.call_later(interval_ms, self._sweep)
 
     def stop(self) -> None:
@@ -141,7 +141,7 @@ class Replication:
             self.failed_isr_updates += 1
             partition.in_sync_answered(None)
             # The follower may have nothing to fetch, and so no other occasion to join the in-sync set.
-            broker.timers.call_later(broker.settings.int("replica.fetch.wait.max.ms"), partition.review_in_sync)
+            broker.timers.call_later(broker.settings.get_int("replica.fetch.wait.max.ms"), partition.review_in_sync)
         else:
             if len(answer.isr) > len(in_sync.isr):
                 self.isr_expands += 1

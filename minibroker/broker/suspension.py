@@ -18,7 +18,7 @@ from minibroker.kernel.logs import get_logger
 from minibroker_protocol.dsl import Request, Response
 
 if TYPE_CHECKING:
-    from minibroker.kernel.transport import Node, Transport
+    from minibroker.kernel.transport import Receiver, Transport
 
 log = get_logger(__name__)
 
@@ -67,7 +67,7 @@ class Suspension:
         """The end of `node_id`; what it sends to itself is stopped where it arrives."""
         return _Transport(self, transport, node_id)
 
-    def node(self, node: Node) -> Node:
+    def node(self, node: Receiver) -> Receiver:
         """What receives the requests of other brokers."""
 
         def receive(request: Request, api_version: int) -> Deferred[Response]:

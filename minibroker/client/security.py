@@ -50,7 +50,7 @@ _KNOWN = frozenset(
 _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
-class NotLetIn(BrokerFailed):
+class LoginFailed(BrokerFailed):
     """A certificate that cannot be read, or a login that the broker does not take."""
 
 
@@ -140,7 +140,7 @@ class Security:
                 context.load_cert_chain(self.certificate, self.key, self.key_password)
         except OSError as error:
             files = ", ".join(name for name in (self.authorities, self.certificate, self.key) if name)
-            raise NotLetIn(f"{files}: {error.strerror or error}") from None
+            raise LoginFailed(f"{files}: {error.strerror or error}") from None
         context.check_hostname = not self.any_name
         return context
 
@@ -161,7 +161,7 @@ class _Login:
         answer = self._ask(SaslHandshakeRequest(mechanism=mechanism))
         if answer.error_code:
             offered = ", ".join(answer.mechanisms) or "none"
-            raise NotLetIn(
+            raise LoginFailed(
                 f"sasl.mechanism={mechanism}: {ErrorCode(answer.error_code).name}, the broker offers {offered}"
             )
         if mechanism == "PLAIN":
@@ -172,7 +172,7 @@ class _Login:
     def _send(self, message: bytes) -> bytes:
         answer = self._ask(SaslAuthenticateRequest(auth_bytes=message))
         if answer.error_code:
-            raise NotLetIn(f"login refused: {answer.error_message or ErrorCode(answer.error_code).name}")
+            raise LoginFailed(f"login refused: {answer.error_message or ErrorCode(answer.error_code).name}")
         return bytes(answer.auth_bytes)
 
     def _ask(self, request: Request) -> Any:
@@ -182,22 +182,22 @@ class _Login:
 def scram(username: str, password: str, mechanism: str, send: Callable[[bytes], bytes]) -> None:
     """RFC 5802; `send` takes a message and returns the answer.
 
-    Raises NotLetIn, also when the broker does not know the password itself.
+    Raises LoginFailed, also when the broker does not know the password itself.
     """
     try:
         from scramp import ScramClient, ScramException
     except ImportError:
-        raise NotLetIn(hint(mechanism, "scramp")) from None
+        raise LoginFailed(hint(mechanism, "scramp")) from None
     exchange = ScramClient([mechanism], username, password)
     try:
         exchange.set_server_first(send(exchange.get_client_first().encode()).decode())
         final = send(exchange.get_client_final().encode()).decode()
     except (ScramException, ValueError) as error:
-        raise NotLetIn(f"login: no answer of SCRAM: {error}") from None
+        raise LoginFailed(f"login: no answer of SCRAM: {error}") from None
     try:
         exchange.set_server_final(final)
     except (ScramException, ValueError):
-        raise NotLetIn("login: the broker does not know the password either") from None
+        raise LoginFailed("login: the broker does not know the password either") from None
 
 
 def add_command_config(parser: argparse.ArgumentParser) -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from random import Random
 from typing import cast
 
 from minibroker.broker import lost_data
 from minibroker.broker.broker import Broker
-from minibroker.broker.suspension import Suspension
 from minibroker.cluster.bootstrap import adopt
 from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.in_process_network import InProcessNetwork
-from minibroker.cluster.operations import Operations
-from minibroker.cluster.tapped_transport import TappedTransport
+from minibroker.cluster.leaders import Leaders
+from minibroker.cluster.operations import BrokerOperations
+from minibroker.cluster.running_brokers import RunningBrokers
 from minibroker.config.settings import Settings
 from minibroker.controller.controller import Controller
 from minibroker.controller.features import default_features
@@ -23,16 +22,12 @@ from minibroker.controller.heartbeats import SESSION_TICKS
 from minibroker.controller.journal import MetadataJournal
 from minibroker.controller.state import ControllerState
 from minibroker.controller.topics import TopicControl
-from minibroker.handlers.dispatch import Dispatcher, Tap
-from minibroker.handlers.paused import PausedTap
-from minibroker.handlers.table import make_dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.clock import TimerHandle, Timers
-from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.transport import CONTROLLER, Network
-from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import BrokerImage, MetadataImage
 from minibroker.metadata.internal_topics import replicated_internals
 from minibroker.releases.features import TRANSACTION_VERSION
@@ -43,12 +38,12 @@ from minibroker_protocol.messages.topics import CreateTopicsRequest
 from minibroker_storage.directory import DataDirectory, WrongDirectory
 from minibroker_storage.disk import Disk
 
-__all__ = ["BrokerHooks", "Cluster", "Node"]
+__all__ = ["BrokerHooks", "BrokerSpec", "Cluster"]
 
 log = get_logger(__name__)
 
 
-class Cluster(Operations):
+class Cluster:
     """All brokers of one process and their controller.
 
     journal_disk: where the controller keeps its journal; with one broker its own data directory.
@@ -63,7 +58,7 @@ class Cluster(Operations):
         settings: Settings,
         semantics: Semantics,
         *,
-        nodes: Sequence[Node],
+        nodes: Sequence[BrokerSpec],
         journal_disk: Disk,
         clock: BrokerClock,
         timers: Timers,
@@ -73,7 +68,7 @@ class Cluster(Operations):
         topics: Mapping[str, int] | None = None,
         holder: str = "",
         network: Network | None = None,
-        make_node: Callable[[int], Node] | None = None,
+        make_node: Callable[[int], BrokerSpec] | None = None,
         make_meter: Callable[[Broker], Meter] | None = None,
     ) -> None:
         if not nodes:
@@ -81,22 +76,33 @@ class Cluster(Operations):
         self.settings = replicated_internals(settings, len(nodes))
         self.semantics = semantics
         self.clock = clock
-        self.network: Network = network or InProcessNetwork(timers, self.settings.int("request.timeout.ms"))
-        self.brokers: dict[int, Broker] = {}
-        self.hooks: BrokerHooks | None = None
-        #: By broker, of those that run; {} when nothing is counted.
-        self.meters: dict[int, Meter] = {}
-        self._make_meter = make_meter
-        self._tap: Tap | None = None
-        self._broker_tap: Tap | None = None
-        self._transports: dict[int, TappedTransport] = {}
-        self._suspensions: dict[int, Suspension] = {}
-        self._prepared: dict[int, tuple[Suspension, TappedTransport]] = {}
-        self._starting: set[int] = set()
-        self._closing: dict[int, Deferred[None]] = {}
-        self._stopped = False
+        self.network: Network = network or InProcessNetwork(timers, self.settings.get_int("request.timeout.ms"))
         self._nodes = {node.node_id: node for node in nodes}
-        self._make_node = make_node
+        running = self._running = RunningBrokers(
+            self.settings,
+            semantics,
+            clock=clock,
+            timers=timers,
+            executor=executor,
+            random=random,
+            network=self.network,
+            make_meter=make_meter,
+        )
+        operations = self._operations = BrokerOperations(
+            self, running, self._nodes, network=self.network, executor=executor, make_node=make_node
+        )
+        leaders = Leaders(self)
+        # What can be done to it, by its parts.
+        self.brokers, self.meters = running.by_id, running.meters
+        self.dispatcher = running.dispatcher
+        self.set_tap, self.set_broker_tap = running.set_tap, running.set_broker_tap
+        self.pause_broker, self.resume_broker, self.when_going = running.pause, running.resume, running.when_going
+        self.stop_broker, self.kill_broker = operations.stop_broker, operations.kill_broker
+        self.start_broker, self.add_broker = operations.start_broker, operations.add_broker
+        self.remove_broker = operations.remove_broker
+        self.cut_link, self.mend_link = operations.cut_link, operations.mend_link
+        self.elect, self.reassign, self.move_leader = leaders.elect, leaders.reassign, leaders.move_leader
+        self.coordinator, self.move_coordinator = leaders.coordinator, leaders.move_coordinator
         self._journal_disk = journal_disk
         self._timers = timers
         self._executor = executor
@@ -104,7 +110,6 @@ class Cluster(Operations):
         self._transaction_version = transaction_version
         self._topics = dict(topics or {})
         self._holder = holder
-        self._dispatchers: dict[int, Dispatcher] = {}
         self._state: ControllerState | None = None
         self._controller: Controller | None = None
         self._directories: list[DataDirectory] = []
@@ -132,7 +137,7 @@ class Cluster(Operations):
 
     def _start(self) -> None:
         for node in self._nodes.values():
-            self._directories.append(self._open_directory(node))
+            self._directories.append(self.open_directory(node))
         assert self._cluster_id is not None
         journal = MetadataJournal(self._journal_disk)
         self._look_for_lost_metadata(journal)
@@ -161,19 +166,19 @@ class Cluster(Operations):
         # Leaders that are not among the brokers of this start, and partitions that had none when the last one ended.
         controller.replication.elect_missing()
         for node, directory in zip(self._nodes.values(), self._directories, strict=True):
-            self._attach(self._make_broker(node, directory, epochs[node.node_id]))
+            self._running.attach(self._running.make(node, directory, epochs[node.node_id], state.image))
         for broker in self.brokers.values():
             broker.prepare()
         self._place_ids(state, new=new)
         for broker in self.brokers.values():
             broker.image = state.image  # nothing went stray since `prepare`
             broker.start(state.image)
-        state.subscribe(self._publish)
+        state.subscribe(self._running.publish)
         self._create_topics(state)
-        if self.settings.bool("auto.leader.rebalance.enable"):
+        if self.settings.get_boolean("auto.leader.rebalance.enable"):
             self._schedule_balance()
         self._warn_of_short_sessions()
-        self._watch_sessions()
+        self.watch_sessions()
 
     def _place_ids(self, state: ControllerState, *, new: bool) -> None:
         """Once in a directory's life, and only where minibroker wrote before it was done."""
@@ -182,9 +187,9 @@ class Cluster(Operations):
         if new and not any(directory.written_before_by for directory in self._directories):
             state.finish_placing()
             return
-        from minibroker.cluster.placement import place_ids
+        from minibroker.cluster.id_migration import migrate_ids
 
-        place_ids(
+        migrate_ids(
             state,
             self.brokers,
             layout=self.semantics.transaction_state_layout,
@@ -201,14 +206,14 @@ class Cluster(Operations):
         self.network.attach(CONTROLLER, controller.handle)
         return controller
 
-    def _watch_sessions(self) -> None:
+    def watch_sessions(self) -> None:
         """Start the session timer once there are several brokers."""
         if self._sessions is None and len(self._nodes) > 1:
-            interval_ms = self.settings.int("broker.session.timeout.ms") / SESSION_TICKS
+            interval_ms = self.settings.get_int("broker.session.timeout.ms") / SESSION_TICKS
             self._sessions = self._timers.call_later(interval_ms, self._look_at_sessions)
 
     def _warn_of_short_sessions(self) -> None:
-        beat, session = (self.settings.int(f"broker.{of}.ms") for of in ("heartbeat.interval", "session.timeout"))
+        beat, session = (self.settings.get_int(f"broker.{of}.ms") for of in ("heartbeat.interval", "session.timeout"))
         if beat * 2 > session:  # Kafka says so as well, and goes on
             log.error(
                 "broker.heartbeat.interval.ms (%d) is above half of broker.session.timeout.ms (%d)", beat, session
@@ -216,12 +221,12 @@ class Cluster(Operations):
 
     def _look_at_sessions(self) -> None:
         self._sessions = None
-        self._watch_sessions()
+        self.watch_sessions()
         if self._controller is not None:
             self._controller.heartbeats.tick()
 
     def _schedule_balance(self) -> None:
-        interval_ms = self.settings.int("leader.imbalance.check.interval.seconds") * 1000
+        interval_ms = self.settings.get_int("leader.imbalance.check.interval.seconds") * 1000
         self._balancing = self._timers.call_later(interval_ms, self._balance)
 
     def _balance(self) -> None:
@@ -229,7 +234,8 @@ class Cluster(Operations):
         if self._controller is not None:
             self._controller.replication.balance()
 
-    def _open_directory(self, node: Node) -> DataDirectory:
+    def open_directory(self, node: BrokerSpec) -> DataDirectory:
+        """Lock and read a broker's data directory."""
         directory = DataDirectory.open(
             node.disk,
             node_id=node.node_id,
@@ -242,101 +248,77 @@ class Cluster(Operations):
         self._cluster_id = directory.cluster_id
         return directory
 
-    def _publish(self, image: MetadataImage, changed: tuple[str, ...]) -> None:
-        for broker in tuple(self.brokers.values()):
-            suspension = self._suspensions[broker.node_id]
-            inform = partial(suspension.run, partial(self._inform, broker, image, changed))
-            self.network.publish(broker.node_id, inform)
-
-    def _inform(self, broker: Broker, image: MetadataImage, changed: tuple[str, ...]) -> None:
-        # A late image must not reach a broker that has ended, nor its successor with the same id.
-        if self.brokers.get(broker.node_id) is broker:
-            broker.on_image(image, changed)
-
-    def _make_broker(self, node: Node, directory: DataDirectory, epoch: int) -> Broker:
-        """A broker that is not yet registered (`_attach`)."""
-        suspension = Suspension()
-        end = suspension.transport(self.network.endpoint(node.node_id), node.node_id)
-        transport = TappedTransport(end)
-        broker = Broker(
-            node_id=node.node_id,
-            epoch=epoch,
-            settings=self.settings,
-            semantics=self.semantics,
-            image=self.image,
-            directory=directory,
-            clock=suspension.clock(self.clock),
-            timers=suspension.timers(self._timers),
-            executor=self._executor,
-            transport=transport,
-            random=Random(self._random.getrandbits(64)),
-            log_dir=node.log_dir,
-            volume_bytes=node.volume_bytes,
-        )
-        broker.listeners, broker.name_for = node.listeners, node.name_for
-        transport.broker = broker
-        self._prepared[node.node_id] = suspension, transport
-        return broker
-
-    def _attach(self, broker: Broker) -> None:
-        """Let others reach the broker, and it them; what was made for it is its own from here on."""
-        node_id = broker.node_id
-        suspension, transport = self._prepared.pop(node_id)
-        self._suspensions[node_id], self._transports[node_id] = suspension, transport
-        transport.tap = self._broker_tap
-        self.brokers[node_id] = broker
-        dispatcher = self._dispatchers[node_id] = make_dispatcher(broker)
-        if self._make_meter is not None:
-            self.meters[node_id] = self._make_meter(broker)
-        self._set_tap_of(node_id)
-        self.network.attach(node_id, suspension.node(dispatcher.handle))
-
-    def dispatcher(self, node_id: int) -> Dispatcher:
-        """What serves the connections of broker `node_id`."""
-        return self._dispatchers[node_id]
-
-    def set_tap(self, tap: Tap | None) -> None:
-        """Have every request of a client, to any broker of now or later, go through `tap`."""
-        self._tap = tap
-        for node_id in self._dispatchers:
-            self._set_tap_of(node_id)
-
-    def _set_tap_of(self, node_id: int, *, paused: bool | None = None) -> None:
-        """paused: None for whether the broker is."""
-        suspension, tap, meter = self._suspensions[node_id], self._tap, self.meters.get(node_id)
-        if meter is not None:
-            tap = meter.before(tap)
-        if suspension.paused if paused is None else paused:
-            tap = PausedTap(suspension, tap)
-        self._dispatchers[node_id].tap = tap
-
-    def set_broker_tap(self, tap: Tap | None) -> None:
-        """Have every request that a broker, of now or later, sends to another, itself or the controller go through
-        `tap`, where it is sent."""
-        self._broker_tap = tap
-        for transport in self._transports.values():
-            transport.tap = tap
+    @property
+    def controller(self) -> Controller:
+        """The active controller; raises ApiError NOT_CONTROLLER while there is none."""
+        if self._controller is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "no controller is active")
+        return self._controller
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def has_controller(self) -> bool:
+        """Whether a controller is active."""
+        return self._controller is not None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as the controller has it, or had it when it went away."""
+        assert self._state is not None, "the cluster has not been started"
+        return self._state.image
+
+    @property
+    def unclean_elections(self) -> int:
+        """Leaders elected out of sync since the cluster's start."""
+        return self._state.unclean_elections if self._state is not None else 0
+
+    # -- the controller ----------------------------------------------------------------------------------------------
+
+    def stop_controller(self) -> None:
+        """Leave the quorum without a leader: no elections, no fencing, and requests for the controller wait.
+        Brokers keep their metadata."""
+        self.controller.close()  # raises when it is stopped already
+        self._controller = None
+        self.network.detach(CONTROLLER)
+
+    def start_controller(self) -> None:
+        """Start the next active controller: it reads the journal, fences missing brokers, and renews all sessions."""
+        state = self._state
+        if self._controller is not None or state is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "there is an active controller")
+        state.reload()
+        self._controller = controller = self._activate_controller(state)
+        for broker in list(state.image.brokers.values()):
+            if broker.node_id not in self.brokers and not broker.fenced:
+                controller.replication.fence(broker.node_id)
+        controller.replication.elect_missing()
+
+    @property
+    def hooks(self) -> BrokerHooks | None:
+        """Told when a broker begins and ends to serve."""
+        return self._running.hooks
+
+    @hooks.setter
+    def hooks(self, hooks: BrokerHooks | None) -> None:
+        self._running.hooks = hooks
+
+    @property
+    def paused_brokers(self) -> list[int]:
+        """Node ids of the brokers that are paused."""
+        return self._running.paused
+
+    @property
+    def nodes(self) -> tuple[BrokerSpec, ...]:
         """Every broker of the cluster, running or not."""
         return tuple(self._nodes.values())
 
     def stop(self, *, keep: bool = True) -> None:
         """Close every broker cleanly, then the controller. Without `keep` nothing is written, as it is never read:
         a test that wrote to thousands of partitions would wait for it."""
-        self._stopped = True
+        self._operations.stopped = True
         for timer in (self._balancing, self._sessions):
             if timer is not None:
                 timer.cancel()
-        brokers, self.brokers = list(self.brokers.values()), {}
-        for suspension in self._suspensions.values():
-            suspension.drop()
-        for broker in brokers:
-            broker.replication.stop()
-        for broker in brokers:
-            self.network.detach(broker.node_id)
-            broker.close(keep=keep)
+        self._running.stop(keep=keep)
         self.network.detach(CONTROLLER)
         if self._state is not None:
             self._state.close(keep=keep)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from minibroker.handlers.dispatch import Dispatcher, Tap
+from minibroker.handlers.chain import Link
+from minibroker.handlers.dispatch import Dispatcher
 
-
-class Meter(Tap, Protocol):
-    """A tap that only counts, of one broker from its start to its end."""
-
-    def before(self, otherwise: Tap | None) -> Tap:
-        """What counts, and then goes on through `otherwise`."""
-        ...
+Meter = Link
+"""A link that only counts, of one broker from its start to its end."""
 
 
 class BrokerHooks(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from minibroker.kernel.clock import Timers
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.transport import CONTROLLER, Carrier, Node, Transport
+from minibroker.kernel.transport import CONTROLLER, Carrier, Receiver, Transport
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -58,7 +58,7 @@ class InProcessNetwork:
     def __init__(self, timers: Timers, patience_ms: float = 30_000) -> None:
         self._timers = timers
         self._patience_ms = patience_ms
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, Receiver] = {}
         # By number, so that what serves a call holds nothing of the node that made it.
         self._calls: dict[int, PendingCall] = {}
         self._count = 0
@@ -66,7 +66,7 @@ class InProcessNetwork:
         self._ticking = False
         self._cuts = Cuts(timers)
 
-    def attach(self, node_id: int, node: Node) -> None:
+    def attach(self, node_id: int, node: Receiver) -> None:
         self._nodes[node_id] = node
 
     def detach(self, node_id: int) -> None:

@@ -3,8 +3,8 @@
 A connection carries the requests of one broker to another (or to the controller) in Kafka's frames, many at a time; the
 correlation id says which answer is whose, as some of them are waited for while others pass.
 
-Its first two requests are SaslAuthenticate, v1, with the steps of `minibroker.cluster.proof`: a process that is no
-broker of the cluster gets no further. Until then a frame may have 256 bytes, and the connection some seconds.
+Its first two requests are SaslAuthenticate, v1, with the steps of `minibroker.cluster.broker_authentication`; a process
+that fails gets no further. Until then a frame may have 256 bytes, and the connection some seconds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ import socket
 from collections.abc import Callable
 from typing import Final, cast
 
+from minibroker.cluster.broker_authentication import (
+    BrokerAuthenticationFailed,
+    ClientAuthenticator,
+    RandomBytes,
+    ServerAuthenticator,
+)
 from minibroker.cluster.in_process_network import Cuts, Endpoint
-from minibroker.cluster.proof import Connecting, Listening, NotProven, RandomBytes
 from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.kernel.deferred import Deferred, failed
 from minibroker.kernel.logs import get_logger
-from minibroker.kernel.transport import CONTROLLER, Node, Transport
+from minibroker.kernel.transport import CONTROLLER, Receiver, Transport
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.frames import FrameSplitter
@@ -80,7 +85,7 @@ class SocketNetwork:
         self._served: dict[int, _Served] = {}
         self._connections: dict[tuple[int, int], _Connection] = {}
 
-    def attach(self, node_id: int, node: Node) -> None:
+    def attach(self, node_id: int, node: Receiver) -> None:
         self._served[node_id] = _Served(self, node_id, node)
 
     def detach(self, node_id: int) -> None:
@@ -124,7 +129,10 @@ class SocketNetwork:
 
 
 class _Framed(asyncio.Protocol):
-    """One end of a connection: bytes in, whole frames out. `frame` raises Malformed or NotProven for what ends it."""
+    """One end of a connection: bytes in, whole frames out.
+
+    `frame` raises Malformed or BrokerAuthenticationFailed for what ends it.
+    """
 
     def __init__(
         self,
@@ -159,7 +167,7 @@ class _Framed(asyncio.Protocol):
                         return
                     self._frame(frame)
                 frames = self._splitter.feed(b"")  # what is behind them may be refused, or was too large until now
-        except (Malformed, NotProven) as error:
+        except (Malformed, BrokerAuthenticationFailed) as error:
             self._refused(self, error)
             self.close()
 
@@ -180,7 +188,7 @@ class _Framed(asyncio.Protocol):
 class _Served:
     """A node that listens: each frame is a request, and its answer leaves when it is there."""
 
-    def __init__(self, network: SocketNetwork, node_id: int, node: Node) -> None:
+    def __init__(self, network: SocketNetwork, node_id: int, node: Receiver) -> None:
         self.node = node
         self._network = network
         self._node_id = node_id
@@ -201,7 +209,7 @@ class _Served:
 
     def _accepted(self) -> _Framed:
         network = self._network
-        listening = Listening(network.secret, network.random_bytes, self._node_id)
+        listening = ServerAuthenticator(network.secret, network.random_bytes, self._node_id)
         timer: TimerHandle | None = None
 
         def frame(data: bytearray) -> None:
@@ -223,7 +231,10 @@ class _Served:
 
         def too_late() -> None:
             if end in self._unproven:
-                self._refuse(end, NotProven(f"it has said nothing that proves it for {network.proof_ms / 1000:g} s"))
+                self._refuse(
+                    end,
+                    BrokerAuthenticationFailed(f"it has said nothing that proves it for {network.proof_ms / 1000:g} s"),
+                )
                 end.close()
 
         end = _Framed(frame, lost, self._refuse)
@@ -231,7 +242,7 @@ class _Served:
         if len(self._unproven) >= _MOST_UNPROVEN:
             oldest = next(iter(self._unproven))
             del self._unproven[oldest]
-            self._refuse(oldest, NotProven("others wait as well, and it came first"))
+            self._refuse(oldest, BrokerAuthenticationFailed("others wait as well, and it came first"))
             oldest.close()
         self._unproven[end] = None
         timer = network.timers.call_later(network.proof_ms, too_late)
@@ -245,10 +256,10 @@ class _Served:
             error,
         )
 
-    def _authenticate(self, end: _Framed, listening: Listening, frame: bytearray) -> None:
+    def _authenticate(self, end: _Framed, listening: ServerAuthenticator, frame: bytearray) -> None:
         request, version, correlation_id = _read(frame)
         if not isinstance(request, SaslAuthenticateRequest) or version != _AUTHENTICATE_VERSION:
-            raise NotProven(f"{type(request).__name__} v{version} comes before a proof")
+            raise BrokerAuthenticationFailed(f"{type(request).__name__} v{version} comes before a proof")
         answer = SaslAuthenticateResponse(auth_bytes=listening.step(bytes(request.auth_bytes)))
         end.write(encode_response_header(_AUTHENTICATE, version, correlation_id) + answer.encode(version))
 
@@ -309,7 +320,9 @@ class _Connection:
         self._ticking = False
         self._calls: dict[int, _Call] = {}
         self._unsent: list[bytes] = []
-        self._proving: Connecting | None = Connecting(network.secret, network.random_bytes, source, target)
+        self._proving: ClientAuthenticator | None = ClientAuthenticator(
+            network.secret, network.random_bytes, source, target
+        )
         self._end = _Framed(self._received, self._broken, self._refuse, self._greet)
         self.lost = False
         self._connecting = network.loop.create_task(self._connect(address))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange, Tap, framed
+from minibroker.handlers.context import CloseConnection, RequestContext
+from minibroker.handlers.exchange import Exchange
 from minibroker.handlers.table import between_brokers, rows
 from minibroker.kernel.deferred import Deferred, failed
 from minibroker_protocol.dsl import Request, Response
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 _frame_start = Struct(">ii").unpack_from
 
 
+class SentTap(Protocol):
+    """Stands between a broker that sends a request and the way to where it is sent."""
+
+    def serve(self, exchange: Exchange) -> Deferred[Any]:
+        """The response, its frame, or None where none comes."""
+        ...
+
+
 class TappedTransport:
     """A broker's end of the wire. tap: None, or what every request that it sends goes through first."""
 
@@ -31,7 +39,7 @@ class TappedTransport:
         self._lines: dict[int, _Line] = {}
         self._closed = False
         self.broker: Broker | None = None
-        self.tap: Tap | None = None
+        self.tap: SentTap | None = None
 
     def send(self, node_id: int, request: Request, api_version: int) -> Deferred[Response]:
         if self.tap is None or self.broker is None:
@@ -41,15 +49,7 @@ class TappedTransport:
             line = self._lines[node_id] = _Line(node_id)
         exchange = _Sent(self, self.broker, line, request, api_version)
         answer = line.expect(exchange)
-        try:
-            served = self.tap.serve(exchange)
-        except Exception as error:
-            line.fail(exchange, error)
-        else:
-            if isinstance(served, Deferred):
-                served.then(partial(line.served, exchange))
-            elif served is not None:
-                line.push(served)
+        self.tap.serve(exchange).then(partial(line.served, exchange))
         return answer
 
     @property
@@ -92,9 +92,10 @@ class _Line:
         self._waiting[exchange.correlation_id] = (exchange, answer)
         return answer
 
-    def served(self, exchange: _Sent, done: Deferred[Answered]) -> None:
+    def served(self, exchange: _Sent, done: Deferred[Any]) -> None:
         try:
-            buffers = done.result()
+            answer = done.result()
+            buffers = answer if type(answer) is list else exchange.encode(answer)
         except Exception as error:
             self.fail(exchange, error)
         else:
@@ -146,24 +147,16 @@ class _Sent(Exchange):
         api = between_brokers().get(request.__api_key__) or rows()[request.__api_key__]
         client_id = f"broker-{broker.node_id}"
         context = RequestContext(broker, api.key, api_version, client_id, line.info, inter_broker=True)
+        context.correlation_id = line.number()
+        super().__init__(api, context, request, self._forward)
         self._transport = transport
         self._line = line
-        self.api = api
-        self.version = api_version
-        self.correlation_id = line.number()
-        self.context = context
-        self.request = request
-        self.watchers = ()
         self._bytes: bytes | None = None
 
     @property
     def asked(self) -> int:
         """Node id of the one it is sent to; -1 for the controller."""
         return self._line.node_id
-
-    @property
-    def size(self) -> int:
-        return len(self.frame)
 
     @property
     def frame(self) -> Buffer:
@@ -176,11 +169,8 @@ class _Sent(Exchange):
         request = self.api.request.decode(self.request.encode(self.version), self.version)
         return _Sent(self._transport, self._transport.broker, self._line, request, self.version)
 
-    def apply(self) -> Deferred[Any]:
-        return self._transport.forward(self._line.node_id, self.request, self.version)
-
-    def encode(self, response: Response | None) -> Answered:
-        return None if response is None else framed(self.api, self.version, self.correlation_id, response)
+    def _forward(self, _: RequestContext, request: Request) -> Deferred[Response]:
+        return self._transport.forward(self._line.node_id, request, self.version)
 
     def decode(self, data: bytes) -> Response:
         """The response in a frame, without its size."""

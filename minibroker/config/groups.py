@@ -26,6 +26,13 @@ def _reset_refusal(text: str) -> str | None:
     )
 
 
+def _assignor_refusal(text: str) -> str | None:
+    """Kafka's StreamsGroup assignors."""
+    if text == "sticky":
+        return None
+    return f"streams.assignor.name '{text}' is not a registered task assignor. Registered assignors are: [sticky]."
+
+
 def _rows() -> Iterable[ConfigKey]:
     def number(name: str, default: int, minimum: int, doc: str) -> ConfigKey:
         return ConfigKey(
@@ -53,6 +60,20 @@ def _rows() -> Iterable[ConfigKey]:
         )
     doc = "Whether a consumer may renew its hold."
     yield ConfigKey("share.renew.acknowledge.enable", ConfigType.BOOLEAN, True, doc, scope=Scope.GROUP, effect=False)
+    doc = "Dead letters of share groups."
+    for name, kind_, default_ in (
+        ("errors.deadletterqueue.copy.record.enable", ConfigType.BOOLEAN, False),
+        ("errors.deadletterqueue.topic.name", ConfigType.STRING, ""),
+    ):
+        yield ConfigKey(name, kind_, default_, doc, scope=Scope.GROUP, effect=False)
+    yield ConfigKey(
+        "streams.assignor.name", ConfigType.STRING, "sticky", "Assignor of a streams group.",
+        synonyms=("group.streams.assignors",), scope=Scope.GROUP, effect=False, refusal=_assignor_refusal,
+    )  # fmt: skip
+    yield ConfigKey(
+        "streams.rack.aware.assignment.tags", ConfigType.LIST, (), "Tags by which standbys are spread.",
+        synonyms=("group.streams.rack.aware.assignment.tags",), scope=Scope.GROUP, effect=False,
+    )  # fmt: skip
 
 
 GROUP_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for key in _rows()})
@@ -64,7 +85,7 @@ def validate_group_config(overrides: Mapping[str, str], settings: Settings) -> d
     values: dict[str, Value] = {}
     for name, text in overrides.items():
         key = GROUP_KEYS.get(name)
-        if key is None:
+        if key is None or name in settings.absent:
             raise ConfigError(f"Unknown group config name: {name}")
         values[name] = key.parse(text)
     for name, value in values.items():
@@ -101,7 +122,7 @@ def describe_group(
     """A group's configuration for DescribeConfigs; a group need not exist to have one."""
     entries = []
     for name, key in GROUP_KEYS.items():
-        if names is not None and name not in names:
+        if (names is not None and name not in names) or name in settings.absent:
             continue
         if key.synonyms:
             defaults = settings.synonyms_of(key.synonyms[0])

@@ -1,7 +1,7 @@
 """Every configuration key this broker obeys, under Kafka's name, with type, default, range and meaning.
 
 The one table, `keys.json`, behind ``-c key=value``, the ``KAFKA_*`` environment, DescribeConfigs and the documentation.
-A row has the fields of `ConfigKey`. Types and defaults are those of Kafka 4.3's ``AbstractKafkaConfig`` and
+A row has the fields of `ConfigKey`. Types and defaults are those of Kafka 4.4's ``AbstractKafkaConfig`` and
 ``LogConfig`` except where ``deviation`` says why not. Topic keys with ``"effect": false`` are there because Kafka lists
 them for every topic, and tools that show a topic expect them.
 """

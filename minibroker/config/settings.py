@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope, Value
@@ -30,12 +30,6 @@ __all__ = [
     "parse_assignment",
     "validate_topic_config",
 ]
-
-# The readers below are named after the types they return, so inside their class those go by other names.
-Whole: TypeAlias = int
-Truth: TypeAlias = bool
-Text: TypeAlias = str
-Real: TypeAlias = float
 
 _HOUR_MS = 3600 * 1000
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -85,25 +79,25 @@ class _Reads:
 
     __slots__ = ("_values",)
 
-    _values: dict[Text, Value]
+    _values: dict[str, Value]
 
-    def int(self, name: Text) -> Whole:
+    def get_int(self, name: str) -> int:
         """The value of an INT, SHORT or LONG key that has one."""
-        return cast("Whole", self._values[name])
+        return cast("int", self._values[name])
 
-    def bool(self, name: Text) -> Truth:
-        return cast("Truth", self._values[name])
+    def get_boolean(self, name: str) -> bool:
+        return cast("bool", self._values[name])
 
-    def str(self, name: Text) -> Text:
-        return cast("Text", self._values[name])
+    def get_string(self, name: str) -> str:
+        return cast("str", self._values[name])
 
-    def float(self, name: Text) -> Real:
-        return cast("Real", self._values[name])
+    def get_double(self, name: str) -> float:
+        return cast("float", self._values[name])
 
-    def list(self, name: Text) -> tuple[Text, ...]:
-        return cast("tuple[Text, ...]", self._values[name])
+    def get_list(self, name: str) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", self._values[name])
 
-    def get(self, name: Text) -> Value:
+    def get(self, name: str) -> Value:
         """The value of any key, None while it has none."""
         return self._values[name]
 
@@ -113,10 +107,11 @@ class Settings(_Reads):
 
     `static` is what the broker was started with, `cluster` what AlterConfigs set for all brokers, `broker` what it set
     for this one; each later layer wins. Values may be text or of the key's own type. Raises ConfigError naming the key
-    for an unknown name (with the nearest known one), a value out of range, or two that contradict.
+    for an unknown name (with the nearest known one), a value out of range, or two that contradict. `absent`: names that
+    the release does not have which the broker answers as; they are neither shown nor taken from clients.
     """
 
-    __slots__ = ("_layers", "_topic_defaults", "ignored", "jaas")
+    __slots__ = ("_layers", "_topic_defaults", "absent", "ignored", "jaas")
 
     def __init__(
         self,
@@ -124,7 +119,9 @@ class Settings(_Reads):
         *,
         cluster: Mapping[str, Any] | None = None,
         broker: Mapping[str, Any] | None = None,
+        absent: frozenset[str] = frozenset(),
     ) -> None:
+        self.absent = absent
         self.ignored: tuple[str, ...] = ()
         #: The lines of login modules, under their whole names.
         self.jaas: dict[str, str] = {}
@@ -154,7 +151,7 @@ class Settings(_Reads):
         fields["cleanup_policy"] = frozenset(cast("tuple[str, ...]", values["cleanup.policy"]))
         if values["internal.segment.bytes"] is not None:
             fields["segment_bytes"] = values["internal.segment.bytes"]
-        if self.bool("minibroker.acknowledge.after.sync"):
+        if self.get_boolean("minibroker.acknowledge.after.sync"):
             fields["flush_messages"] = 1
         return LogConfig(**fields)
 
@@ -167,7 +164,7 @@ class Settings(_Reads):
     def _effective(self, overrides: Mapping[str, str]) -> dict[str, Value]:
         values = dict(self._defaults())
         for name, text in overrides.items():
-            values[name] = _topic_key(name).parse(text)
+            values[name] = _topic_key(name, self.absent).parse(text)
         if cast("int", values["min.compaction.lag.ms"]) > cast("int", values["max.compaction.lag.ms"]):
             raise ConfigError(
                 f"conflict topic config setting min.compaction.lag.ms ({values['min.compaction.lag.ms']}) > "
@@ -190,7 +187,7 @@ class Settings(_Reads):
         value = self._values[broker_name]
         for coarser in BROKER_KEYS[broker_name].synonyms:
             if value is None and self._values[coarser] is not None:
-                value = self.int(coarser) * _unit_ms(coarser)
+                value = self.get_int(coarser) * _unit_ms(coarser)
         if value is None:
             return key.default
         if broker_name == "log.retention.ms" and cast("int", value) < 0:
@@ -206,15 +203,19 @@ class Settings(_Reads):
             layers[ConfigSource.STATIC_BROKER_CONFIG],
             cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG] if cluster is None else _dynamic_only(cluster),
             broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG] if broker is None else _dynamic_only(broker),
+            absent=self.absent,
         )
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
-        """A snapshot in which `defaults` hold as given at the start, where the user gave nothing."""
+        """A snapshot in which `defaults` hold as given at the start, where the user gave nothing; for None the name
+        is absent."""
         layers = dict(self._layers)
+        given = {name: value for name, value in defaults.items() if value is not None}
         return Settings(
-            {**self._parse(defaults), **layers[ConfigSource.STATIC_BROKER_CONFIG]},
+            {**self._parse(given), **layers[ConfigSource.STATIC_BROKER_CONFIG]},
             cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG],
             broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG],
+            absent=self.absent.union(defaults.keys() - given.keys()),
         )
 
     # -- description -------------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ class Settings(_Reads):
         return [
             self._broker_entry(key)
             for name, key in {**BROKER_KEYS, **_unused()}.items()
-            if (not key.internal if names is None else name in names)
+            if (not key.internal if names is None else name in names) and name not in self.absent
         ]
 
     def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
@@ -232,10 +233,10 @@ class Settings(_Reads):
         return [
             self._topic_entry(key, overrides)
             for name, key in TOPIC_KEYS.items()
-            if (not key.internal or name in overrides if names is None else name in names)
+            if (not key.internal or name in overrides if names is None else name in names) and name not in self.absent
         ]
 
-    def value_of(self, name: Text) -> Value:
+    def value_of(self, name: str) -> Value:
         """The value of any key that Kafka's brokers have, also of one that changes nothing here; None for none."""
         if name in self._values:
             return self._values[name]
@@ -243,7 +244,7 @@ class Settings(_Reads):
         return None if unused is None else unused.default
 
     def describe_override(
-        self, key: ConfigKey, own: Text | None, source: ConfigSource, defaults: tuple[ConfigSynonym, ...]
+        self, key: ConfigKey, own: str | None, source: ConfigSource, defaults: tuple[ConfigSynonym, ...]
     ) -> ConfigEntry:
         """A row of what has its `own` text for a key (None: has none), and else the first of `defaults`."""
         synonyms = defaults if own is None else (ConfigSynonym(key.name, own, source), *defaults)
@@ -309,8 +310,8 @@ class Settings(_Reads):
 
     def _check_together(self) -> None:
         for low, high in _ORDERED:
-            if self.int(low) > self.int(high):
-                raise ConfigError(f"{low} ({self.int(low)}) must not be greater than {high} ({self.int(high)})")
+            if self.get_int(low) > self.get_int(high):
+                raise ConfigError(f"{low} ({self.get_int(low)}) must not be greater than {high} ({self.get_int(high)})")
         cluster_id = self._values["minibroker.cluster.id"]
         if cluster_id is not None and not _CLUSTER_ID.fullmatch(str(cluster_id)):
             raise ConfigError(f"minibroker.cluster.id: {cluster_id!r} is not made of letters, digits, - and _ only")
@@ -406,9 +407,9 @@ def _text(value: Any) -> str | None:
     return ",".join(value)
 
 
-def _topic_key(name: str) -> ConfigKey:
+def _topic_key(name: str, absent: frozenset[str]) -> ConfigKey:
     key = TOPIC_KEYS.get(name)
-    if key is None:
+    if key is None or name in absent:
         raise ConfigError(f"Unknown topic config name: {name}{_suggestion(name, TOPIC_KEYS)}")
     return key
 

@@ -22,11 +22,11 @@ from minibroker.client.security import add_command_config, read_security
 from minibroker.kernel.words import reason
 from minibroker.testing.reports import add_report_arguments, write_reports
 
-from .cluster import Cluster
+from .cluster import ClusterUnderTest
 from .failure import ScenarioError, ScenarioFailed
 from .recording import record
 from .reports import makers
-from .results import Outcome, Result, Verdict
+from .results import Result, Status, Verdict
 from .runner import Options, ScenarioRun
 from .scenario import EXPECTATIONS, KAFKA, RESTART, Scenario, bundled, load
 from .schedule import Start, run_all
@@ -145,7 +145,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (OSError, ValueError) as exc:
         print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
         return UNUSABLE
-    cluster = Cluster(arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security)
+    cluster = ClusterUnderTest(
+        arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security
+    )
     token = secrets.token_hex(3)
     begun = time.monotonic()
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -180,9 +182,9 @@ def run(arguments: argparse.Namespace) -> int:
     print(verdict.summary(), flush=True)
     if not arguments.quiet:
         print(f"{len(results)} scenarios in {verdict.seconds:.1f} s", file=sys.stderr)
-    if verdict.count(Outcome.NOT_RUN):
+    if verdict.count(Status.NOT_RUN):
         return BROKER_DIED
-    return FAILED if verdict.count(Outcome.FAILED) else PASSED
+    return FAILED if verdict.count(Status.FAILED) else PASSED
 
 
 def _running(what: str, command: str) -> Callable[[], None]:
@@ -195,7 +197,7 @@ def _running(what: str, command: str) -> Callable[[], None]:
     return run_it
 
 
-def _starting(cluster: Cluster, command: str | None, token: str) -> Start | None:
+def _starting(cluster: ClusterUnderTest, command: str | None, token: str) -> Start | None:
     if command is None:
         return None
     start = _running("start", command)
@@ -231,7 +233,7 @@ def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> li
     ]
 
 
-def _reachable(cluster: Cluster) -> bool:
+def _reachable(cluster: ClusterUnderTest) -> bool:
     """Whether something answers."""
     try:
         cluster.versions()
@@ -248,15 +250,15 @@ def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) ->
         seconds = f"  [{result.seconds:.1f}s]" if times else ""
         name, why = result.scenario.name, result.why
         match result.outcome:
-            case Outcome.FAILED:
+            case Status.FAILED:
                 line = f"FAIL {name}: {why}{seconds}"
-            case Outcome.PASSED:
+            case Status.PASSED:
                 line = f"ok {name}{seconds}" + "".join(f"\n     lawful: {text}" for text in result.lawful)
             case other:
                 line = f"{other.value} {name} ({why})"
         if progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
-        if not quiet or result.outcome in (Outcome.FAILED, Outcome.NOT_RUN):
+        if not quiet or result.outcome in (Status.FAILED, Status.NOT_RUN):
             print(line, flush=True)
         if progress:
             print(f"{number}/{total} ", end="", file=sys.stderr, flush=True)

@@ -39,7 +39,7 @@ _LAST_SECONDS = 3.0
 """How long the run waits for a broker's answers once it was interrupted."""
 
 
-class Cluster:
+class ClusterUnderTest:
     """A cluster, seen from one bootstrap address. Every question has a connection of its own, so that a scenario that
     breaks its connection harms no other. security: how every connection gets in."""
 
@@ -247,10 +247,10 @@ class Cluster:
                     return False
         return True
 
-    def for_the_last_time(self) -> Cluster:
+    def for_the_last_time(self) -> ClusterUnderTest:
         """The same cluster for what is removed at the end; also of a run that was abandoned, and then soon over."""
         limit = _LAST_SECONDS if self._abandoned.is_set() else self.timeout
-        return Cluster(self.bootstrap, timeout=limit, patience=limit, security=self._security)
+        return ClusterUnderTest(self.bootstrap, timeout=limit, patience=limit, security=self._security)
 
     def delete_topics(self, names: list[str]) -> None:
         """Remove topics after a scenario; it has had its verdict, so failing is no matter."""

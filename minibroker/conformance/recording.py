@@ -61,10 +61,9 @@ def rewritten(text: str, found: Mapping[tuple[str, int, str], str], option: str 
 
     document = yaml.compose(text, Loader=yaml.SafeLoader)
     changes: set[tuple[int, int, str]] = set()  # an alias shows the same step more than once
-    for scenario in document.value if document is not None else ():
-        fields = _fields(scenario)
-        for number, step in enumerate(_step_nodes(fields["steps"])):
-            named = (fields["name"].value, number)
+    for scenario, parts in _scenario_nodes(document.value if document is not None else ()):
+        for number, step in enumerate(step for part in parts for step in _step_nodes(part)):
+            named = (scenario, number)
             answers = {path: new for (name, at, path), new in found.items() if (name, at) == named}
             if answers:
                 changes |= set(_changes(step, answers, option))
@@ -116,6 +115,18 @@ _NOTHING = _Nothing()
 
 def _fields(node: Any) -> dict[str, Any]:
     return {key.value: value for key, value in node.value}
+
+
+def _scenario_nodes(entries: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """(name, the lists of its steps) of each scenario; those of a matrix begin with the same one."""
+    for entry in entries:
+        fields = _fields(entry)
+        if "matrix" not in fields:
+            yield fields["name"].value, [fields["steps"]]
+            continue
+        before = [fields["before"]] if "before" in fields else []
+        for cell, own in _fields(fields["cells"]).items():
+            yield f"{fields['matrix'].value}-{cell}", [*before, _fields(own)["steps"]]
 
 
 def _step_nodes(steps: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from minibroker.testing.reports import Case, junit, page
 
-from .results import Outcome, Result, Verdict
+from .results import Result, Status, Verdict
 
 
 def as_json(verdict: Verdict) -> str:
@@ -19,7 +19,7 @@ def as_json(verdict: Verdict) -> str:
         "expectation": verdict.expectation,
         "started": verdict.started,
         "seconds": round(verdict.seconds, 3),
-        "counts": {outcome.name.lower(): verdict.count(outcome) for outcome in Outcome},
+        "counts": {outcome.name.lower(): verdict.count(outcome) for outcome in Status},
         "groups": {
             group: {outcome.name.lower(): number for outcome, number in counts.items()}
             for group, counts in verdict.groups().items()
@@ -50,8 +50,8 @@ def as_junit(verdict: Verdict) -> str:
 
 
 def _case(result: Result) -> Case:
-    failed = result.outcome is Outcome.FAILED
-    passed = result.outcome is Outcome.PASSED
+    failed = result.outcome is Status.FAILED
+    passed = result.outcome is Status.PASSED
     return Case(
         result.scenario.group,
         result.scenario.name,
@@ -63,14 +63,14 @@ def _case(result: Result) -> Case:
     )
 
 
-_CLASSES: Final = {Outcome.PASSED: "good", Outcome.FAILED: "bad"}
+_CLASSES: Final = {Status.PASSED: "good", Status.FAILED: "bad"}
 
 
 def as_html(verdict: Verdict) -> str:
     """One page without anything to load."""
-    head = "".join(f"<th>{escape(outcome.value)}</th>" for outcome in Outcome)
+    head = "".join(f"<th>{escape(outcome.value)}</th>" for outcome in Status)
     groups = "\n".join(
-        f"<tr><td>{escape(group)}</td>" + "".join(f"<td>{counts[outcome] or ''}</td>" for outcome in Outcome) + "</tr>"
+        f"<tr><td>{escape(group)}</td>" + "".join(f"<td>{counts[outcome] or ''}</td>" for outcome in Status) + "</tr>"
         for group, counts in verdict.groups().items()
     )
     rows = "\n".join(map(_html_row, verdict.results))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from .batches import batch_bytes
 from .failure import ScenarioError
@@ -118,27 +119,48 @@ class _Request:
         return made
 
 
-def _fetch(request: _Request) -> None:
-    body = request.body
-    body.setdefault("maxWaitMs", 100)
-    body.setdefault("minBytes", 0)
-    body.setdefault("maxBytes", 10 << 20)
-    body["topics"] = request.topics(
-        lambda target: {
-            "partition": target.partition,
-            "fetchOffset": target.at or 0,
-            "partitionMaxBytes": 1 << 20,
-            "currentLeaderEpoch": -1,
-        },
+PARTITION, AT, OFFSET = "partition", "the number after @", "the number after @, or 0"
+
+
+class _Form(NamedTuple):
+    """entry: what a partition becomes, alone or a mapping with PARTITION and AT in it; defaults: of the request."""
+
+    entry: Any
+    defaults: Body = {}
+    name: str = "name"
+    partitions: str = "partitions"
+    ids: bool = False
+
+
+_FORMS = {
+    "DeleteRecords": _Form({"partitionIndex": PARTITION, "offset": AT}, {"timeoutMs": 5000}),
+    "DescribeProducers": _Form(PARTITION, partitions="partitionIndexes"),
+    "Fetch": _Form(
+        {"partition": PARTITION, "fetchOffset": OFFSET, "partitionMaxBytes": 1 << 20, "currentLeaderEpoch": -1},
+        {"maxWaitMs": 100, "minBytes": 0, "maxBytes": 10 << 20},
         name="topic",
         ids=True,
-    )
+    ),
+    "ListOffsets": _Form({"partitionIndex": PARTITION, "timestamp": AT}, {"replicaId": -1}),
+    "OffsetCommit": _Form({"partitionIndex": PARTITION, "committedOffset": AT, "committedMetadata": ""}, ids=True),
+    "OffsetDelete": _Form({"partitionIndex": PARTITION}),
+    "OffsetForLeaderEpoch": _Form({"partition": PARTITION, "leaderEpoch": AT}, {"replicaId": -2}, name="topic"),
+    "TxnOffsetCommit": _Form({"partitionIndex": PARTITION, "committedOffset": AT, "committedMetadata": ""}, ids=True),
+}
 
 
-def _list_offsets(request: _Request) -> None:
-    request.body.setdefault("replicaId", -1)
+def _plain(request: _Request, form: _Form) -> None:
+    def filled(entry: Any, target: Target) -> Any:
+        if isinstance(entry, dict):
+            return {key: filled(value, target) for key, value in entry.items()}
+        if entry == PARTITION:
+            return target.partition
+        return _number(target) if entry == AT else target.at or 0 if entry == OFFSET else entry
+
+    for key, value in form.defaults.items():
+        request.body.setdefault(key, value)
     request.body["topics"] = request.topics(
-        lambda target: {"partitionIndex": target.partition, "timestamp": _number(target)}
+        lambda target: filled(form.entry, target), name=form.name, partitions=form.partitions, ids=form.ids
     )
 
 
@@ -153,22 +175,6 @@ def _add_partitions(request: _Request) -> None:
         body["v3AndBelowTopics"] = topics
 
 
-def _commit(request: _Request) -> None:
-    request.body["topics"] = request.topics(
-        lambda target: {
-            "partitionIndex": target.partition,
-            "committedOffset": _number(target),
-            "committedMetadata": "",
-        }
-    )
-
-
-def _offset_commit(request: _Request) -> None:
-    _commit(request)
-    for topic in request.body["topics"]:
-        topic["topicId"] = topic_id(topic["name"], request.variables)
-
-
 def _offset_fetch(request: _Request) -> None:
     body = request.body
     topics = request.topics(lambda target: target.partition, partitions="partitionIndexes", ids=request.version >= 8)
@@ -176,28 +182,6 @@ def _offset_fetch(request: _Request) -> None:
         body["groups"] = [{"groupId": body.pop("groupId", ""), "topics": topics} | request.extra]
     else:
         body["topics"] = topics
-
-
-def _describe_producers(request: _Request) -> None:
-    request.body["topics"] = request.topics(lambda target: target.partition, partitions="partitionIndexes")
-
-
-def _delete_records(request: _Request) -> None:
-    request.body.setdefault("timeoutMs", 5000)
-    request.body["topics"] = request.topics(
-        lambda target: {"partitionIndex": target.partition, "offset": _number(target)}
-    )
-
-
-def _leader_epoch(request: _Request) -> None:
-    request.body.setdefault("replicaId", -2)
-    request.body["topics"] = request.topics(
-        lambda target: {"partition": target.partition, "leaderEpoch": _number(target)}, name="topic"
-    )
-
-
-def _offset_delete(request: _Request) -> None:
-    request.body["topics"] = request.topics(lambda target: {"partitionIndex": target.partition})
 
 
 def _write_markers(request: _Request) -> None:
@@ -214,16 +198,9 @@ def _number(target: Target) -> int:
 
 
 _SHORT_FORMS: dict[str, Callable[[_Request], None]] = {
+    **{api: partial(_plain, form=form) for api, form in _FORMS.items()},
     "AddPartitionsToTxn": _add_partitions,
-    "DeleteRecords": _delete_records,
-    "DescribeProducers": _describe_producers,
-    "Fetch": _fetch,
-    "ListOffsets": _list_offsets,
-    "OffsetCommit": _offset_commit,
-    "OffsetDelete": _offset_delete,
     "OffsetFetch": _offset_fetch,
-    "OffsetForLeaderEpoch": _leader_epoch,
-    "TxnOffsetCommit": _commit,
     "WriteTxnMarkers": _write_markers,
 }
 APIS_WITH_SHORT_FORM = frozenset({"Produce", *_SHORT_FORMS})

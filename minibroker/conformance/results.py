@@ -9,7 +9,7 @@ from enum import Enum
 from .scenario import Scenario
 
 
-class Outcome(Enum):
+class Status(Enum):
     """Of one scenario. SKIPPED: the broker was not said to have what it needs; ABSENT: the broker does not serve the
     API versions it is about; NOT_RUN: the broker had died before."""
 
@@ -25,7 +25,7 @@ class Result:
     """why: it failed or was not run. seconds: how long it took. lawful: what differs from Kafka and may."""
 
     scenario: Scenario
-    outcome: Outcome
+    outcome: Status
     why: str = ""
     seconds: float = 0.0
     lawful: tuple[str, ...] = ()
@@ -42,21 +42,21 @@ class Verdict:
     results: Sequence[Result]
     seconds: float = 0.0
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: Status) -> int:
         return sum(result.outcome is outcome for result in self.results)
 
-    def groups(self) -> dict[str, dict[Outcome, int]]:
+    def groups(self) -> dict[str, dict[Status, int]]:
         """Group → outcome → number of scenarios."""
-        found: dict[str, dict[Outcome, int]] = {}
+        found: dict[str, dict[Status, int]] = {}
         for result in self.results:
-            counts = found.setdefault(result.scenario.group, dict.fromkeys(Outcome, 0))
+            counts = found.setdefault(result.scenario.group, dict.fromkeys(Status, 0))
             counts[result.outcome] += 1
         return dict(sorted(found.items()))
 
     def matrix(self) -> str:
         """The groups as a table of text."""
         width = max((len(name) for name in self.groups()), default=0)
-        seen = [one for one in Outcome if one is not Outcome.NOT_RUN or self.count(one)]
+        seen = [one for one in Status if one is not Status.NOT_RUN or self.count(one)]
         lines = [f"{'':{width}}  " + "".join(f"{outcome.value:>{_cell(outcome)}}" for outcome in seen)]
         for name, counts in self.groups().items():
             lines.append(f"{name:{width}}  " + "".join(f"{counts[one] or '.':>{_cell(one)}}" for one in seen))
@@ -64,15 +64,15 @@ class Verdict:
 
     def summary(self) -> str:
         """``N passed, M failed``, and what was not run when there is any."""
-        parts = [f"{self.count(Outcome.PASSED)} passed", f"{self.count(Outcome.FAILED)} failed"]
-        if skipped := self.count(Outcome.SKIPPED):
+        parts = [f"{self.count(Status.PASSED)} passed", f"{self.count(Status.FAILED)} failed"]
+        if skipped := self.count(Status.SKIPPED):
             parts.append(f"{skipped} skipped")
-        if absent := self.count(Outcome.ABSENT):
+        if absent := self.count(Status.ABSENT):
             parts.append(f"{absent} not applicable")
-        if left := self.count(Outcome.NOT_RUN):
+        if left := self.count(Status.NOT_RUN):
             parts.append(f"{left} not run")
         return ", ".join(parts)
 
 
-def _cell(outcome: Outcome) -> int:
+def _cell(outcome: Status) -> int:
     return max(6, len(outcome.value) + 2)

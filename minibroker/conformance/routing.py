@@ -7,7 +7,7 @@ from typing import Any
 
 from minibroker.client.connection import Address
 
-from .cluster import GROUP, TRANSACTION, Cluster
+from .cluster import GROUP, TRANSACTION, ClusterUnderTest
 from .requests import targets
 from .scenario import Step
 from .values import resolve
@@ -48,7 +48,7 @@ _TO_CONTROLLER = frozenset({"CreateTopics", "DeleteTopics", "CreatePartitions"})
 class Router:
     """Finds addresses for the requests of one step, and keeps them until told to forget."""
 
-    def __init__(self, cluster: Cluster, variables: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: ClusterUnderTest, variables: Mapping[str, Any]) -> None:
         self._cluster = cluster
         self._variables = variables
         self._known: dict[tuple[str, str], Address] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from minibroker.client.connection import Address, Connection
 
-from .cluster import CLIENT_ID, TRANSIENT, Cluster
+from .cluster import CLIENT_ID, TRANSIENT, ClusterUnderTest
 from .failure import ConnectionClosed, NoResponse, ScenarioError, ScenarioFailed
 from .messages import decode_response, encode_request
 from .paths import error_names, lookup, plain
@@ -59,7 +59,7 @@ class ScenarioRun:
     differences that a step allows. `recorder` is told (step, path, answer) of every difference instead of a failure.
     """
 
-    cluster: Cluster
+    cluster: ClusterUnderTest
     scenario: Scenario
     token: str
     options: Options

@@ -4,6 +4,9 @@ A file is a YAML list of scenarios: `name`, `why`, `proves` (seed ids and KIPs, 
 of deliberate defects that make it fail), `tags`, `only` (expectations it is for, `kafka` for those of every release, by
 default all), `topics` (variable → partitions and configs, made before the steps and deleted after), `names` (variables
 for unique strings), `needs` (capabilities), `alone`, `steps`.
+
+Scenarios that share most of this are a `matrix`, a name, with `cells`, the rest of its name → what is its own; `before`
+are its first steps, `why` begins the cell's, and a tag `$cell` is the cell's name.
 """
 
 from __future__ import annotations
@@ -101,6 +104,7 @@ _ROUTES = frozenset({"bootstrap", "leader", "txn", "group", "controller"})
 _SCENARIO_OPTIONS = frozenset(
     {"name", "why", "proves", "catches", "tags", "only", "topics", "names", "needs", "alone", "steps"}
 )
+_MATRIX_OPTIONS, _CELL = ("matrix", "before", "cells"), "$cell"
 RESTART = "restart"
 """The capability that a step `restart` needs."""
 _GROUP = re.compile(r"^\d+-")
@@ -241,7 +245,29 @@ def parse(text: str, file: str) -> list[Scenario]:
         return []
     if not isinstance(document, list):
         raise ScenarioError(f"{file}: a list of scenarios is wanted")
-    return [_scenario(entry, file, number) for number, entry in enumerate(document, 1)]
+    return [_scenario(entry, file, number) for number, entry in enumerate(_spread(document, file), 1)]
+
+
+def _spread(entries: list[Any], file: str) -> Iterator[Any]:
+    """The entries, and in the place of a `matrix` a scenario for each of its cells."""
+    for entry in entries:
+        if not isinstance(entry, dict) or "matrix" not in entry:
+            yield entry
+            continue
+        shared = {key: value for key, value in entry.items() if key not in _MATRIX_OPTIONS}
+        name, before, cells = (entry.get(key) for key in _MATRIX_OPTIONS)
+        if not isinstance(cells, dict) or not all(isinstance(cell, dict) for cell in cells.values()):
+            raise ScenarioError(f"{file}: matrix {name}: cells: a mapping of scenarios by name is wanted")
+        if not isinstance(before or [], list):
+            raise ScenarioError(f"{file}: matrix {name}: before: a list of steps is wanted")
+        for place, cell in cells.items():
+            made = {**shared, **cell, "name": f"{name}-{place}"}
+            made["why"] = f"{shared['why']}: {cell['why']}" if "why" in shared and "why" in cell else made.get("why")
+            if isinstance(made.get("tags"), list):
+                made["tags"] = [place if tag == _CELL else tag for tag in made["tags"]]
+            if isinstance(cell.get("steps"), list):
+                made["steps"] = [*(before or []), *cell["steps"]]
+            yield made
 
 
 def _scenario(entry: Any, file: str, number: int) -> Scenario:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 
 from .failure import ScenarioFailed
-from .results import Outcome, Result
+from .results import Result, Status
 from .runner import ScenarioRun
 from .scenario import RESTART
 
@@ -100,7 +100,7 @@ def _blamed(
         assert result is not None
         if alone.dead:
             found = True
-            result = Result(run.scenario, Outcome.FAILED, why, result.seconds)
+            result = Result(run.scenario, Status.FAILED, why, result.seconds)
             if not _brought_back(start):
                 again += [result, *(_not_run(other) for other, _ in begun[len(again) + 1 :])]
                 break
@@ -108,18 +108,18 @@ def _blamed(
     if not found:
         names = ", ".join(run.scenario.name for run, _ in begun)
         first = again[0]
-        again[0] = Result(first.scenario, Outcome.FAILED, f"{why}, while these ran together: {names}", first.seconds)
+        again[0] = Result(first.scenario, Status.FAILED, f"{why}, while these ran together: {names}", first.seconds)
     yield from again
 
 
 def _all_blamed(begun: Sequence[tuple[ScenarioRun, Result]], more: str) -> Generator[Result, None, None]:
     for run, result in begun:
-        said = f"{_DIED}{more}" + (f"; {result.why}" if result.outcome is Outcome.FAILED else "")
-        yield Result(run.scenario, Outcome.FAILED, said, result.seconds)
+        said = f"{_DIED}{more}" + (f"; {result.why}" if result.outcome is Status.FAILED else "")
+        yield Result(run.scenario, Status.FAILED, said, result.seconds)
 
 
 def _not_run(run: ScenarioRun) -> Result:
-    return Result(run.scenario, Outcome.NOT_RUN, "the broker was gone")
+    return Result(run.scenario, Status.NOT_RUN, "the broker was gone")
 
 
 class _Watch:
@@ -140,7 +140,7 @@ class _Watch:
         missing = [need for need in run.scenario.needs if need not in self.have]
         if missing:
             asked = ["--restart-command" if need == RESTART else f"--have {need}" for need in missing]
-            return Result(run.scenario, Outcome.SKIPPED, f"needs {' '.join(asked)}")
+            return Result(run.scenario, Status.SKIPPED, f"needs {' '.join(asked)}")
         with self._lock:
             if self.dead:
                 return None
@@ -163,11 +163,11 @@ def _result(run: ScenarioRun) -> Result:
     try:
         absent = run.cluster.lacks(scenario.used_versions())
         if absent:
-            return Result(scenario, Outcome.ABSENT, f"the broker does not serve {absent[0]}")
+            return Result(scenario, Status.ABSENT, f"the broker does not serve {absent[0]}")
         why = run.run()
     except ScenarioFailed as exc:
         why = str(exc)
     except Exception as exc:  # a defect here must not end the run
         why = f"error in the runner: {type(exc).__name__}: {exc}"
-    outcome = Outcome.FAILED if why else Outcome.PASSED
+    outcome = Status.FAILED if why else Status.PASSED
     return Result(scenario, outcome, why or "", time.monotonic() - start, tuple(run.lawful))

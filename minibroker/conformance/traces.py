@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from minibroker.client.connection import Address
 
-from .cluster import Cluster
+from .cluster import ClusterUnderTest
 from .failure import ScenarioFailed
 from .messages import api_key
 
@@ -25,14 +25,14 @@ class Traces:
     It says nothing where the broker is gone or does not let a thing happen: every scenario has its verdict.
     """
 
-    def __init__(self, cluster: Cluster, prefix: str) -> None:
+    def __init__(self, cluster: ClusterUnderTest, prefix: str) -> None:
         self._prefix = prefix
         self._others: set[str] = set()
         with contextlib.suppress(ScenarioFailed):
             for address in cluster.every_broker():
                 self._others.update(_groups(cluster, address))
 
-    def remove(self, cluster: Cluster) -> None:
+    def remove(self, cluster: ClusterUnderTest) -> None:
         """Delete what is left of the run."""
         remove(cluster, lambda topic: topic.startswith(self._prefix), self._is_own)
 
@@ -40,7 +40,7 @@ class Traces:
         return group.startswith(self._prefix) or (group in _FIXED and group not in self._others)
 
 
-def remove(cluster: Cluster, topics: Callable[[str], bool], groups: Callable[[str], bool]) -> None:
+def remove(cluster: ClusterUnderTest, topics: Callable[[str], bool], groups: Callable[[str], bool]) -> None:
     """Delete the topics and groups of these names; members that a group still has are made to leave."""
     with contextlib.suppress(ScenarioFailed):
         for address in cluster.every_broker():
@@ -52,7 +52,7 @@ def remove(cluster: Cluster, topics: Callable[[str], bool], groups: Callable[[st
             cluster.delete_topics(chosen)
 
 
-def _groups(cluster: Cluster, address: Address) -> list[str]:
+def _groups(cluster: ClusterUnderTest, address: Address) -> list[str]:
     """Those that this broker coordinates."""
     if api_key("ListGroups") not in cluster.versions():
         return []
@@ -60,7 +60,7 @@ def _groups(cluster: Cluster, address: Address) -> list[str]:
     return [group["groupId"] for group in listed]
 
 
-def _remove_groups(cluster: Cluster, address: Address, groups: list[str]) -> None:
+def _remove_groups(cluster: ClusterUnderTest, address: Address, groups: list[str]) -> None:
     known = cluster.versions()
     with contextlib.suppress(ScenarioFailed):
         _empty_classic(cluster, address, groups)
@@ -71,7 +71,7 @@ def _remove_groups(cluster: Cluster, address: Address, groups: list[str]) -> Non
         cluster.ask(address, "DeleteGroups", cluster.version("DeleteGroups", 1), {"groupsNames": groups})
 
 
-def _empty_classic(cluster: Cluster, address: Address, groups: list[str]) -> None:
+def _empty_classic(cluster: ClusterUnderTest, address: Address, groups: list[str]) -> None:
     body = {"groups": groups}
     described = cluster.ask(address, "DescribeGroups", cluster.version("DescribeGroups", 5), body)["groups"]
     for group in described:
@@ -80,7 +80,7 @@ def _empty_classic(cluster: Cluster, address: Address, groups: list[str]) -> Non
             cluster.ask(address, "LeaveGroup", cluster.version("LeaveGroup", 5), leaving)
 
 
-def _empty_consumer(cluster: Cluster, address: Address, groups: list[str]) -> None:
+def _empty_consumer(cluster: ClusterUnderTest, address: Address, groups: list[str]) -> None:
     body = {"groupIds": groups, "includeAuthorizedOperations": False}
     described = cluster.ask(address, "ConsumerGroupDescribe", 0, body)["groups"]
     for group in described:

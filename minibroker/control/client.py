@@ -228,13 +228,24 @@ class Clock(Group):
         self._ask("clock.unfreeze")
 
     def advance(
-        self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0, ms: float = 0.0
+        self,
+        seconds: float = 0.0,
+        *,
+        minutes: float = 0.0,
+        hours: float = 0.0,
+        days: float = 0.0,
+        ms: float = 0.0,
+        sessions: bool = False,
     ) -> int:
         """Move it forward by the sum of these; what falls due on the way has run when this returns. The new time (ms).
 
+        Group sessions follow real time. With `sessions` those that are no longer than the jump end as well, and
+        rebalance timeouts, as if no member had sent a heartbeat in all that time: live members have to join again.
         Raises FaultError for a negative sum and for more than a year.
         """
-        moved = self._ask("clock.advance", ms=ms, seconds=seconds, minutes=minutes, hours=hours, days=days)
+        moved = self._ask(
+            "clock.advance", ms=ms, seconds=seconds, minutes=minutes, hours=hours, days=days, sessions=sessions
+        )
         return int(moved["now_ms"])
 
     def sweep(self) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
+from minibroker.control.read_commands import READS, Readable
 from minibroker.faults.engine import BrokerTap, FaultEngine, SetRule
 from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import OPERATIONS, check_call, failed_disks, run_operation
@@ -35,6 +37,7 @@ class Commands:
 
     def __init__(self, cluster: Cluster, timers: Timers) -> None:
         self._cluster = cluster
+        self._timers = timers
         self.engine = FaultEngine(cluster, timers, self._changed)
         self._broker_tap = BrokerTap(self.engine)
         self.tap = ExchangeTap(
@@ -45,6 +48,10 @@ class Commands:
         """The result of a command, or a Deferred of it. Raises FaultError, ApiError."""
         if name.startswith("state.") and name[6:] in OPERATIONS:
             return spawn(run_operation(self._cluster, name[6:], arguments))
+        if name in READS:
+            check_call(name, READS[name], arguments)
+            found = READS[name](Readable(self._cluster, self._timers, self.tap.recorder), **arguments)
+            return spawn(found) if iscoroutine(found) else found
         command = _TABLE.get(name)
         if command is None:
             raise FaultError(f"there is no command {name!r}{near(name, all_commands())}")
@@ -130,9 +137,11 @@ class Commands:
         minutes: float | None = None,
         hours: float | None = None,
         days: float | None = None,
+        sessions: bool = False,
     ) -> dict[str, Any]:
         """Move the broker clock forward by the sum of these; every timeout and sweep that falls due runs before this
-        returns."""
+        returns. `sessions`: group sessions and rebalance timeouts that are no longer end then, too, as if no member had
+        sent a heartbeat."""
         given = (ms, seconds, minutes, hours, days)
         if all(length is None for length in given):
             raise FaultError("clock.advance needs ms, seconds, minutes, hours or days")
@@ -142,6 +151,10 @@ class Commands:
         if not total <= _MAX_ADVANCE_MS:
             raise FaultError(f"the broker clock moves at most {_MAX_ADVANCE_MS} ms (a year) at a time, not {total:g}")
         self._cluster.clock.advance(round(total))
+        for broker in list(self._cluster.brokers.values()) if sessions else ():
+            groups = broker.coordinators.groups_if_any
+            if groups is not None and broker.node_id not in self._cluster.paused_brokers:
+                groups.pass_time(total)
         return self._clock()
 
     def _sweep(self) -> dict[str, Any]:
@@ -220,7 +233,7 @@ _TABLE: dict[str, Command] = {
 
 def all_commands() -> dict[str, Command]:
     """Every command by name, the operations on the state among them."""
-    return {**_TABLE, **{f"state.{name}": operation for name, operation in OPERATIONS.items()}}
+    return {**_TABLE, **READS, **{f"state.{name}": operation for name, operation in OPERATIONS.items()}}
 
 
 def _rule(rule: SetRule) -> dict[str, Any]:

@@ -83,11 +83,11 @@ class _Server(ThreadingHTTPServer):
     control: ControlServer
 
     def __init__(self, *arguments: Any) -> None:
-        self._places = _Places()
+        self._connection_limit = _ConnectionLimit()
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.take(request):
+        if not self._connection_limit.take(request):
             log.warning("closing a control connection of %s: %d are served", client_address, _MAX_CONNECTIONS)
             self.shutdown_request(request)
             return
@@ -97,21 +97,21 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._places.give_back(request)
+            self._connection_limit.give_back(request)
 
     def waits(self, request: Any) -> None:
         """A connection waits for its next request."""
-        self._places.waits(request)
+        self._connection_limit.waits(request)
 
     def serves(self, request: Any) -> None:
         """A connection has shown the token, and is served."""
-        self._places.serves(request)
+        self._connection_limit.serves(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("control connection of %s broke off", client_address, exc_info=True)
 
 
-class _Places:
+class _ConnectionLimit:
     """How many connections there are: each has a thread, and what opens one has not shown the token yet. When all
     places are taken, the connection that has waited longest for a request with the token makes room for the next."""
 

@@ -113,6 +113,16 @@ class State(Group):
         """As SIGCONT: what came in while it was paused is done now, in the order it came."""
         self._ask("state.resume_broker", broker=broker)
 
+    def rebalance_group(self, *, group: str) -> None:
+        """Have the members of a group rebalance, as when one joins: they learn of it by their next heartbeats. Offsets
+        of the generation (KIP-848: of the member epoch) before are refused once the members have joined again."""
+        self._ask("state.rebalance_group", group=group)
+
+    def remove_member(self, *, group: str, member: str | None = None) -> list[str]:
+        """Throw members out of a group, as when their sessions end; their ids. member: what member ids, client ids or
+        group.instance.ids match (``*`` and ``?``); it may be left out where there is one member."""
+        return cast("list[str]", self._ask("state.remove_member", group=group, member=member))
+
     def restore(self) -> None:
         """Undo what lasts: a stopped controller, cut links, failing disks, brokers that are paused or gone, held
         markers. Rules and the clock are left as they are."""

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from minibroker.controller.state import ControllerState, Steps
-from minibroker.security.acls import NO_AUTHORIZER, AccessControlEntry, EntryFilter, problem_of
+from minibroker.security.acls import NO_AUTHORIZER, AclBinding, AclBindingFilter, problem_of
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.messages.acls import (
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
 
-_Created = CreateAclsResponse.AclCreationResult
-_Deleted = DeleteAclsResponse.DeleteAclsFilterResult
+_Created = m.CreateAclsResponse.AclCreationResult
+_Deleted = m.DeleteAclsResponse.DeleteAclsFilterResult
 
 
 class AclControl:
@@ -24,20 +19,20 @@ class AclControl:
 
     @property
     def _enabled(self) -> bool:
-        return bool(self._state.settings.str("authorizer.class.name"))
+        return bool(self._state.settings.get_string("authorizer.class.name"))
 
-    def create(self, request: CreateAclsRequest) -> Steps[CreateAclsResponse]:
+    def create(self, request: m.CreateAclsRequest) -> Steps[m.CreateAclsResponse]:
         """One result an entry; INVALID_REQUEST for what cannot be one. An entry that is there stays."""
         results = []
         for given in request.creations:
             yield
             results.append(self._create(given))
-        return CreateAclsResponse(throttle_time_ms=0, results=results)
+        return m.CreateAclsResponse(results=results)
 
-    def _create(self, given: CreateAclsRequest.AclCreation) -> _Created:
+    def _create(self, given: m.CreateAclsRequest.AclCreation) -> _Created:
         if not self._enabled:
             return _Created(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-        entry = AccessControlEntry(
+        entry = AclBinding(
             given.resource_type,
             given.resource_name,
             given.resource_pattern_type,
@@ -53,18 +48,18 @@ class AclControl:
             self._state.add_acl(entry)
         return _Created(error_code=0, error_message=None)
 
-    def delete(self, request: DeleteAclsRequest) -> Steps[DeleteAclsResponse]:
+    def delete(self, request: m.DeleteAclsRequest) -> Steps[m.DeleteAclsResponse]:
         """For each filter the entries that went."""
         results = []
         for given in request.filters:
             yield
             results.append(self._delete(given))
-        return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+        return m.DeleteAclsResponse(filter_results=results)
 
-    def _delete(self, given: DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
+    def _delete(self, given: m.DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
         if not self._enabled:
             return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[])
-        chosen = EntryFilter(
+        chosen = AclBindingFilter(
             given.resource_type_filter,
             given.resource_name_filter,
             given.pattern_type_filter,
@@ -77,7 +72,7 @@ class AclControl:
         for entry in gone:
             self._state.remove_acl(entry)
         matching = [
-            DeleteAclsResponse.DeleteAclsMatchingAcl(
+            m.DeleteAclsResponse.DeleteAclsMatchingAcl(
                 error_code=0,
                 error_message=None,
                 resource_type=entry.resource_type,

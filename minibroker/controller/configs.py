@@ -24,7 +24,7 @@ from minibroker_protocol.messages.configs import (
 )
 
 
-class Operation(IntEnum):
+class AlterConfigOpType(IntEnum):
     """Kafka's AlterConfigOp.OpType."""
 
     SET = 0
@@ -64,7 +64,7 @@ class ConfigControl:
                     resource_name=resource.resource_name,
                 )
             )
-        return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+        return IncrementalAlterConfigsResponse(responses=responses)
 
     def alter(self, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
         """The old form: what the request does not name goes back to its default."""
@@ -82,7 +82,7 @@ class ConfigControl:
                     resource_name=resource.resource_name,
                 )
             )
-        return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+        return AlterConfigsResponse(responses=responses)
 
     def _alter(self, resource: _Resource, change: Change, validate_only: bool) -> None:
         kind, name = resource.resource_type, resource.resource_name
@@ -127,7 +127,9 @@ class ConfigControl:
             _check_logger_change(change, known)
         if not validate_only:
             for change in resource.configs:
-                set_logger_level(change.name, change.value if change.config_operation == Operation.SET else None)
+                set_logger_level(
+                    change.name, change.value if change.config_operation == AlterConfigOpType.SET else None
+                )
 
     def _alter_topic(self, name: str, change: Change, *, validate_only: bool) -> None:
         topic = self._state.image.topics.get(name)
@@ -173,18 +175,18 @@ def _check_once(resource: _Resource) -> None:
 
 def _check_logger_change(change: IncrementalAlterConfigsRequest.AlterableConfig, known: Mapping[str, str]) -> None:
     operation, name = change.config_operation, change.name
-    if operation in (Operation.APPEND, Operation.SUBTRACT):
+    if operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT):
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
-            f"{Operation(operation).name} operation is not allowed for the BROKER_LOGGER resource",
+            f"{AlterConfigOpType(operation).name} operation is not allowed for the BROKER_LOGGER resource",
         )
-    if operation == Operation.SET and change.value is None:
+    if operation == AlterConfigOpType.SET and change.value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
-    if operation not in (Operation.SET, Operation.DELETE):
+    if operation not in (AlterConfigOpType.SET, AlterConfigOpType.DELETE):
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
     if name not in known:
         raise ConfigError(f"Logger {name} does not exist!")
-    if operation == Operation.DELETE:
+    if operation == AlterConfigOpType.DELETE:
         if name == "root":
             raise ApiError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
     elif change.value not in NAMED_LEVELS:
@@ -201,20 +203,20 @@ def _incremented(
     wanted = dict(current)
     for config in resource.configs:
         operation = config.config_operation
-        if operation == Operation.DELETE:
+        if operation == AlterConfigOpType.DELETE:
             wanted.pop(config.name, None)
         elif config.value is None:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
-        elif operation == Operation.SET:
+        elif operation == AlterConfigOpType.SET:
             wanted[config.name] = config.value
-        elif operation in (Operation.APPEND, Operation.SUBTRACT):
-            wanted[config.name] = _list_changed(config.name, wanted, config.value, Operation(operation))
+        elif operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT):
+            wanted[config.name] = _list_changed(config.name, wanted, config.value, AlterConfigOpType(operation))
         else:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation}")
     return wanted
 
 
-def _list_changed(name: str, current: Mapping[str, str], value: str, operation: Operation) -> str:
+def _list_changed(name: str, current: Mapping[str, str], value: str, operation: AlterConfigOpType) -> str:
     key = TOPIC_KEYS.get(name)
     if key is None or key.type is not ConfigType.LIST:
         raise ApiError(
@@ -224,9 +226,9 @@ def _list_changed(name: str, current: Mapping[str, str], value: str, operation: 
     text = current[name] if name in current else key.format(key.default) or ""
     items = [item for item in text.split(",") if item]
     for item in value.split(","):
-        if operation is Operation.APPEND and item not in items:
+        if operation is AlterConfigOpType.APPEND and item not in items:
             items.append(item)
-        elif operation is Operation.SUBTRACT and item in items:
+        elif operation is AlterConfigOpType.SUBTRACT and item in items:
             items.remove(item)
     return ",".join(items)
 

@@ -18,25 +18,9 @@ from minibroker.kernel.clock import Timers
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
+from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.acls import CreateAclsRequest, DeleteAclsRequest
-from minibroker_protocol.messages.cluster import UnregisterBrokerRequest, UpdateFeaturesRequest
-from minibroker_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
-from minibroker_protocol.messages.inter_broker import (
-    AllocateProducerIdsRequest,
-    AllocateProducerIdsResponse,
-    AlterPartitionRequest,
-    BrokerHeartbeatRequest,
-)
-from minibroker_protocol.messages.topics import (
-    AlterPartitionReassignmentsRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    ElectLeadersRequest,
-    ListPartitionReassignmentsRequest,
-)
 
 log = get_logger(__name__)
 
@@ -72,20 +56,20 @@ class Controller:
         self.heartbeats = BrokerHeartbeats(state, self.replication)
         acls = AclControl(state)
         self._handlers: dict[type[Request], Callable[[Any], Response | Steps[Any]]] = {
-            CreateTopicsRequest: topics.creating,
-            DeleteTopicsRequest: topics.delete_topics,
-            CreatePartitionsRequest: topics.create_partitions,
-            IncrementalAlterConfigsRequest: lambda request: self._configured(configs.incremental_alter(request)),
-            AlterConfigsRequest: lambda request: self._configured(configs.alter(request)),
-            UpdateFeaturesRequest: features.update,
-            CreateAclsRequest: acls.create,
-            DeleteAclsRequest: acls.delete,
-            BrokerHeartbeatRequest: self.heartbeats.heartbeat,
-            AllocateProducerIdsRequest: self._allocate_producer_ids,
-            ElectLeadersRequest: self.replication.elect_leaders,
-            UnregisterBrokerRequest: self.replication.unregister,
-            AlterPartitionReassignmentsRequest: self.reassignments.alter,
-            ListPartitionReassignmentsRequest: self.reassignments.listed,
+            m.CreateTopicsRequest: topics.creating,
+            m.DeleteTopicsRequest: topics.delete_topics,
+            m.CreatePartitionsRequest: topics.create_partitions,
+            m.IncrementalAlterConfigsRequest: lambda request: self._configured(configs.incremental_alter(request)),
+            m.AlterConfigsRequest: lambda request: self._configured(configs.alter(request)),
+            m.UpdateFeaturesRequest: features.update,
+            m.CreateAclsRequest: acls.create,
+            m.DeleteAclsRequest: acls.delete,
+            m.BrokerHeartbeatRequest: self.heartbeats.heartbeat,
+            m.AllocateProducerIdsRequest: self._allocate_producer_ids,
+            m.ElectLeadersRequest: self.replication.elect_leaders,
+            m.UnregisterBrokerRequest: self.replication.unregister,
+            m.AlterPartitionReassignmentsRequest: self.reassignments.alter,
+            m.ListPartitionReassignmentsRequest: self.reassignments.listed,
         }
 
     def handle(self, request: Request, api_version: int) -> Deferred[Response]:
@@ -104,7 +88,7 @@ class Controller:
 
     def _serve(self, request: Request, api_version: int, answer: Deferred[Response]) -> None:
         handler = self._handlers.get(type(request))
-        if isinstance(request, AlterPartitionRequest):  # the only one whose meaning depends on its version
+        if isinstance(request, m.AlterPartitionRequest):  # the only one whose meaning depends on its version
 
             def handler(request: Any) -> Response:
                 return self.replication.alter_partition(request, api_version)
@@ -177,13 +161,9 @@ class Controller:
         self.replication.elect_missing()
         return response
 
-    def _allocate_producer_ids(self, _: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+    def _allocate_producer_ids(self, _: m.AllocateProducerIdsRequest) -> m.AllocateProducerIdsResponse:
         try:
             first, count = self.state.allocate_producer_ids()
         except ApiError as error:
-            return AllocateProducerIdsResponse(
-                throttle_time_ms=0, error_code=error.code, producer_id_start=-1, producer_id_len=0
-            )
-        return AllocateProducerIdsResponse(
-            throttle_time_ms=0, error_code=0, producer_id_start=first, producer_id_len=count
-        )
+            return m.AllocateProducerIdsResponse(error_code=error.code, producer_id_start=-1, producer_id_len=0)
+        return m.AllocateProducerIdsResponse(error_code=0, producer_id_start=first, producer_id_len=count)

@@ -52,7 +52,6 @@ class FeatureControl:
             for update in request.feature_updates:
                 self._state.set_feature(update.feature, update.max_version_level)
         return UpdateFeaturesResponse(
-            throttle_time_ms=0,
             error_code=failed.code if failed is not None else ErrorCode.NONE,
             error_message=failed.message if failed is not None else None,
             results=results,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from minibroker.config.settings import Settings
 from minibroker.controller.journal import Entry, MetadataJournal
 from minibroker.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
-from minibroker.security.acls import AccessControlEntry
+from minibroker.security.acls import AclBinding
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 PRODUCER_ID_BLOCK_SIZE = 1000
@@ -194,11 +194,11 @@ class ControllerState:
         self._commit({"type": "resource-configs", "resource": int(kind), "name": name, "configs": dict(configs)})
         self._publish()
 
-    def add_acl(self, entry: AccessControlEntry) -> None:
+    def add_acl(self, entry: AclBinding) -> None:
         self._commit({"type": "acl", **asdict(entry)})
         self._publish()
 
-    def remove_acl(self, entry: AccessControlEntry) -> None:
+    def remove_acl(self, entry: AclBinding) -> None:
         self._commit({"type": "remove-acl", **asdict(entry)})
         self._publish()
 
@@ -289,7 +289,7 @@ class ControllerState:
     def _apply_remove_acl(self, entry: Entry) -> None:
         self._set_acls(self.image.acls - {_acl(entry)})
 
-    def _set_acls(self, acls: frozenset[AccessControlEntry]) -> None:
+    def _set_acls(self, acls: frozenset[AclBinding]) -> None:
         self.image = replace(self.image, acls=acls, offset=self.image.offset + 1)
 
     def _apply_feature(self, entry: Entry) -> None:
@@ -318,8 +318,8 @@ class ControllerState:
         self.image = replace(self.image, topics=topics, offset=self.image.offset + 1)
 
 
-def _acl(entry: Entry) -> AccessControlEntry:
-    return AccessControlEntry(**{name: value for name, value in entry.items() if name != "type"})
+def _acl(entry: Entry) -> AclBinding:
+    return AclBinding(**{name: value for name, value in entry.items() if name != "type"})
 
 
 def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> tuple[PartitionImage, ...]:

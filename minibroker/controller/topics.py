@@ -100,7 +100,7 @@ class TopicControl:
                         name=topic.name, error_code=error.code, error_message=error.message
                     )
                 )
-        return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+        return CreateTopicsResponse(topics=results)
 
     def _create_topic(
         self, topic: CreateTopicsRequest.CreatableTopic, *, validate_only: bool
@@ -167,7 +167,7 @@ class TopicControl:
             return self._check_manual([by_index[i] for i in range(len(by_index))])
         count = topic.num_partitions
         if count == -1:
-            count = self._state.settings.int("num.partitions")
+            count = self._state.settings.get_int("num.partitions")
         if count < 1:
             raise ApiError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
@@ -179,7 +179,7 @@ class TopicControl:
             )
         factor = topic.replication_factor
         if factor == -1:
-            factor = self._state.settings.int("default.replication.factor")
+            factor = self._state.settings.get_int("default.replication.factor")
         if factor < 1:
             raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1.")
         return self._place(count, factor)
@@ -264,12 +264,12 @@ class TopicControl:
                 doomed.append(topic)
         for topic in doomed:
             yield
-            if not self._state.settings.bool("delete.topic.enable"):
+            if not self._state.settings.get_boolean("delete.topic.enable"):
                 answer(topic.name, topic.topic_id, ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
                 continue
             self._state.remove_topic(topic.name)
             answer(topic.name, topic.topic_id, ErrorCode.NONE)
-        return DeleteTopicsResponse(throttle_time_ms=0, responses=results)
+        return DeleteTopicsResponse(responses=results)
 
     def create_partitions(self, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
         # A name that comes twice is answered once (ControllerApis.createPartitions).
@@ -291,7 +291,7 @@ class TopicControl:
                     name=topic.name, error_code=code, error_message=message
                 )
             )
-        return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+        return CreatePartitionsResponse(results=results)
 
     def _grown(self, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Sequence[tuple[int, ...]]:
         image = self._state.image.topics.get(topic.name)

@@ -1,7 +1,7 @@
 """Runs a coordinator over the partitions of its internal topic: load, append, replay, answer.
 
 One shard per partition that this broker leads. The host decodes what the log holds when it becomes leader, appends what
-an `Outcome` asks for, waits until the high watermark has passed it, and has the shard replay it. Corresponds to Kafka's
+a `CoordinatorResult` asks for, waits until the high watermark has passed it, and has the shard replay it. As Kafka's
 TransactionStateManager and CoordinatorRuntime.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from minibroker.coordinators.hashing import partition_for
-from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.clock import Clock, Timers
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker.kernel.logs import get_logger
@@ -240,7 +240,7 @@ class CoordinatorHost(Generic[S]):
 
     # -- outcomes --------------------------------------------------------------------------------------------------
 
-    def execute(self, index: int, outcome: Outcome[R]) -> Deferred[R]:
+    def execute(self, index: int, outcome: CoordinatorResult[R]) -> Deferred[R]:
         """Make `outcome` durable and true; the Deferred holds the response that may then leave."""
         if not outcome.records:
             if outcome.after_commit is not None:
@@ -279,7 +279,7 @@ class CoordinatorHost(Generic[S]):
         return answer
 
     def _decided(
-        self, durable: Deferred[None], index: int, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int
+        self, durable: Deferred[None], index: int, hosted: _Hosted[S], outcome: CoordinatorResult[R], base_offset: int
     ) -> Deferred[R]:
         try:
             durable.result()
@@ -287,7 +287,9 @@ class CoordinatorHost(Generic[S]):
         except ApiError as error:  # not synced, the partition was dropped, or is led elsewhere now
             return self._abandon(outcome, self._map_error(error.code))
 
-    def _committed(self, index: int, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int) -> Deferred[R]:
+    def _committed(
+        self, index: int, hosted: _Hosted[S], outcome: CoordinatorResult[R], base_offset: int
+    ) -> Deferred[R]:
         if self._hosted.get(index) is not hosted:  # leadership moved on while the append was in flight
             return self._abandon(outcome, ErrorCode.NOT_COORDINATOR)
         if not self._replay_on_append:
@@ -296,14 +298,14 @@ class CoordinatorHost(Generic[S]):
             outcome.after_commit()
         return resolved(outcome.response)
 
-    def _abandon(self, outcome: Outcome[R], code: ErrorCode) -> Deferred[R]:
+    def _abandon(self, outcome: CoordinatorResult[R], code: ErrorCode) -> Deferred[R]:
         if outcome.on_abandon is not None:
             outcome.on_abandon()
         if outcome.on_error is not None:
             return resolved(outcome.on_error(code))
         return failed(ApiError(code, f"the append to {self.topic} was refused"))
 
-    def _replay(self, hosted: _Hosted[S], outcome: Outcome[R], base_offset: int) -> None:
+    def _replay(self, hosted: _Hosted[S], outcome: CoordinatorResult[R], base_offset: int) -> None:
         for delta, record in enumerate(outcome.records):
             hosted.shard.replay(
                 record,
@@ -313,7 +315,7 @@ class CoordinatorHost(Generic[S]):
                 transactional=outcome.transactional,
             )
 
-    def _batch(self, outcome: Outcome[R]) -> bytearray:
+    def _batch(self, outcome: CoordinatorResult[R]) -> bytearray:
         now_ms = self._clock.now_ms()
         if len(outcome.records) == 1:
             only = outcome.records[0]

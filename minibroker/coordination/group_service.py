@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from minibroker.config.settings import Settings
 from minibroker.coordination.coordinator_host import CoordinatorHost
@@ -14,29 +14,16 @@ from minibroker.coordinators.groups.commits import Commit, Committed, all_partit
 from minibroker.coordinators.groups.consumer.heartbeat import validate
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, GroupConfig, TimerKey
 from minibroker.coordinators.groups.shard import GroupShard
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.waiting import with_timeout
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.partitions.partition import Partition
-from minibroker.releases.semantics import TXN_OFFSET_COMMIT
+from minibroker.releases.semantics import TXN_OFFSET_COMMIT, Semantics
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.consumer_groups import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
-from minibroker_protocol.messages.groups import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 from minibroker_protocol.records import NO_SEQUENCE
 
 if TYPE_CHECKING:
@@ -52,33 +39,50 @@ _TOMBSTONES_PER_BATCH: Final = 500
 _MINUTE_MS: Final = 60_000
 
 
+class _Armed(NamedTuple):
+    handle: TimerHandle
+    left_ms: float
+    fire: Callable[[], None]
+
+
 class ShardTimers:
     """Timers of one shard, in real time; what an operation decides is made durable at once."""
 
-    def __init__(self, timers: Timers, execute: Callable[[Outcome[None]], None]) -> None:
+    def __init__(self, timers: Timers, execute: Callable[[CoordinatorResult[None]], None]) -> None:
         self._timers = timers
         self._execute = execute
-        self._armed: dict[TimerKey, TimerHandle] = {}
+        self._armed: dict[TimerKey, _Armed] = {}
 
-    def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], Outcome[None]]) -> None:
-        before = self._armed.pop(key, None)
-        if before is not None:
-            before.cancel()
+    def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], CoordinatorResult[None]]) -> None:
+        self.cancel(key)
 
         def fire() -> None:
             del self._armed[key]
             self._execute(operation())
 
-        self._armed[key] = self._timers.call_later(delay_ms, fire)
+        self._armed[key] = _Armed(self._timers.call_later(delay_ms, fire), delay_ms, fire)
 
     def cancel(self, key: TimerKey) -> None:
-        handle = self._armed.pop(key, None)
-        if handle is not None:
-            handle.cancel()
+        armed = self._armed.pop(key, None)
+        if armed is not None:
+            armed.handle.cancel()
+
+    def pass_time(self, ms: float) -> None:
+        """As if `ms` passed at once, without a word of any member. A timer that was armed a while ago counts from
+        now."""
+        for key, armed in sorted(self._armed.items(), key=lambda item: item[1].left_ms):
+            if self._armed.get(key) is not armed:
+                continue  # another one's end has cancelled it, or armed it anew
+            armed.handle.cancel()
+            left_ms = armed.left_ms - ms
+            if left_ms <= 0:
+                armed.fire()
+            else:
+                self._armed[key] = _Armed(self._timers.call_later(left_ms, armed.fire), left_ms, armed.fire)
 
     def close(self) -> None:
-        for handle in self._armed.values():
-            handle.cancel()
+        for armed in self._armed.values():
+            armed.handle.cancel()
         self._armed.clear()
 
 
@@ -129,7 +133,7 @@ class GroupService:
 
     def start(self) -> None:
         """Begin the sweep for expired offsets."""
-        interval_ms = self._broker.settings.int("offsets.retention.check.interval.ms")
+        interval_ms = self._broker.settings.get_int("offsets.retention.check.interval.ms")
         self._sweep = self._broker.clock.call_later(interval_ms, self._swept)
 
     def close(self) -> None:
@@ -149,6 +153,11 @@ class GroupService:
         if timers is not None:
             timers.close()
         self.host.resigned(index)
+
+    def pass_time(self, ms: float) -> None:
+        """End the sessions and rebalance timeouts that are no longer than `ms`, as if no member had been heard."""
+        for timers in list(self._timers.values()):
+            timers.pass_time(ms)
 
     def reconfigure(self) -> None:
         """Settings are read when they are needed."""
@@ -174,7 +183,7 @@ class GroupService:
         """The settings as they are now."""
         settings = self._broker.settings
         if settings is not self._settings:
-            self._config, self._settings = _read_config(settings), settings
+            self._config, self._settings = _read_config(settings, self._broker.semantics), settings
         return self._config
 
     def _new_uuid(self) -> str:
@@ -202,30 +211,30 @@ class GroupService:
 
     # -- classic members -------------------------------------------------------------------------------------------
 
-    def join(self, client: ClientInfo, request: JoinGroupRequest) -> Deferred[JoinGroupResponse]:
+    def join(self, client: ClientInfo, request: m.JoinGroupRequest) -> Deferred[m.JoinGroupResponse]:
         index, shard = self.shard_for(request.group_id)
-        answer: Deferred[JoinGroupResponse] = Deferred()
+        answer: Deferred[m.JoinGroupResponse] = Deferred()
         self._execute_quietly(index, shard.join(client, request, answer))
         return answer
 
-    def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
+    def sync(self, request: m.SyncGroupRequest) -> Deferred[m.SyncGroupResponse]:
         index, shard = self.shard_for(request.group_id)
-        answer: Deferred[SyncGroupResponse] = Deferred()
+        answer: Deferred[m.SyncGroupResponse] = Deferred()
         self._execute_quietly(index, shard.sync(request, answer))
         return answer
 
-    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+    def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
         return self.shard_for(request.group_id)[1].heartbeat(request)
 
-    def leave(self, request: LeaveGroupRequest) -> Deferred[LeaveGroupResponse]:
+    def leave(self, request: m.LeaveGroupRequest) -> Deferred[m.LeaveGroupResponse]:
         index, shard = self.shard_for(request.group_id)
         return self.host.execute(index, shard.leave(request))
 
     # -- KIP-848 members -------------------------------------------------------------------------------------------
 
     def consumer_heartbeat(
-        self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest
-    ) -> Deferred[ConsumerGroupHeartbeatResponse]:
+        self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
+    ) -> Deferred[m.ConsumerGroupHeartbeatResponse]:
         validate(request, client.api_version, self.config().consumer_assignors)
         index, shard = self.shard_for(request.group_id)
         return self.host.execute(index, shard.consumers.heartbeat(client, request))
@@ -298,7 +307,7 @@ class GroupService:
     def _must_be_verified(self, commit: Commit) -> bool:
         if commit.api_version >= IMPLICIT_ADD_VERSION:
             return True
-        return self._broker.settings.bool("transaction.partition.verification.enable")
+        return self._broker.settings.get_boolean("transaction.partition.verification.enable")
 
     async def _verify(self, commit: Commit, transactional_id: str, index: int) -> None:
         code = await self._verifier.verify_offset_commit(
@@ -317,7 +326,7 @@ class GroupService:
         return spawn(self._wait_for(written, commit))
 
     async def _wait_for(self, written: Deferred[Committed], commit: Commit) -> Committed:
-        timeout_ms = self._broker.settings.int("offsets.commit.timeout.ms")
+        timeout_ms = self._broker.settings.get_int("offsets.commit.timeout.ms")
         if await with_timeout(self._broker.timers, written, timeout_ms):
             return written.result()
         return all_partitions(commit, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -357,14 +366,16 @@ class GroupService:
         finally:
             self.start()
 
-    def _bury(self, index: int, outcome: Outcome[None]) -> None:
+    def _bury(self, index: int, outcome: CoordinatorResult[None]) -> None:
         """Write tombstones in batches that fit any message size limit."""
         for first in range(0, len(outcome.records), _TOMBSTONES_PER_BATCH):
-            self._execute_quietly(index, Outcome(None, outcome.records[first : first + _TOMBSTONES_PER_BATCH]))
+            self._execute_quietly(
+                index, CoordinatorResult(None, outcome.records[first : first + _TOMBSTONES_PER_BATCH])
+            )
 
     # -- making it durable -----------------------------------------------------------------------------------------
 
-    def _execute_quietly(self, index: int, outcome: Outcome[None]) -> None:
+    def _execute_quietly(self, index: int, outcome: CoordinatorResult[None]) -> None:
         """For outcomes whose answers go their own way: a refused append has told everyone concerned by then."""
         self.host.execute(index, outcome).then(_log_failure)
 
@@ -376,20 +387,21 @@ def _log_failure(done: Deferred[None]) -> None:
         log.warning("a group's change could not be written: %s", error)
 
 
-def _read_config(settings: Settings) -> GroupConfig:
+def _read_config(settings: Settings, semantics: Semantics) -> GroupConfig:
     return GroupConfig(
-        initial_rebalance_delay_ms=settings.int("group.initial.rebalance.delay.ms"),
-        min_session_timeout_ms=settings.int("group.min.session.timeout.ms"),
-        max_session_timeout_ms=settings.int("group.max.session.timeout.ms"),
-        max_size=settings.int("group.max.size"),
-        offset_metadata_max_chars=settings.int("offset.metadata.max.bytes"),
-        offsets_retention_ms=settings.int("offsets.retention.minutes") * _MINUTE_MS,
-        consumer_session_timeout_ms=settings.int("group.consumer.session.timeout.ms"),
-        consumer_heartbeat_interval_ms=settings.int("group.consumer.heartbeat.interval.ms"),
-        consumer_max_size=settings.int("group.consumer.max.size"),
-        consumer_assignors=tuple(settings.list("group.consumer.assignors")),
-        consumer_migration_policy=settings.str("group.consumer.migration.policy"),
-        consumer_assignment_interval_ms=settings.int("group.consumer.assignment.interval.ms"),
-        consumer_regex_refresh_interval_ms=settings.int("group.consumer.regex.refresh.interval.ms"),
-        consumer_enabled="consumer" in settings.list("group.coordinator.rebalance.protocols"),
+        initial_rebalance_delay_ms=settings.get_int("group.initial.rebalance.delay.ms"),
+        min_session_timeout_ms=settings.get_int("group.min.session.timeout.ms"),
+        max_session_timeout_ms=settings.get_int("group.max.session.timeout.ms"),
+        max_size=settings.get_int("group.max.size"),
+        offset_metadata_max_chars=settings.get_int("offset.metadata.max.bytes"),
+        offsets_retention_ms=settings.get_int("offsets.retention.minutes") * _MINUTE_MS,
+        consumer_session_timeout_ms=settings.get_int("group.consumer.session.timeout.ms"),
+        consumer_heartbeat_interval_ms=settings.get_int("group.consumer.heartbeat.interval.ms"),
+        consumer_max_size=settings.get_int("group.consumer.max.size"),
+        consumer_assignors=tuple(settings.get_list("group.consumer.assignors")),
+        consumer_migration_policy=settings.get_string("group.consumer.migration.policy"),
+        consumer_assignment_interval_ms=settings.get_int("group.consumer.assignment.interval.ms"),
+        consumer_regex_refresh_interval_ms=settings.get_int("group.consumer.regex.refresh.interval.ms"),
+        consumer_enabled="consumer" in settings.get_list("group.coordinator.rebalance.protocols"),
+        unreadable_subscription=ErrorCode[semantics.unreadable_subscription],
     )

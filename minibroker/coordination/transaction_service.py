@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 from minibroker.coordination.coordinator_host import CoordinatorHost
 from minibroker.coordination.ports import CoordinatingBroker
 from minibroker.coordination.transaction_markers import EndedTransaction, MarkerSender
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import end_txn as ends
 from minibroker.coordinators.transactions import expiry, queries
 from minibroker.coordinators.transactions import init_producer_id as inits
@@ -115,9 +115,9 @@ class TransactionService:
         return TransactionConfig(
             semantics=broker.semantics,
             transaction_version=broker.image.features.get(TRANSACTION_VERSION, 0),
-            max_timeout_ms=settings.int("transaction.max.timeout.ms"),
-            id_expiration_ms=settings.int("transactional.id.expiration.ms"),
-            two_phase_commit_enabled=settings.bool("transaction.two.phase.commit.enable"),
+            max_timeout_ms=settings.get_int("transaction.max.timeout.ms"),
+            id_expiration_ms=settings.get_int("transactional.id.expiration.ms"),
+            two_phase_commit_enabled=settings.get_boolean("transaction.two.phase.commit.enable"),
         )
 
     def _make_shard(self, index: int, epoch: int) -> TransactionShard:
@@ -210,12 +210,12 @@ class TransactionService:
         _, shard = self._shard_for(transactional_id)
         return queries.describe(shard, transactional_id)
 
-    def list(self, wanted: queries.TransactionFilter) -> list[tuple[str, Entry]]:
-        """Raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while any shard is being loaded."""
+    def entries(self) -> list[tuple[str, Entry]]:
+        """Every transactional id as it is now; raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while any shard is being
+        loaded."""
         if self.host.loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "part of the transaction state is being loaded")
-        now_ms = self._broker.clock.now_ms()
-        return [found for _, shard in self.host.shards() for found in queries.listed(shard, wanted, now_ms)]
+        return [found for _, shard in self.host.shards() for found in shard.entries.items()]
 
     def _shard_for(self, transactional_id: str) -> tuple[int, TransactionShard]:
         if not transactional_id:
@@ -288,7 +288,7 @@ class TransactionService:
             finally:
                 self._schedule(interval_key, sweep, idle_until)
 
-        interval_ms = self._broker.settings.int(interval_key)
+        interval_ms = self._broker.settings.get_int(interval_key)
         self._sweeps[interval_key] = self._broker.clock.call_later(interval_ms, run, idle_until=idle_until)
 
     def _no_timeout_until(self) -> float:
@@ -319,7 +319,7 @@ class TransactionService:
                 log.info("%d transactional ids have expired", len(batch))
                 self._run(index, expiry.forget(shard, batch))
 
-    def _run(self, index: int, outcome: Outcome[None]) -> None:
+    def _run(self, index: int, outcome: CoordinatorResult[None]) -> None:
         def done(result: Deferred[None]) -> None:
             try:
                 result.result()

@@ -34,7 +34,7 @@ _Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 Codes = dict[TopicPartition, ErrorCode]
 
 
-class Operation(Enum):
+class SupportedOperation(Enum):
     """What the client's request version supports (Kafka's TransactionSupportedOperation)."""
 
     DEFAULT_ERROR = "default error"
@@ -42,11 +42,11 @@ class Operation(Enum):
     ADD_PARTITION = "add partition"
 
     @classmethod
-    def of_produce(cls, api_version: int) -> Operation:
+    def of_produce(cls, api_version: int) -> SupportedOperation:
         return cls.ADD_PARTITION if api_version >= 12 else cls.GENERIC_ERROR if api_version == 11 else cls.DEFAULT_ERROR
 
     @classmethod
-    def of_txn_offset_commit(cls, api_version: int) -> Operation:
+    def of_txn_offset_commit(cls, api_version: int) -> SupportedOperation:
         return cls.ADD_PARTITION if api_version >= 5 else cls.GENERIC_ERROR if api_version == 4 else cls.DEFAULT_ERROR
 
 
@@ -65,7 +65,7 @@ class _Asked:
 
     __slots__ = ("answer", "operation", "transaction")
 
-    def __init__(self, transaction: _Transaction, operation: Operation) -> None:
+    def __init__(self, transaction: _Transaction, operation: SupportedOperation) -> None:
         self.transaction = transaction
         self.operation = operation
         self.answer: Deferred[Codes] = Deferred()
@@ -108,11 +108,14 @@ class TransactionVerifier:
         Below v12 partitions are looked up, from v12 on they join the transaction. v12+ waits up to
         add.partitions.to.txn.retry.backoff.max.ms (real time) for the transaction before this one to complete.
         """
-        operation = Operation.of_produce(api_version)
+        operation = SupportedOperation.of_produce(api_version)
         first = self.ask(transactional_id, producer_id, producer_epoch, partitions, operation)
         if first.done:
             codes = first.result()
-            if operation is not Operation.ADD_PARTITION or ErrorCode.CONCURRENT_TRANSACTIONS not in codes.values():
+            if (
+                operation is not SupportedOperation.ADD_PARTITION
+                or ErrorCode.CONCURRENT_TRANSACTIONS not in codes.values()
+            ):
                 return resolved(_for_produce(codes, operation))
         return spawn(
             self._verify_patiently(first, transactional_id, producer_id, producer_epoch, partitions, operation)
@@ -128,7 +131,7 @@ class TransactionVerifier:
         api_version: int,
     ) -> Deferred[ErrorCode]:
         """For TxnOffsetCommit in `api_version`, about the group's partition of ``__consumer_offsets``."""
-        operation = Operation.of_txn_offset_commit(api_version)
+        operation = SupportedOperation.of_txn_offset_commit(api_version)
         asked = self.ask(transactional_id, producer_id, producer_epoch, [partition], operation)
         if asked.done:
             return resolved(asked.result().get(partition, ErrorCode.NONE))
@@ -189,12 +192,12 @@ class TransactionVerifier:
         producer_id: int,
         producer_epoch: int,
         partitions: Sequence[TopicPartition],
-        operation: Operation,
+        operation: SupportedOperation,
     ) -> Codes:
         codes = await first
-        if operation is Operation.ADD_PARTITION:
-            backoff_ms = self._broker.settings.int(_RETRY_BACKOFF)
-            left_ms = self._broker.settings.int(_RETRY_MAX)
+        if operation is SupportedOperation.ADD_PARTITION:
+            backoff_ms = self._broker.settings.get_int(_RETRY_BACKOFF)
+            left_ms = self._broker.settings.get_int(_RETRY_MAX)
             while ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and left_ms > 0 and not self._closed:
                 await sleep(self._broker.timers, backoff_ms)
                 left_ms -= max(backoff_ms, 1)
@@ -209,11 +212,11 @@ class TransactionVerifier:
         producer_id: int,
         producer_epoch: int,
         partitions: Sequence[TopicPartition],
-        operation: Operation,
+        operation: SupportedOperation,
     ) -> Deferred[Codes]:
         """Partition → code as the coordinator sees it, with fenced epochs as INVALID_PRODUCER_EPOCH."""
         node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
-        if node_id == self._broker.node_id and operation is not Operation.ADD_PARTITION and not self._busy:
+        if node_id == self._broker.node_id and operation is not SupportedOperation.ADD_PARTITION and not self._busy:
             found = self._look_up_here(transactional_id, producer_id, producer_epoch, partitions)
             if found is not None:
                 return resolved(found)
@@ -224,7 +227,7 @@ class TransactionVerifier:
             transactional_id=transactional_id,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
-            verify_only=operation is not Operation.ADD_PARTITION,
+            verify_only=operation is not SupportedOperation.ADD_PARTITION,
             topics=[_Topic(name=name, partitions=indexes) for name, indexes in topics.items()],
         )
         asked = _Asked(transaction, operation)
@@ -316,22 +319,22 @@ def _failed_call(code: ErrorCode) -> ErrorCode:
     return ErrorCode.INVALID_TXN_STATE if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code
 
 
-def _code(code: int, operation: Operation) -> ErrorCode:
+def _code(code: int, operation: SupportedOperation) -> ErrorCode:
     if code in (ErrorCode.PRODUCER_FENCED, TIMED_OUT_FOR_LEADERS):
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code == ErrorCode.TRANSACTION_ABORTABLE and operation is Operation.DEFAULT_ERROR:
+    if code == ErrorCode.TRANSACTION_ABORTABLE and operation is SupportedOperation.DEFAULT_ERROR:
         return ErrorCode.INVALID_TXN_STATE
     return ErrorCode(code)
 
 
-def _for_produce(codes: Codes, operation: Operation) -> Codes:
+def _for_produce(codes: Codes, operation: SupportedOperation) -> Codes:
     """Clients retry Produce on NOT_ENOUGH_REPLICAS, and do not know the coordinator's own errors there."""
     if not any(codes.values()):
         return codes
     return {
         partition: ErrorCode.NOT_ENOUGH_REPLICAS
         if code in _COORDINATOR_UNREACHABLE
-        or (code is ErrorCode.CONCURRENT_TRANSACTIONS and operation is not Operation.ADD_PARTITION)
+        or (code is ErrorCode.CONCURRENT_TRANSACTIONS and operation is not SupportedOperation.ADD_PARTITION)
         else code
         for partition, code in codes.items()
     }

@@ -1,1 +1,1 @@
-"""Pure state machines: a coordinator method maps (state, request, now) to an Outcome; only `replay` writes state."""
+"""Pure state machines: a method maps (state, request, now) to a CoordinatorResult; only `replay` writes state."""

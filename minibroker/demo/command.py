@@ -55,11 +55,11 @@ def run(options: argparse.Namespace) -> int:
 def _remove(bootstrap: str, story: Story) -> None:
     """From a broker that goes on: the story's topics and its group."""
     from minibroker.client.connection import parse_address
-    from minibroker.conformance.cluster import Cluster
+    from minibroker.conformance.cluster import ClusterUnderTest
     from minibroker.conformance.traces import remove
     from minibroker.program import uninterrupted
 
-    cluster = Cluster(parse_address(bootstrap.split(",")[0]), timeout=_LAST_SECONDS, patience=_LAST_SECONDS)
+    cluster = ClusterUnderTest(parse_address(bootstrap.split(",")[0]), timeout=_LAST_SECONDS, patience=_LAST_SECONDS)
     with uninterrupted():
         remove(cluster, {story.source, story.target}.__contains__, {story.group}.__contains__)
 

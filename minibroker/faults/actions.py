@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
 from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import check_arguments, run_operation
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.words import near
@@ -21,7 +21,8 @@ from minibroker_protocol.errors import ErrorCode, Malformed
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
     from minibroker.handlers.api import Api
-    from minibroker.handlers.dispatch import Answered, Exchange
+    from minibroker.handlers.dispatch import Answered
+    from minibroker.handlers.exchange import Exchange
 
 Of = Literal["answer", "request"]
 When = Literal["before", "after"]
@@ -104,18 +105,10 @@ class Error(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyThenError(Action):
+class ApplyThenError(Error):
     """Do what was asked, and answer an error as though it had not been done."""
 
     name = "apply_then_error"
-    code: ErrorCode | str | int
-    message: str | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "code", _code(self.code))
-
-    def problem(self, api: Api) -> str | None:
-        return None if can_fail(api.request) else f"an answer of {api.name} has no place for an error"
 
     async def run(self, exchange: Exchange, stage: Stage) -> Answered:
         await exchange.apply()
@@ -144,41 +137,42 @@ class DropReply(Action):
         raise CloseConnection(f"fault: the reply to {exchange.api.name} is dropped")
 
 
+class _Around(Action):
+    """Does something `when` it is time, before the request is applied or before its answer leaves."""
+
+    when: When
+
+    @abstractmethod
+    async def _meanwhile(self, stage: Stage) -> None: ...
+
+    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
+        response = None if self.when == "before" else await exchange.apply()
+        await self._meanwhile(stage)
+        await stage.going(exchange)
+        return exchange.encode(await exchange.apply() if self.when == "before" else response)
+
+
 @dataclass(frozen=True, slots=True)
-class Delay(Action):
+class Delay(_Around):
     """Wait `ms` of real time, before the request is applied or before its answer leaves."""
 
     name = "delay"
     ms: int
     when: When = "before"
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        if self.when == "before":
-            await stage.sleep(self.ms)
-            await stage.going(exchange)
-            return exchange.encode(await exchange.apply())
-        response = await exchange.apply()
+    async def _meanwhile(self, stage: Stage) -> None:
         await stage.sleep(self.ms)
-        await stage.going(exchange)
-        return exchange.encode(response)
 
 
 @dataclass(frozen=True, slots=True)
-class Hold(Action):
+class Hold(_Around):
     """Keep the request, or its answer, until the rule is released. What a client sends again is another request."""
 
     name = "hold"
     when: When = "before"
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        if self.when == "before":
-            await stage.hold()
-            await stage.going(exchange)
-            return exchange.encode(await exchange.apply())
-        response = await exchange.apply()
+    async def _meanwhile(self, stage: Stage) -> None:
         await stage.hold()
-        await stage.going(exchange)
-        return exchange.encode(response)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +348,7 @@ class Throttle(Action):
 
 
 @dataclass(frozen=True, slots=True)
-class Do(Action):
+class Do(_Around):
     """Change the state of the cluster, by an operation of `minibroker.faults.operations`, before the request is
     applied or between that and its answer."""
 
@@ -366,15 +360,8 @@ class Do(Action):
     def __post_init__(self) -> None:
         check_arguments(self.operation, self.arguments)
 
-    async def run(self, exchange: Exchange, stage: Stage) -> Answered:
-        if self.when == "before":
-            await run_operation(stage.cluster, self.operation, self.arguments)
-            await stage.going(exchange)
-            return exchange.encode(await exchange.apply())
-        response = await exchange.apply()
+    async def _meanwhile(self, stage: Stage) -> None:
         await run_operation(stage.cluster, self.operation, self.arguments)
-        await stage.going(exchange)
-        return exchange.encode(response)
 
 
 _CLASSES: tuple[type[Action], ...] = (

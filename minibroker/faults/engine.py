@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from minibroker.faults.errors import FaultError
 from minibroker.faults.facts import Facts, facts_of
 from minibroker.faults.rules import Rule
-from minibroker.handlers.dispatch import Answered, CloseConnection, Exchange
+from minibroker.handlers.context import CloseConnection, Frames
+from minibroker.handlers.exchange import Exchange
 from minibroker.handlers.table import apis, between_brokers
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
 from minibroker.kernel.logs import get_logger
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _HITS_KEPT = 100
-
-Served = Answered | Deferred[Answered]
-Serve = Callable[[Exchange], Served]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +204,8 @@ class FaultEngine:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def serve(self, exchange: Exchange, otherwise: Serve) -> tuple[Served, SetRule | None]:
-        """Serve by the rule that fits, or by `otherwise`; the answer, and the rule."""
+    def serve(self, exchange: Exchange) -> tuple[Deferred[Any], SetRule | None]:
+        """Serve by the rule that fits, else as without any: the response or, of a rule, its frames; and the rule."""
         connection = id(exchange.context.connection)
         if self._postponed and connection in self._postponed:
             first, timer = self._postponed.pop(connection)
@@ -223,8 +221,8 @@ class FaultEngine:
         for rule in self.rules.values():
             if rule.fires(exchange, facts):
                 log.info("fault %d: %s on %s", rule.number, rule.rule.action.name, exchange.api.name)
-                return spawn(rule.rule.action.run(exchange, rule)), rule
-        return otherwise(exchange), None
+                return spawn(_acted(exchange, rule)), rule
+        return exchange.apply(), None
 
     def postpone(self, exchange: Exchange, within_ms: float) -> None:
         connection = id(exchange.context.connection)  # unique as long as the exchange is kept
@@ -238,13 +236,18 @@ class FaultEngine:
 
 
 class BrokerTap:
-    """`Tap` of requests between brokers: rules act on them, they are not recorded."""
+    """`SentTap` of requests between brokers: rules act on them, they are not recorded."""
 
     def __init__(self, engine: FaultEngine) -> None:
         self._engine = engine
 
-    def serve(self, exchange: Exchange) -> Served:
-        return self._engine.serve(exchange, Exchange.serve)[0]
+    def serve(self, exchange: Exchange) -> Deferred[Any]:
+        return self._engine.serve(exchange)[0]
+
+
+async def _acted(exchange: Exchange, rule: SetRule) -> Frames:
+    """The frames that a rule answers; none where it answers nothing."""
+    return await rule.rule.action.run(exchange, rule) or []
 
 
 async def _applied(exchange: Exchange) -> None:
@@ -258,11 +261,11 @@ async def _pushed(exchange: Exchange) -> None:
         link.push(buffers)
 
 
-async def _swapped(first: Exchange, second: Exchange) -> Answered:
+async def _swapped(first: Exchange, second: Exchange) -> Frames:
     """Apply the later request first; the answers leave in the order of the requests."""
     later = second.encode(await second.apply())
     earlier = first.encode(await first.apply())
-    return [*(earlier or []), *(later or [])] or None
+    return [*(earlier or []), *(later or [])]
 
 
 def _log_failure(done: Deferred[Any]) -> None:

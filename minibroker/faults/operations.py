@@ -15,6 +15,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from minibroker.faults.errors import FaultError
+from minibroker.faults.group_operations import rebalance_group, remove_member
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.kernel.words import near
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from minibroker.coordination.transaction_service import TransactionService
     from minibroker.partitions.partition import Partition
 
-Operation = Callable[..., Any]
+ClusterOperation = Callable[..., Any]
 
 _CREATE_TOPICS_VERSION = 7
 _CREATE_TIMEOUT_MS = 30_000
@@ -66,7 +67,7 @@ async def create_topic(cluster: Cluster, *, topic: str, partitions: int = 1, rep
 
 def lose_producer_state(cluster: Cluster, *, topic: str, partition: int, producer_id: int | None = None) -> list[int]:
     """Have the leader forget one producer id, or all it knows, as when its state was lost; the ids it knew."""
-    led = _leader(cluster, topic, partition)
+    led = leading_partition(cluster, topic, partition)
     gone = led.log.producers.forget(producer_id)
     led.notify()
     return gone
@@ -77,7 +78,7 @@ def lose_producers(cluster: Cluster, *, topic: str, partition: int, cause: str, 
     `offset` on); their ids."""
     from minibroker.partitions import producer_loss
 
-    led = _leader(cluster, topic, partition)
+    led = leading_partition(cluster, topic, partition)
     try:
         return producer_loss.lose_producers(led, cause, now_ms=cluster.clock.now_ms(), offset=offset)  # type: ignore[arg-type]
     except ValueError as error:
@@ -89,14 +90,14 @@ def set_sequence(cluster: Cluster, *, topic: str, partition: int, producer_id: i
     if not 0 <= last_sequence <= 2**31 - 1:
         raise FaultError(f"a sequence is between 0 and 2147483647, not {last_sequence}")
     try:
-        _leader(cluster, topic, partition).log.producers.renumber(producer_id, last_sequence)
+        leading_partition(cluster, topic, partition).log.producers.renumber(producer_id, last_sequence)
     except KeyError:
         raise FaultError(f"{topic}-{partition} remembers no batch of producer {producer_id}") from None
 
 
 def truncate_tail(cluster: Cluster, *, topic: str, partition: int, offset: int) -> int:
     """Cut the leader's log at `offset`, as an unclean election would; the new end. Acknowledged records are gone."""
-    led = _leader(cluster, topic, partition)
+    led = leading_partition(cluster, topic, partition)
     if offset < led.log.log_start_offset:
         raise FaultError(f"{topic}-{partition} starts at {led.log.log_start_offset}, above {offset}")
     led.log.truncate_to(offset, now_ms=cluster.clock.now_ms())
@@ -106,7 +107,7 @@ def truncate_tail(cluster: Cluster, *, topic: str, partition: int, offset: int) 
 
 def delete_records(cluster: Cluster, *, topic: str, partition: int, offset: int = -1) -> int:
     """Move the log's start up to `offset` (-1: the high watermark), as DeleteRecords does; the new start."""
-    led = _leader(cluster, topic, partition)
+    led = leading_partition(cluster, topic, partition)
     start = led.log.delete_records(offset)
     led.notify()
     return start
@@ -120,7 +121,7 @@ def fail_disk(
     if _one_partition(topic, partition, broker):
         assert topic is not None
         assert partition is not None
-        _leader(cluster, topic, partition).log.offline = ApiError(
+        leading_partition(cluster, topic, partition).log.offline = ApiError(
             ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails"
         )
     else:
@@ -140,7 +141,7 @@ def heal_disk(
     if _one_partition(topic, partition, broker):
         assert topic is not None
         assert partition is not None
-        _leader(cluster, topic, partition).log.offline = None
+        leading_partition(cluster, topic, partition).log.offline = None
     else:
         _disk(cluster, the_broker(cluster, broker)).refuse_writes(None)
 
@@ -321,13 +322,14 @@ async def restore(cluster: Cluster) -> None:
     release_markers(cluster)
 
 
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, ClusterOperation] = {
     function.__name__: function
     for function in (
         create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records,
         fail_disk, fill_disk, heal_disk,
         expire_transactional_id, set_producer_epoch, hold_markers, release_markers, held_markers,
         stop_broker, kill_broker, start_broker, restart_broker, pause_broker, resume_broker,
+        rebalance_group, remove_member,
         restore, stop_controller, start_controller, cut_link, mend_link, move_leader, move_coordinator,
     )
 }  # fmt: skip
@@ -343,7 +345,7 @@ def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
     check_call(name, operation, arguments)
 
 
-def check_call(name: str, function: Operation, arguments: Mapping[str, Any]) -> None:
+def check_call(name: str, function: ClusterOperation, arguments: Mapping[str, Any]) -> None:
     """Raises FaultError unless `arguments` fit the keyword parameters of the command `name`."""
     known = parameters(function)
     for given, value in arguments.items():
@@ -361,7 +363,7 @@ def check_call(name: str, function: Operation, arguments: Mapping[str, Any]) -> 
             raise FaultError(f"{name} needs {needed}")
 
 
-def parameters(function: Operation) -> dict[str, inspect.Parameter]:
+def parameters(function: ClusterOperation) -> dict[str, inspect.Parameter]:
     """The keyword parameters of an operation."""
     found = inspect.signature(function).parameters
     return {name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY}
@@ -374,7 +376,8 @@ async def run_operation(cluster: Cluster, name: str, arguments: Mapping[str, Any
     return await done if isinstance(done, Deferred) or iscoroutine(done) else done
 
 
-def _leader(cluster: Cluster, topic: str, partition: int) -> Partition:
+def leading_partition(cluster: Cluster, topic: str, partition: int) -> Partition:
+    """The partition at its leader. Raises FaultError when there is none."""
     leader = cluster.image.leader_of(topic, partition)
     broker = cluster.brokers.get(leader) if leader is not None else None
     if broker is None:

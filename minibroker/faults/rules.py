@@ -15,7 +15,7 @@ from minibroker.kernel.words import near
 
 if TYPE_CHECKING:
     from minibroker.handlers.api import Api
-    from minibroker.handlers.dispatch import Exchange
+    from minibroker.handlers.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

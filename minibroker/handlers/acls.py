@@ -6,7 +6,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from minibroker.handlers.context import RequestContext
-from minibroker.security.acls import NO_AUTHORIZER, EntryFilter
+from minibroker.security.acls import NO_AUTHORIZER, AclBindingFilter
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.acls import DescribeAclsRequest, DescribeAclsResponse
 
@@ -14,10 +14,8 @@ from minibroker_protocol.messages.acls import DescribeAclsRequest, DescribeAclsR
 def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """DescribeAcls v1-3: the entries that match, by resource."""
     if ctx.broker.authorizer is None:
-        return DescribeAclsResponse(
-            throttle_time_ms=0, error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
-        )
-    chosen = EntryFilter(
+        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[])
+    chosen = AclBindingFilter(
         request.resource_type_filter,
         request.resource_name_filter,
         request.pattern_type_filter,
@@ -46,4 +44,4 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
             found, attrgetter("resource_type", "resource_name", "pattern_type")
         )
     ]
-    return DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=resources)
+    return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)

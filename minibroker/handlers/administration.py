@@ -42,7 +42,6 @@ def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> D
         )
     total, usable = broker.volume_bytes()
     return DescribeLogDirsResponse(
-        throttle_time_ms=0,
         error_code=0,
         results=[
             DescribeLogDirsResponse.DescribeLogDirsResult(
@@ -61,7 +60,7 @@ def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> D
 
 def describe_client_quotas(_: RequestContext, __: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """DescribeClientQuotas v0-1: there are no quotas, and none can be set."""
-    return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message="", entries=[])
+    return DescribeClientQuotasResponse(error_code=0, error_message="", entries=[])
 
 
 def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:

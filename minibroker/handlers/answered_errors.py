@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from minibroker_protocol.structs import Struct
 
@@ -38,6 +38,45 @@ def _shape(cls: type[Struct]) -> _Shape:
         tuple(field.name for field in single if field.entity == "partition"),
         tuple(field.name for field in fields if field.element[0].isupper() and not field.records),
     )
+
+
+_LOOKED_AT_ONCE: Final = 256
+"""Topics, partitions and the like of an answer that are looked at without a pause: some 0.1 ms."""
+
+
+def errs(answer: Struct) -> bool:
+    """Whether there may be an error in an answer: False for a short one without any."""
+    return _left(answer, _LOOKED_AT_ONCE) < 0
+
+
+def _left(struct: Struct, most: int) -> int:
+    """How many structs fewer than `most` there are; -1 with an error, or with more."""
+    codes, below = _errors(type(struct))
+    for name in codes:
+        if getattr(struct, name):
+            return -1
+    for name in below:
+        value = getattr(struct, name)
+        if type(value) is list:
+            most -= len(value)
+            if most < 0:
+                return -1
+            for item in value:
+                most = _left(item, most)
+                if most < 0:
+                    return -1
+        elif value is not None:
+            most = _left(value, most)
+            if most < 0:
+                return -1
+    return most
+
+
+@cache
+def _errors(cls: type[Struct]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of fields: those with codes, and those with structs that have any."""
+    codes, _, _, _, below = _shape(cls)
+    return codes, below
 
 
 def errors_in(answer: Struct) -> list[AnsweredError]:

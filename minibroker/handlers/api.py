@@ -19,6 +19,8 @@ class Api:
     rights: what the client must have a right to; without any, everyone who has logged in may ask.
     controller: the controller answers it; whichever broker is asked passes it on (KIP-590).
     between_brokers: brokers send it to each other, or to the controller, of their own accord.
+    reads_answer: False for a handler that notes every refusal itself, and answers too often and too much to look
+    through it again.
     clients: False for what only brokers may ask; it is not served on a listener and not in ApiVersions.
     """
 
@@ -36,3 +38,4 @@ class Api:
     controller: bool = False
     between_brokers: bool = False
     clients: bool = True
+    reads_answer: bool = True

@@ -1,7 +1,9 @@
 """ApiVersions (key 18): what this broker serves, read from the handler table.
 
-Versions 0-4. v3 client software name and features; v4 supported features whose lowest level is 0.
-Errors: UNSUPPORTED_VERSION (answered in the format of v0), INVALID_REQUEST (client software name or version).
+Versions 0-5. v3 client software name and features; v4 supported features whose lowest level is 0; v5 the cluster and
+broker that the client means (KIP-1242).
+Errors: UNSUPPORTED_VERSION (answered in the format of v0), INVALID_REQUEST (client software name or version; cluster id
+without node id, or the other way round), REBOOTSTRAP_REQUIRED (another cluster or broker). The connection stays open.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from minibroker_protocol.messages.api_versions import ApiVersionsRequest, ApiVer
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _VERSION = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 API_VERSIONS_KEY = 18
-API_VERSIONS_MAX = 4
+_NO_NODE = -1
 
 
-def unsupported(max_version: int = API_VERSIONS_MAX) -> ApiVersionsResponse:
+def unsupported(max_version: int) -> ApiVersionsResponse:
     """To an unknown version: its own row alone, so that the client can ask again (KIP-511)."""
     own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=0, max_version=max_version)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
@@ -52,6 +54,10 @@ class ApiVersions:
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
             ctx.connection.software_name = name
             ctx.connection.software_version = version
+            # Fields of v5, which in earlier versions have these defaults.
+            wrong = _meant_for(request.cluster_id, request.node_id, ctx)
+            if wrong is not ErrorCode.NONE:
+                return ApiVersionsResponse(error_code=wrong, api_keys=[])
         image = ctx.broker.image
         advertised = ctx.broker.semantics.advertised
         supported = SUPPORTED_FEATURES
@@ -62,7 +68,6 @@ class ApiVersions:
         return ApiVersionsResponse(
             error_code=0,
             api_keys=self._rows,
-            throttle_time_ms=0,
             supported_features=[
                 ApiVersionsResponse.SupportedFeatureKey(
                     name=name, min_version=levels.lowest, max_version=levels.highest
@@ -77,3 +82,12 @@ class ApiVersions:
                 for name, level in sorted(finalized.items())
             ],
         )
+
+
+def _meant_for(cluster_id: str | None, node_id: int, ctx: RequestContext) -> ErrorCode:
+    """NONE for a client that names this cluster and broker, or neither."""
+    if (cluster_id is None) != (node_id == _NO_NODE):
+        return ErrorCode.INVALID_REQUEST
+    if cluster_id is None or (cluster_id, node_id) == (ctx.broker.image.cluster_id, ctx.broker.node_id):
+        return ErrorCode.NONE
+    return ErrorCode.REBOOTSTRAP_REQUIRED

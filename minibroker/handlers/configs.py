@@ -53,7 +53,7 @@ async def describe(ctx: RequestContext, request: DescribeConfigsRequest) -> Desc
                 configs=[_row(request, entry) for entry in entries],
             )
         )
-    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+    return DescribeConfigsResponse(results=results)
 
 
 def _entries(ctx: RequestContext, resource: DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
@@ -134,9 +134,7 @@ def list_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> 
     supported = {int(kind) for kind in ResourceType}
     wanted = {int(ResourceType.CLIENT_METRICS)} if ctx.api_version == 0 else set(request.resource_types) or supported
     if not wanted <= supported:
-        return ListConfigResourcesResponse(
-            throttle_time_ms=0, error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
-        )
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = ctx.broker.image
     nodes = [str(node) for node in image.brokers]
     names = {
@@ -149,7 +147,6 @@ def list_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> 
         ResourceType.TOPIC: list(image.topics),
     }
     return ListConfigResourcesResponse(
-        throttle_time_ms=0,
         error_code=0,
         config_resources=[
             ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)

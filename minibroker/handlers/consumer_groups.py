@@ -10,21 +10,16 @@ FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, UNSUPPORTED_ASSIGNOR, GROUP_MAX_SIZE
 
 from __future__ import annotations
 
-from minibroker.handlers.authorized import NOT_ASKED, operations
+from minibroker.handlers.auth_helper import NOT_ASKED, authorized_operations
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id, client_info
 from minibroker.kernel.turns import STEP
 from minibroker.releases.features import GROUP_VERSION
 from minibroker.security.acls import ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.consumer_groups import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 
-_Described = ConsumerGroupDescribeResponse.DescribedGroup
+_Described = m.ConsumerGroupDescribeResponse.DescribedGroup
 
 
 def _check_enabled(ctx: RequestContext) -> None:
@@ -33,19 +28,21 @@ def _check_enabled(ctx: RequestContext) -> None:
 
 
 async def handle_heartbeat(
-    ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse:
+    ctx: RequestContext, request: m.ConsumerGroupHeartbeatRequest
+) -> m.ConsumerGroupHeartbeatResponse:
     try:
         _check_enabled(ctx)
         return await ctx.broker.coordinators.groups.consumer_heartbeat(client_info(ctx), request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
-        return ConsumerGroupHeartbeatResponse(
+        return m.ConsumerGroupHeartbeatResponse(
             error_code=error.code, error_message=error.message or None, member_epoch=0, heartbeat_interval_ms=0
         )
 
 
-async def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+async def handle_describe(
+    ctx: RequestContext, request: m.ConsumerGroupDescribeRequest
+) -> m.ConsumerGroupDescribeResponse:
     groups = []
     for group_id in request.group_ids:
         await STEP
@@ -54,7 +51,9 @@ async def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeReq
             check_group_id(group_id)
             described = ctx.broker.coordinators.groups.shard_for(group_id)[1].consumers.describe(group_id)
             described.authorized_operations = (
-                operations(ctx, ResourceType.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
+                authorized_operations(ctx, ResourceType.GROUP, group_id)
+                if request.include_authorized_operations
+                else NOT_ASKED
             )
         except ApiError as error:
             ctx.refused(group_id, error)
@@ -69,4 +68,4 @@ async def handle_describe(ctx: RequestContext, request: ConsumerGroupDescribeReq
                 members=[],
             )
         groups.append(described)
-    return ConsumerGroupDescribeResponse(groups=groups)
+    return m.ConsumerGroupDescribeResponse(groups=groups)

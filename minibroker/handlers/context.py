@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import cache
-from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, cast
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.deferred import Deferred, failed, resolved
 from minibroker.kernel.turns import in_turns
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.fields import Buffer
 from minibroker_protocol.registry import registry
 
 if TYPE_CHECKING:
@@ -22,14 +23,21 @@ if TYPE_CHECKING:
 
 # A setting may answer with a number that is none of Kafka's.
 _KNOWN_CODES = frozenset(map(int, ErrorCode))
+AnswerWatcher = Callable[[Response | None, int], None]
+
 MOST_REASONS = 100
 """Refusals of one request with the same code that are remembered: a request may name very many things."""
+
+
+class CloseConnection(Exception):
+    """The connection must be closed without an answer; the text says why."""
 
 
 @dataclass(slots=True)
 class RequestContext:
     """One request on its way: the broker that serves it, its version, and the connection it came over.
 
+    frame, position: the bytes of the request, and where its body starts in them.
     inter_broker: the request came from another broker of the cluster (CLUSTER_ACTION is granted).
     """
 
@@ -38,6 +46,9 @@ class RequestContext:
     api_version: int
     client_id: str | None
     connection: ConnectionInfo
+    correlation_id: int = -1
+    frame: Buffer = b""
+    position: int = 0
     inter_broker: bool = False
     #: codes that `refused` was told of, and how often
     noted: dict[int, int] | None = None
@@ -45,6 +56,8 @@ class RequestContext:
     long: bool = False
     #: told of every refusal with its reason
     on_refusal: Callable[[Refusal], None] | None = None
+    #: told of the response, None where there is none, and the bytes of its frame, before faults change them
+    watchers: tuple[AnswerWatcher, ...] = ()
 
     def takes_long(self) -> None:
         self.long = True
@@ -80,13 +93,55 @@ def _api_name(api_key: int) -> str:
     return registry()[api_key][0].__name__.removesuffix("Request")
 
 
-# A handler answers at once, later, or (Produce with acks=0) not at all.
-Answer = Response | None | Deferred[Any] | Coroutine[Deferred[Any] | None, None, Any]
+Frames = list[Buffer]
+"""The buffers of a response frame, size prefix included."""
+
+Answer = Response | Frames | None | Deferred[Any] | Coroutine[Deferred[Any] | None, None, Any]
+"""What a handler or a link of the chain returns: the response, None for a request without one (Produce with acks=0),
+ready frames where a fault changed the bytes, a Deferred of these, or a coroutine that returns one of them."""
+Settled = Response | Frames | None | Deferred[Any]
+"""The same, with every coroutine started and every Deferred that is done replaced by its value."""
 Handler = Callable[[RequestContext, Any], Answer]
 
 
-def settled(ctx: RequestContext, answer: Answer) -> Response | Deferred[Any] | None:
-    """The answer of a handler; one that is a coroutine is run, where its list is long in turns with others."""
-    if not iscoroutine(answer):
-        return cast("Response | Deferred[Any] | None", answer)
-    return in_turns(ctx.broker.timers, answer, ctx.takes_long)
+def settled(ctx: RequestContext, answer: Answer) -> Settled:
+    """Whatever a handler returned, as far as it is there. A coroutine is run, a long list in turns with other work.
+
+    Raises what the handler raised before it had to wait.
+    """
+    if type(answer) is CoroutineType:
+        answer = in_turns(ctx.broker.timers, answer, ctx.takes_long)
+    if type(answer) is Deferred and answer.done:
+        answer = answer.result()
+    return answer  # type: ignore[return-value]
+
+
+def follow(ctx: RequestContext, answer: Answer, use: Callable[[Any], Answer]) -> Settled:
+    """What `use` makes of the answer, once that is there."""
+    given = settled(ctx, answer)
+    if type(given) is not Deferred:
+        return settled(ctx, use(given))
+    outcome: Deferred[Any] = Deferred()
+
+    def done(_: Deferred[Any]) -> None:
+        try:
+            made = settled(ctx, use(given.result()))
+        except Exception as error:
+            outcome.fail(error)
+            return
+        if type(made) is Deferred:
+            made.then(outcome.take)
+        else:  # what its callbacks raise is theirs
+            outcome.resolve(made)
+
+    given.then(done)
+    return outcome
+
+
+def later(ctx: RequestContext, handler: Handler, request: Any) -> Deferred[Any]:
+    """What a handler answers, or raises, as a Deferred."""
+    try:
+        given = settled(ctx, handler(ctx, request))
+    except Exception as error:
+        return failed(error)
+    return given if type(given) is Deferred else resolved(given)

@@ -7,26 +7,23 @@ COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND, TRANS
 from __future__ import annotations
 
 from minibroker.coordinators.transactions import queries
-from minibroker.handlers.authorized import allowed
+from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
-from minibroker.security.acls import Operation, ResourceType
+from minibroker.security.acls import AclOperation, ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.transactions import (
-    DescribeTransactionStateRequest,
-    DescribeTransactionStateResponse,
-)
 
-_State = DescribeTransactionStateResponse.TransactionState
-_Topic = DescribeTransactionStateResponse.TopicPartitions
+_State = m.DescribeTransactionStateResponse.TransactionState
+_Topic = m.DescribeTransactionStateResponse.TopicPartitions
 
 
-async def handle(ctx: RequestContext, request: DescribeTransactionStateRequest) -> DescribeTransactionStateResponse:
+async def handle(ctx: RequestContext, request: m.DescribeTransactionStateRequest) -> m.DescribeTransactionStateResponse:
     states = []
     for transactional_id in request.transactional_ids:
         await STEP
         states.append(_describe(ctx, transactional_id))
-    return DescribeTransactionStateResponse(transaction_states=states)
+    return m.DescribeTransactionStateResponse(transaction_states=states)
 
 
 def _describe(ctx: RequestContext, transactional_id: str) -> _State:
@@ -45,13 +42,13 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _State:
         partitions=[
             _Topic(topic_name=topic, partition_ids=indexes)
             for topic, indexes in queries.partitions_of(entry)
-            if allowed(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            if authorize(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         ],
     )
 
 
 def _check_right(ctx: RequestContext, transactional_id: str) -> None:
-    if not allowed(ctx, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+    if not authorize(ctx, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         raise ApiError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             f"{ctx.connection.principal} may not DESCRIBE TRANSACTIONAL_ID {transactional_id}",

@@ -9,29 +9,26 @@ from __future__ import annotations
 from minibroker.coordinators.patterns import compile_pattern
 from minibroker.coordinators.transactions import queries
 from minibroker.coordinators.transactions.states import BY_LABEL
-from minibroker.handlers.authorized import allowed
+from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
-from minibroker.security.acls import Operation, ResourceType
+from minibroker.security.acls import AclOperation, ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
 
-_Described = DescribeTransactionsResponse.TransactionState
-_Topic = DescribeTransactionsResponse.TopicData
-_Listed = ListTransactionsResponse.TransactionState
+_Described = m.DescribeTransactionsResponse.TransactionState
+_Topic = m.DescribeTransactionsResponse.TopicData
+_Listed = m.ListTransactionsResponse.TransactionState
 
 
-async def handle_describe(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+async def handle_describe(
+    ctx: RequestContext, request: m.DescribeTransactionsRequest
+) -> m.DescribeTransactionsResponse:
     states = []
     for transactional_id in request.transactional_ids:
         await STEP
         states.append(_describe(ctx, transactional_id))
-    return DescribeTransactionsResponse(transaction_states=states)
+    return m.DescribeTransactionsResponse(transaction_states=states)
 
 
 def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
@@ -61,35 +58,40 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
         topics=[
             _Topic(topic=topic, partitions=indexes)
             for topic, indexes in queries.partitions_of(entry)
-            if allowed(ctx, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+            if authorize(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         ],
     )
 
 
-def handle_list(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+async def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -> m.ListTransactionsResponse:
     """Unknown state names are given back and match nothing."""
     unknown: list[str] = []
+    found = []
     try:
+        pattern = compile_pattern(request.transactional_id_pattern)
         wanted = queries.TransactionFilter(
             states=frozenset(request.state_filters),
             producer_ids=frozenset(request.producer_id_filters),
             longer_than_ms=request.duration_filter,
-            pattern=compile_pattern(request.transactional_id_pattern),
+            matches=pattern.search() if pattern is not None else None,
         )
-        found = ctx.broker.coordinators.transactions.list(wanted)
+        now_ms = ctx.broker.clock.now_ms()
+        for transactional_id, entry in ctx.broker.coordinators.transactions.entries():
+            await STEP
+            if wanted.passes(transactional_id, entry, now_ms):
+                found.append(
+                    _Listed(
+                        transactional_id=transactional_id,
+                        producer_id=entry.metadata.producer_id,
+                        transaction_state=entry.metadata.state.label,
+                    )
+                )
         unknown = [name for name in request.state_filters if name not in BY_LABEL]
     except ApiError as error:
         ctx.refused("all transactional ids", error)
-        return ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
-    return ListTransactionsResponse(
+        return m.ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
+    return m.ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=unknown,
-        transaction_states=[
-            _Listed(
-                transactional_id=transactional_id,
-                producer_id=entry.metadata.producer_id,
-                transaction_state=entry.metadata.state.label,
-            )
-            for transactional_id, entry in found
-        ],
+        transaction_states=found,
     )

@@ -16,7 +16,7 @@ from minibroker_protocol.registry import registry
 from minibroker_protocol.structs import Struct, entities_of, lists_about, naming, struct_of
 
 if TYPE_CHECKING:
-    from minibroker.handlers.dispatch import Exchange
+    from minibroker.handlers.exchange import Exchange
 
 _SESSION_ERRORS = frozenset(
     {

@@ -14,6 +14,8 @@ in it, so that this handler stands before no guard (`minibroker.handlers.authori
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minibroker.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -23,13 +25,13 @@ from minibroker.broker.fetch_sessions import (
     PartitionKey,
 )
 from minibroker.handlers import follower_fetch
-from minibroker.handlers.authorized import allowed
+from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP, STEPS_AT_ONCE
+from minibroker.kernel.turns import STEP, STEPS, STEPS_AT_ONCE, parts
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
-from minibroker.security.acls import Operation, ResourceType
+from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
@@ -47,11 +49,11 @@ _PartitionData = FetchResponse.PartitionData
 class _Fetch:
     """One request while it is served."""
 
-    __slots__ = ("denied", "full", "isolation", "max_bytes", "min_bytes", "replica_id", "session", "targets")
+    __slots__ = ("denied", "full", "isolation", "max_bytes", "min_bytes", "replica_id", "session", "targets", "waited")
 
     def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
         self.replica_id = _replica_id(request, ctx.api_version)
-        limit = ctx.broker.settings.int("fetch.max.bytes")
+        limit = ctx.broker.settings.get_int("fetch.max.bytes")
         self.max_bytes = min(request.max_bytes, limit) if self.replica_id < 0 else request.max_bytes
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.isolation = request.isolation_level
@@ -59,6 +61,7 @@ class _Fetch:
         self.full = True
         self.targets: list[FetchTarget] = []
         self.denied: dict[str, ApiError] = {}
+        self.waited = False
 
     @property
     def follower(self) -> bool:
@@ -84,18 +87,37 @@ def handle(ctx: RequestContext, request: FetchRequest) -> Answer:
 
 async def _serve(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     fetch = _Fetch(ctx, request)
+    targets: dict[PartitionKey, FetchTarget] = {}
+    named = [(topic, partition) for topic in request.topics for partition in topic.partitions]
+    for number, few in enumerate(parts(named)):
+        if number:
+            await STEPS
+        _name_targets(ctx, few, targets)
     try:
-        await _open_session(ctx, request, fetch)
+        forgotten = await _forgotten(ctx, request) if request.forgotten_topics_data else []
+        _open_session(ctx, request, fetch, list(targets.values()), forgotten)
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
     if ctx.broker.authorizer is not None:
         fetch.denied = _denied_topics(ctx, fetch)
-    reads = await _read_all(ctx, fetch)
-    if not _complete(request, fetch, reads):
+    while True:
+        reading = _Reading(ctx, fetch)
+        for number, some in enumerate(parts(fetch.targets)):
+            if number:
+                await STEPS
+            reading.read(some)
+        reads = reading.reads
+        if fetch.waited or _complete(request, fetch, reads):
+            break
+        fetch.waited = True
         await _wait(ctx, request, fetch, reads)
-        reads = await _read_all(ctx, fetch)
-    return await _respond(ctx, fetch, reads)
+    answer = _Answering(ctx, fetch)
+    for number, read in enumerate(parts(reads)):
+        if number:
+            await STEPS
+        answer.add(read)
+    return answer.response()
 
 
 def _replica_id(request: FetchRequest, version: int) -> int:
@@ -107,11 +129,16 @@ def _replica_id(request: FetchRequest, version: int) -> int:
 # -- sessions ----------------------------------------------------------------------------------------------------------
 
 
-async def _open_session(ctx: RequestContext, request: FetchRequest, fetch: _Fetch) -> None:
+def _open_session(
+    ctx: RequestContext,
+    request: FetchRequest,
+    fetch: _Fetch,
+    targets: list[FetchTarget],
+    forgotten: list[PartitionKey],
+) -> None:
     sessions = ctx.broker.fetch_sessions
     by_id = ctx.api_version >= TOPIC_IDS_VERSION
     now_ms = ctx.broker.clock.now_ms()
-    targets = await _targets(ctx, request)
     if ctx.api_version < 7 or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != INVALID_SESSION_ID:
             sessions.close(request.session_id)
@@ -119,7 +146,6 @@ async def _open_session(ctx: RequestContext, request: FetchRequest, fetch: _Fetc
         if ctx.api_version >= 7 and request.session_epoch == INITIAL_EPOCH and targets:
             fetch.session = sessions.create(targets, by_id, now_ms)
         return
-    forgotten = await _forgotten(ctx, request)
     session = sessions.resume(request.session_id, request.session_epoch, by_id, now_ms)
     session.apply(targets, forgotten)
     session.next_epoch()
@@ -132,30 +158,27 @@ async def _open_session(ctx: RequestContext, request: FetchRequest, fetch: _Fetc
     fetch.session = session
 
 
-async def _targets(ctx: RequestContext, request: FetchRequest) -> list[FetchTarget]:
-    """The partitions that the request names; one that it names twice is read once, as the later says
+def _name_targets(
+    ctx: RequestContext,
+    named: Sequence[tuple[FetchRequest.FetchTopic, FetchRequest.FetchPartition]],
+    targets: dict[PartitionKey, FetchTarget],
+) -> None:
+    """Add the partitions that the request names; one that it names twice is read once, as the later says
     (FullFetchContext keeps them in a map)."""
     image = ctx.broker.image
     by_id = ctx.api_version >= TOPIC_IDS_VERSION
-    targets: dict[PartitionKey, FetchTarget] = {}
-    for topic in request.topics:
-        name = topic.topic
-        if by_id:
-            known = image.topic_by_id(topic.topic_id)
-            name = known.name if known is not None else ""
-        for p in topic.partitions:
-            await STEP
-            target = FetchTarget(
-                name,
-                topic.topic_id if by_id else NO_ID,
-                p.partition,
-                p.fetch_offset,
-                p.partition_max_bytes,
-                p.current_leader_epoch,
-                p.last_fetched_epoch,
-            )
-            targets[target.key] = target
-    return list(targets.values())
+    for topic, p in named:
+        name = image.topic_names.get(topic.topic_id, "") if by_id else topic.topic
+        target = FetchTarget(
+            name,
+            topic.topic_id if by_id else NO_ID,
+            p.partition,
+            p.fetch_offset,
+            p.partition_max_bytes,
+            p.current_leader_epoch,
+            p.last_fetched_epoch,
+        )
+        targets[target.key] = target
 
 
 async def _forgotten(ctx: RequestContext, request: FetchRequest) -> list[PartitionKey]:
@@ -177,9 +200,11 @@ async def _forgotten(ctx: RequestContext, request: FetchRequest) -> list[Partiti
 def _denied_topics(ctx: RequestContext, fetch: _Fetch) -> dict[str, ApiError]:
     """The topics that the client may not read: CLUSTER_ACTION is the right of a replica, READ that of a consumer."""
     names = dict.fromkeys(_name_now(ctx, target) for target in fetch.targets)
-    if fetch.follower and allowed(ctx, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+    if fetch.follower and authorize(ctx, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         return {}
-    may_read = [fetch.follower is False and allowed(ctx, Operation.READ, ResourceType.TOPIC, name) for name in names]
+    may_read = [
+        fetch.follower is False and authorize(ctx, AclOperation.READ, ResourceType.TOPIC, name) for name in names
+    ]
     what = "CLUSTER_ACTION CLUSTER, as a replica's fetch of" if fetch.follower else "READ TOPIC"
     return {
         name: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{ctx.connection.principal} may not {what} {name}")
@@ -198,32 +223,40 @@ def _name_now(ctx: RequestContext, target: FetchTarget) -> str:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-async def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
-    """Read the partitions in their order until the byte limit is used up; the first batch is given whole.
+class _Reading:
+    """Reads the partitions in their order until the byte limit is used up; the first batch is given whole.
 
     Where clients have not read what they were sent, the limit is what is left for answers over all connections.
     """
-    reads = []
-    remaining = fetch.max_bytes
-    link = ctx.connection.link
-    room = None if link is None else link.answer_room()
-    if room is not None and room < remaining:
-        remaining = room
-    min_one_message = True
-    for target in fetch.targets:
-        await STEP
-        read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), min_one_message)
-        reads.append(read)
-        if read.size:
-            min_one_message = False
-            remaining = max(0, remaining - read.size)
-            if link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
-                # Others may read as well before this is sent.
-                link.hold(read.size)
-                room = link.answer_room()
-                if room is not None and room < remaining:
-                    remaining = room
-    return reads
+
+    __slots__ = ("_ctx", "_fetch", "_first", "_link", "_remaining", "reads")
+
+    def __init__(self, ctx: RequestContext, fetch: _Fetch) -> None:
+        self._ctx = ctx
+        self._fetch = fetch
+        self._remaining = fetch.max_bytes
+        self._first = True
+        self._link = ctx.connection.link
+        self.reads: list[_Read] = []
+        self._look_at_room()
+
+    def read(self, targets: Sequence[FetchTarget]) -> None:
+        ctx, fetch = self._ctx, self._fetch
+        for target in targets:
+            read = _read_one(ctx, fetch, target, min(target.max_bytes, self._remaining), self._first)
+            self.reads.append(read)
+            if read.size:
+                self._first = False
+                self._remaining = max(0, self._remaining - read.size)
+                if self._link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
+                    # Others may read as well before this is sent.
+                    self._link.hold(read.size)
+                    self._look_at_room()
+
+    def _look_at_room(self) -> None:
+        room = None if self._link is None else self._link.answer_room()
+        if room is not None and room < self._remaining:
+            self._remaining = room
 
 
 def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes: int, min_one_message: bool) -> _Read:
@@ -380,30 +413,43 @@ def _has_enough(fetch: _Fetch, partitions: list[tuple[Partition, FetchTarget]]) 
 # -- answering ---------------------------------------------------------------------------------------------------------
 
 
-async def _respond(ctx: RequestContext, fetch: _Fetch, reads: list[_Read]) -> FetchResponse:
-    session = fetch.session
-    responses: list[FetchResponse.FetchableTopicResponse] = []
-    current: FetchResponse.FetchableTopicResponse | None = None
-    nodes: dict[int, FetchResponse.NodeEndpoint] = {}
-    for read in reads:
-        await STEP
-        if session is not None and not _is_news(fetch, session, read):
-            continue
-        target = read.target
-        if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
-            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
-            responses.append(current)
-        moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-        if moved and ctx.api_version >= _CURRENT_LEADER_VERSION:
-            _tell_leader(ctx, read, nodes)
-        current.partitions.append(read.data)
-    return FetchResponse(
-        throttle_time_ms=0,
-        error_code=0,
-        session_id=session.id if session is not None else INVALID_SESSION_ID,
-        responses=responses,
-        node_endpoints=list(nodes.values()),
-    )
+class _Answering:
+    """The answer, read by read."""
+
+    __slots__ = ("_ctx", "_current", "_fetch", "_nodes", "_responses")
+
+    def __init__(self, ctx: RequestContext, fetch: _Fetch) -> None:
+        self._ctx = ctx
+        self._fetch = fetch
+        self._responses: list[FetchResponse.FetchableTopicResponse] = []
+        self._current: FetchResponse.FetchableTopicResponse | None = None
+        self._nodes: dict[int, FetchResponse.NodeEndpoint] = {}
+
+    def add(self, reads: Sequence[_Read]) -> None:
+        fetch, session, current = self._fetch, self._fetch.session, self._current
+        for read in reads:
+            if session is not None and not _is_news(fetch, session, read):
+                continue
+            target = read.target
+            if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
+                current = FetchResponse.FetchableTopicResponse(
+                    topic=target.topic, topic_id=target.topic_id, partitions=[]
+                )
+                self._responses.append(current)
+            moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+            if moved and self._ctx.api_version >= _CURRENT_LEADER_VERSION:
+                _tell_leader(self._ctx, read, self._nodes)
+            current.partitions.append(read.data)
+        self._current = current
+
+    def response(self) -> FetchResponse:
+        session = self._fetch.session
+        return FetchResponse(
+            error_code=0,
+            session_id=session.id if session is not None else INVALID_SESSION_ID,
+            responses=self._responses,
+            node_endpoints=list(self._nodes.values()),
+        )
 
 
 def _is_news(fetch: _Fetch, session: FetchSession, read: _Read) -> bool:

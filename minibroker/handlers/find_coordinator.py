@@ -28,10 +28,9 @@ async def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCo
         await STEP
         found.append(await _find(ctx, request.key_type, key))
     if ctx.api_version >= 4:
-        return FindCoordinatorResponse(throttle_time_ms=0, coordinators=found)
+        return FindCoordinatorResponse(coordinators=found)
     only = found[0]
     return FindCoordinatorResponse(
-        throttle_time_ms=0,
         error_code=only.error_code,
         error_message=only.error_message,
         node_id=only.node_id,

@@ -213,7 +213,6 @@ def _respond(session: ReplicaSession, found: _Found) -> FetchResponse:
     for target, data in found:
         topics.setdefault(target.topic_id, []).append(data)
     return FetchResponse(
-        throttle_time_ms=0,
         error_code=0,
         session_id=session.id,
         responses=[

@@ -1,13 +1,14 @@
 """DescribeGroups (15), ListGroups (16), DeleteGroups (42).
 
 DescribeGroups 0-6: v3 authorized operations; v4 static members; v6 GROUP_ID_NOT_FOUND for a group that is not there
-(before, it is shown as Dead). ListGroups 0-5: v4 states (KIP-518), v5 types (KIP-848). Kafka: GroupCoordinatorService,
-GroupMetadataManager.describeGroups and listGroups.
+(before, it is shown as Dead). ListGroups 0-5: v4 states (KIP-518), v5 types (KIP-848). DeleteGroups 0-3: v3 has a
+message, which Kafka fills only for GROUP_DELETION_FAILED; no deletion here fails that way. Kafka:
+GroupCoordinatorService, GroupMetadataManager.describeGroups and listGroups.
 """
 
 from __future__ import annotations
 
-from minibroker.handlers.authorized import NOT_ASKED, operations
+from minibroker.handlers.auth_helper import NOT_ASKED, authorized_operations
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.security.acls import ResourceType
@@ -47,7 +48,9 @@ async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -
                 ctx.refused(group_id, error)
         if described.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
             described.authorized_operations = (
-                operations(ctx, ResourceType.GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
+                authorized_operations(ctx, ResourceType.GROUP, group_id)
+                if request.include_authorized_operations
+                else NOT_ASKED
             )
         groups.append(described)
     return DescribeGroupsResponse(groups=groups)

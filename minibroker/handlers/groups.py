@@ -14,9 +14,9 @@ from __future__ import annotations
 from functools import partial
 
 from minibroker.coordinators.groups.environment import ClientInfo
-from minibroker.handlers.authorized import allowed
+from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import RequestContext
-from minibroker.security.acls import Operation, ResourceType
+from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
     HeartbeatRequest,
@@ -41,7 +41,7 @@ def client_info(ctx: RequestContext) -> ClientInfo:
         ctx.client_id or "",
         f"/{ctx.connection.client_host}",
         ctx.api_version,
-        partial(allowed, ctx, Operation.DESCRIBE, ResourceType.TOPIC),
+        partial(authorize, ctx, AclOperation.DESCRIBE, ResourceType.TOPIC),
     )
 
 

@@ -10,13 +10,10 @@ partition named twice).
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from functools import partial
-from itertools import islice
-from typing import Any
 
 from minibroker.handlers.context import RequestContext
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEP
 from minibroker.kernel.waiting import sleep
 from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -38,23 +35,30 @@ _STEPS_PER_PARTITION = 16
 _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
-def handle(
-    ctx: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse | Coroutine[Deferred[Any], None, ListOffsetsResponse]:
+async def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
         for wanted in topic.partitions:
+            await STEP
             key = (topic.name, wanted.partition_index)
             (twice if key in seen else seen).add(key)
-    # A partition that comes twice is answered once (ReplicaManager.fetchOffset).
-    asked = [
-        _Asked(topic.name, wanted, (topic.name, wanted.partition_index) in twice)
-        for topic in request.topics
-        for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values()
-    ]
-    done = _look_up_some(ctx, request, asked, 0)
-    return _respond(request, asked) if done == len(asked) else _look_up_in_turns(ctx, request, asked, done)
+    topics: list[list[_Asked]] = []
+    for topic in request.topics:
+        # A partition that comes twice is answered once (ReplicaManager.fetchOffset).
+        partitions: dict[int, _Asked] = {}
+        for wanted in topic.partitions:
+            await STEP
+            index = wanted.partition_index
+            partitions[index] = _Asked(topic.name, wanted, (topic.name, index) in twice)
+        topics.append(list(partitions.values()))
+    await _look_up_all(ctx, request, [one for asked in topics for one in asked])
+    answered = []
+    for topic, asked in zip(request.topics, topics, strict=True):
+        await STEP
+        partitions_of = [one.answer for one in asked if one.answer is not None]
+        answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions_of))
+    return ListOffsetsResponse(topics=answered)
 
 
 class _Asked:
@@ -81,10 +85,9 @@ def _look_up_some(ctx: RequestContext, request: ListOffsetsRequest, asked: list[
     return len(asked)
 
 
-async def _look_up_in_turns(
-    ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked], done: int
-) -> ListOffsetsResponse:
-    """What a turn of the loop was too short for; a search that fills one by itself is made on another thread."""
+async def _look_up_all(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked]) -> None:
+    """In turns; a search that fills one by itself is made on another thread."""
+    done = _look_up_some(ctx, request, asked, 0)
     alone = done == 0
     while done < len(asked):
         if alone:
@@ -93,17 +96,6 @@ async def _look_up_in_turns(
         await sleep(ctx.broker.timers, 0)
         before, done = done, _look_up_some(ctx, request, asked, done)
         alone = done == before
-    return _respond(request, asked)
-
-
-def _respond(request: ListOffsetsRequest, asked: list[_Asked]) -> ListOffsetsResponse:
-    answers = iter(asked)
-    topics = []
-    for topic in request.topics:
-        count = len({wanted.partition_index for wanted in topic.partitions})
-        partitions = [one.answer for one in islice(answers, count) if one.answer is not None]
-        topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
 
 def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pace: Pace) -> None:

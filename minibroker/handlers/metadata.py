@@ -10,12 +10,11 @@ controller's when it refuses to create a topic.
 from __future__ import annotations
 
 from minibroker.controller.topics import check_topic_name
-from minibroker.handlers.authorized import NOT_ASKED, allowed, operations
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.auth_helper import NOT_ASKED, authorize, authorized_operations
+from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
-from minibroker.security.acls import Operation, ResourceType
+from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.metadata import (
@@ -39,7 +38,7 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
         return _answer(ctx, request, [await _describe(ctx, request, topic) for topic in image.topics.values()])
     refused: dict[str, ErrorCode] = {}
     may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
-    if may_be_made and ctx.broker.settings.bool("auto.create.topics.enable"):
+    if may_be_made and ctx.broker.settings.get_boolean("auto.create.topics.enable"):
         missing = []
         for topic in wanted:
             await STEP
@@ -105,7 +104,7 @@ async def _describe(
         is_internal=topic.internal,
         partitions=partitions,
         topic_authorized_operations=(
-            operations(ctx, _TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_ASKED
+            authorized_operations(ctx, _TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_ASKED
         ),
     )
 
@@ -137,13 +136,14 @@ def _answer(
         if not b.fenced
     ]
     return MetadataResponse(
-        throttle_time_ms=0,
         brokers=brokers,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            operations(ctx, ResourceType.CLUSTER) if request.include_cluster_authorized_operations else NOT_ASKED
+            authorized_operations(ctx, ResourceType.CLUSTER)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
         ),
     )
 
@@ -176,7 +176,9 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             if request.include_fenced_brokers or not b.fenced
         ],
         cluster_authorized_operations=(
-            operations(ctx, ResourceType.CLUSTER) if request.include_cluster_authorized_operations else NOT_ASKED
+            authorized_operations(ctx, ResourceType.CLUSTER)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
         ),
     )
 
@@ -188,8 +190,10 @@ async def describe_topic_partitions(
     image = ctx.broker.image
     names = sorted({t.name for t in request.topics})
     if not names:
-        names = sorted(name for name in image.topics if allowed(ctx, Operation.DESCRIBE, _TOPIC, name))
-    limit = max(1, min(request.response_partition_limit, ctx.broker.settings.int("max.request.partition.size.limit")))
+        names = sorted(name for name in image.topics if authorize(ctx, AclOperation.DESCRIBE, _TOPIC, name))
+    limit = max(
+        1, min(request.response_partition_limit, ctx.broker.settings.get_int("max.request.partition.size.limit"))
+    )
     first_topic, first_partition = "", 0
     if request.cursor is not None:
         first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
@@ -210,7 +214,7 @@ async def describe_topic_partitions(
                     topic_id=NO_ID,
                     is_internal=False,
                     partitions=[],
-                    topic_authorized_operations=operations(ctx, _TOPIC, name),
+                    topic_authorized_operations=authorized_operations(ctx, _TOPIC, name),
                 )
             )
             continue
@@ -226,7 +230,7 @@ async def describe_topic_partitions(
             if following:
                 cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following[0], partition_index=0)
             break
-    return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=cursor)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
 
 
 def _topic_partitions(
@@ -251,5 +255,5 @@ def _topic_partitions(
             )
             for p in partitions
         ],
-        topic_authorized_operations=operations(ctx, _TOPIC, topic.name),
+        topic_authorized_operations=authorized_operations(ctx, _TOPIC, topic.name),
     )

@@ -14,20 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from minibroker.coordinators.groups.commits import Commit, CommitPartition, Committed, CommitTopic, all_partitions
+from minibroker.coordinators.groups.commits import Commit, all_partitions
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
+from minibroker.handlers.offset_commits import CommitAnswer
 from minibroker.kernel.turns import STEP
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
-from minibroker_protocol.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
 
 if TYPE_CHECKING:
     from minibroker.coordinators.groups.offsets import Offset
@@ -37,25 +31,28 @@ _TOPIC_IDS = 10
 _SEVERAL_GROUPS = 8
 _GROUP_ERROR = 2
 
-_CommitTopicResponse = OffsetCommitResponse.OffsetCommitResponseTopic
-_CommitPartitionResponse = OffsetCommitResponse.OffsetCommitResponsePartition
-_FetchGroup = OffsetFetchRequest.OffsetFetchRequestGroup
-_FetchTopics = OffsetFetchRequest.OffsetFetchRequestTopics
-_FetchGroupResponse = OffsetFetchResponse.OffsetFetchResponseGroup
-_FetchTopicsResponse = OffsetFetchResponse.OffsetFetchResponseTopics
-_FetchPartitionsResponse = OffsetFetchResponse.OffsetFetchResponsePartitions
-_DeleteTopicResponse = OffsetDeleteResponse.OffsetDeleteResponseTopic
-_DeletePartitionResponse = OffsetDeleteResponse.OffsetDeleteResponsePartition
+_FetchGroup = m.OffsetFetchRequest.OffsetFetchRequestGroup
+_FetchTopics = m.OffsetFetchRequest.OffsetFetchRequestTopics
+_FetchGroupResponse = m.OffsetFetchResponse.OffsetFetchResponseGroup
+_FetchTopicsResponse = m.OffsetFetchResponse.OffsetFetchResponseTopics
+_FetchPartitionsResponse = m.OffsetFetchResponse.OffsetFetchResponsePartitions
+_DeleteTopicResponse = m.OffsetDeleteResponse.OffsetDeleteResponseTopic
+_DeletePartitionResponse = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
 # -- OffsetCommit ------------------------------------------------------------------------------------------------------
 
 
-async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+async def offset_commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
     """Topics that do not exist are answered without the group. What is left is committed as a whole, at once."""
-    valid, refused = await _existing(ctx, request)
+    answer = CommitAnswer(
+        m.OffsetCommitResponse.OffsetCommitResponseTopic,
+        m.OffsetCommitResponse.OffsetCommitResponsePartition,
+        by_id=ctx.api_version >= _TOPIC_IDS,
+    )
+    valid = await answer.existing(ctx.broker.image, request.topics)
     if not valid:
-        return OffsetCommitResponse(topics=refused)
+        return m.OffsetCommitResponse(topics=answer.topics)
     commit = Commit(
         request.group_id,
         request.member_id,
@@ -70,65 +67,17 @@ async def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Of
     except ApiError as error:
         ctx.refused(commit.group_id, error)
         results = all_partitions(commit, error.code)
-    return await _commit_response(commit, results, refused)
-
-
-async def _existing(
-    ctx: RequestContext, request: OffsetCommitRequest
-) -> tuple[list[CommitTopic], list[_CommitTopicResponse]]:
-    """Partitions that exist, and the answer for those that do not."""
-    image = ctx.broker.image
-    by_id = ctx.api_version >= _TOPIC_IDS
-    valid: list[CommitTopic] = []
-    refused: list[_CommitTopicResponse] = []
-    for topic in request.topics:
-        known = image.topic_by_id(topic.topic_id) if by_id else image.topics.get(topic.name)
-        count = 0 if known is None else len(known.partitions)
-        there: list[CommitPartition] = []
-        missing: list[_CommitPartitionResponse] = []
-        code = ErrorCode.UNKNOWN_TOPIC_ID if known is None and by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for partition in topic.partitions:
-            await STEP
-            index = partition.partition_index
-            if 0 <= index < count:
-                there.append(partition)
-            else:
-                missing.append(_CommitPartitionResponse(partition_index=index, error_code=code))
-        if known is not None and there:
-            valid.append(CommitTopic(known.name, known.topic_id, there))
-        if missing:
-            refused.append(_CommitTopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=missing))
-    return valid, refused
-
-
-async def _commit_response(
-    commit: Commit, results: Committed, refused: list[_CommitTopicResponse]
-) -> OffsetCommitResponse:
-    """One entry a topic, even when some of its partitions exist and others do not."""
-    responses = list(refused)
-    by_topic = {(response.name, response.topic_id): response for response in responses} if responses else {}
-    by_id = commit.api_version >= _TOPIC_IDS
-    for topic, codes in zip(commit.topics, results, strict=True):
-        partitions = []
-        for index, code in codes:
-            await STEP
-            partitions.append(_CommitPartitionResponse(partition_index=index, error_code=code))
-        name, topic_id = ("", topic.topic_id) if by_id else (topic.name, NO_ID)
-        response = by_topic.get((name, topic_id))
-        if response is None:
-            responses.append(_CommitTopicResponse(name=name, topic_id=topic_id, partitions=partitions))
-        else:
-            response.partitions.extend(partitions)
-    return OffsetCommitResponse(topics=responses)
+    await answer.told(valid, results)
+    return m.OffsetCommitResponse(topics=answer.topics)
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------
 
 
-async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def offset_fetch(ctx: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
     """Each group for itself. Partitions without an offset get -1; they need not exist, by name."""
     if ctx.api_version >= _SEVERAL_GROUPS:
-        return OffsetFetchResponse(
+        return m.OffsetFetchResponse(
             groups=[await _fetch_group(ctx, group, request.require_stable) for group in request.groups]
         )
     topics = None
@@ -138,7 +87,9 @@ async def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> Offs
     return await _single(ctx, request, group)
 
 
-async def _single(ctx: RequestContext, request: OffsetFetchRequest, group: _FetchGroupResponse) -> OffsetFetchResponse:
+async def _single(
+    ctx: RequestContext, request: m.OffsetFetchRequest, group: _FetchGroupResponse
+) -> m.OffsetFetchResponse:
     """The form before v8. Version 1 has no error of the group: each partition carries it."""
     code = group.error_code
     topics = group.topics
@@ -153,7 +104,7 @@ async def _single(ctx: RequestContext, request: OffsetFetchRequest, group: _Fetc
         for p in topic.partitions:
             await STEP
             partitions.append(
-                OffsetFetchResponse.OffsetFetchResponsePartition(
+                m.OffsetFetchResponse.OffsetFetchResponsePartition(
                     partition_index=p.partition_index,
                     committed_offset=p.committed_offset,
                     committed_leader_epoch=p.committed_leader_epoch,
@@ -161,8 +112,8 @@ async def _single(ctx: RequestContext, request: OffsetFetchRequest, group: _Fetc
                     error_code=p.error_code,
                 )
             )
-        answered.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
-    return OffsetFetchResponse(error_code=code, topics=answered)
+        answered.append(m.OffsetFetchResponse.OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+    return m.OffsetFetchResponse(error_code=code, topics=answered)
 
 
 async def _all_none(indexes: Iterable[int], code: ErrorCode = ErrorCode.NONE) -> list[_FetchPartitionsResponse]:
@@ -266,7 +217,7 @@ def _none(index: int, code: ErrorCode = ErrorCode.NONE) -> _FetchPartitionsRespo
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
 
 
-async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def offset_delete(ctx: RequestContext, request: m.OffsetDeleteRequest) -> m.OffsetDeleteResponse:
     """A refusal of the group answers no partition."""
     image = ctx.broker.image
     known: list[tuple[str, Sequence[int]]] = []
@@ -289,9 +240,9 @@ async def offset_delete(ctx: RequestContext, request: OffsetDeleteRequest) -> Of
         results = await ctx.broker.coordinators.groups.delete_offsets(request.group_id, known)
     except ApiError as error:
         ctx.refused(request.group_id, error)
-        return OffsetDeleteResponse(error_code=error.code, topics=[])
+        return m.OffsetDeleteResponse(error_code=error.code, topics=[])
     for response, codes in zip(responses, results, strict=True):
         for index, code in codes:
             await STEP
             response.partitions.append(_DeletePartitionResponse(partition_index=index, error_code=code))
-    return OffsetDeleteResponse(topics=responses)
+    return m.OffsetDeleteResponse(topics=responses)

@@ -50,7 +50,7 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
             if not deletion.reached():
                 waiting.append(deletion)
         topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+    response = DeleteRecordsResponse(topics=topics)
     return await _wait_for_replicas(ctx, request.timeout_ms, waiting, response) if waiting else response
 
 
@@ -134,7 +134,7 @@ async def offset_for_leader_epoch(
                 ctx.refused(f"{topic.topic}-{wanted.partition}", error)
             results.append(result)
         topics.append(OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
-    return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 async def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
@@ -165,4 +165,4 @@ async def describe_producers(ctx: RequestContext, request: DescribeProducersRequ
                 ctx.refused(topic.name, error)
             results.append(result)
         topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=results))
-    return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
+    return DescribeProducersResponse(topics=topics)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.coordination.transaction_verifier import timed_out
 from minibroker.coordination.unknown_producer_check import refusal_of_unknown
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
+from minibroker.kernel.turns import STEP, STEPS_AT_ONCE
 from minibroker.kernel.waiting import sleep, with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
@@ -91,7 +91,21 @@ class _Entry:
 
 def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:
     """Answer at once where it can be: one replica, no verification needed."""
-    entries = _entries(ctx, request)
+    if len(request.topic_data) > STEPS_AT_ONCE:
+        return _produce_to_many(ctx, request)
+    return _produce(ctx, request, [entry for topic in request.topic_data for entry in _entries(ctx, topic)])
+
+
+async def _produce_to_many(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    entries = []
+    for topic in request.topic_data:
+        await STEP
+        entries += _entries(ctx, topic)
+    answer = _produce(ctx, request, entries)
+    return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+
+
+def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
     transactional = [entry for entry in entries if entry.transactional]
     if transactional:
         if request.transactional_id is None:
@@ -122,35 +136,34 @@ async def _produce_verified(
     return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
 
 
-def _entries(ctx: RequestContext, request: ProduceRequest) -> list[_Entry]:
+def _entries(ctx: RequestContext, topic: ProduceRequest.TopicProduceData) -> list[_Entry]:
     """Resolve every partition; what cannot be written to gets its error here."""
     broker = ctx.broker
     by_id = ctx.api_version >= 13
     internal_allowed = ctx.client_id == ADMIN_CLIENT_ID
     entries = []
-    for topic in request.topic_data:
-        name, unknown = topic.name, None
-        if by_id:
-            image = broker.image.topic_by_id(topic.topic_id)
-            if image is None:
-                unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-            else:
-                name = image.name
-        for data in topic.partition_data:
-            entry = _Entry(name, topic.topic_id, data.index, data.records)  # type: ignore[arg-type]
-            entries.append(entry)
-            if unknown is not None:
-                entry.error = unknown
-                continue
-            try:
-                entry.partition = broker.partition(name, data.index)
-                if name in INTERNAL_TOPICS and not internal_allowed:
-                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-                if data.records is None or len(data.records) == 0:
-                    raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must have exactly one record batch")
-            except ApiError as error:
-                entry.error = error
-                entry.partition = None
+    name, unknown = topic.name, None
+    if by_id:
+        image = broker.image.topic_by_id(topic.topic_id)
+        if image is None:
+            unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        else:
+            name = image.name
+    for data in topic.partition_data:
+        entry = _Entry(name, topic.topic_id, data.index, data.records)  # type: ignore[arg-type]
+        entries.append(entry)
+        if unknown is not None:
+            entry.error = unknown
+            continue
+        try:
+            entry.partition = broker.partition(name, data.index)
+            if name in INTERNAL_TOPICS and not internal_allowed:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+            if data.records is None or len(data.records) == 0:
+                raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must have exactly one record batch")
+        except ApiError as error:
+            entry.error = error
+            entry.partition = None
     return entries
 
 
@@ -191,7 +204,7 @@ async def _verify(
         producers.add(producer_id)
         if entry.error is not None or entry.partition is None or producer_id < 0:
             continue
-        if not implicit_add and not broker.settings.bool("transaction.partition.verification.enable"):
+        if not implicit_add and not broker.settings.get_boolean("transaction.partition.verification.enable"):
             continue
         try:
             producer_state = entry.partition.log.producers
@@ -417,7 +430,7 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
         else:
             answer = _refusal(ctx, entry, entry.error, nodes)
         current.partition_responses.append(answer)
-    return ProduceResponse(responses=responses, throttle_time_ms=0, node_endpoints=list(nodes.values()))
+    return ProduceResponse(responses=responses, node_endpoints=list(nodes.values()))
 
 
 def _log_start(broker: Broker, entry: _Entry, error: ApiError) -> int:

@@ -5,23 +5,22 @@ Which field of a request names the topics, groups or ids is what the fields say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from minibroker.handlers.authorized import allowed as may
+from minibroker.handlers.auth_helper import authorize as may
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.transactional_batches import has_transactional_batch
-from minibroker.kernel.turns import STEP
-from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
-from minibroker_protocol.dsl import Request
+from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.structs import Struct, lists_about, named_by
 
-READ, WRITE, CREATE, DELETE = Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE
-ALTER, DESCRIBE, ALTER_CONFIGS = Operation.ALTER, Operation.DESCRIBE, Operation.ALTER_CONFIGS
-DESCRIBE_CONFIGS, CLUSTER_ACTION = Operation.DESCRIBE_CONFIGS, Operation.CLUSTER_ACTION
+READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
+ALTER, DESCRIBE, ALTER_CONFIGS = AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.ALTER_CONFIGS
+DESCRIBE_CONFIGS, CLUSTER_ACTION = AclOperation.DESCRIBE_CONFIGS, AclOperation.CLUSTER_ACTION
 CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
 CODES = {
@@ -37,7 +36,7 @@ _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 _CONFIG_TYPES = {TOPIC: (2,), GROUP: (32,), CLUSTER: (4, 8, 16)}
 
 
-def denied(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str) -> ApiError:
+def denied(ctx: RequestContext, operation: AclOperation, kind: ResourceType, name: str) -> ApiError:
     """The refusal, of which a note is made."""
     error = ApiError(CODES[kind], f"{ctx.connection.principal} may not {operation.name} {kind.name} {name}")
     ctx.refused(name, error)
@@ -64,22 +63,25 @@ def _value(struct: Struct, entity: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class RequestRight:
     """A right that the request as a whole needs, to each resource of this type that it names outside its lists.
 
     names: of what, where that is not so simple; none means that it needs no right. instead: another operation that
     will do as well.
     """
 
-    operation: Operation
+    operation: AclOperation
     kind: ResourceType
     names: Callable[[Any], Sequence[str]] | None = None
-    instead: Operation | None = None
+    instead: AclOperation | None = None
 
-    async def error(self, ctx: RequestContext, request: Request) -> ApiError | None:
-        """The refusal of the request, None when the client has the right."""
-        for name in self._named(request) if self.names is None else self.names(request):
-            await STEP
+    def asked(self, request: Request) -> Sequence[str]:
+        """The names that the client must have the right to."""
+        return self._named(request) if self.names is None else self.names(request)
+
+    def error(self, ctx: RequestContext, names: Sequence[str]) -> ApiError | None:
+        """The refusal of the first of these names, None when the client has the right to all."""
+        for name in names:
             if self.instead is not None and may(ctx, self.instead, self.kind, name):
                 continue
             if not may(ctx, self.operation, self.kind, name):
@@ -98,16 +100,16 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class ItemRight:
     """A right that every item needs of the request's lists of such resources, or every one for which `applies` says so.
 
     cluster: a right to the cluster that stands for all of them. unless: for which requests none is asked for.
     entities: what the lists are about, where that is not a word for this type of resource.
     """
 
-    operation: Operation
+    operation: AclOperation
     kind: ResourceType
-    cluster: Operation | None = None
+    cluster: AclOperation | None = None
     applies: Callable[[RequestContext, Any, Any], bool] = lambda _, __, ___: True
     unless: Callable[[Any], bool] = lambda _: False
     entities: tuple[str, ...] = ()
@@ -116,21 +118,24 @@ class Each:
         """The lists whose items need it."""
         return lists_about(request, request, self.entities or _ENTITIES[self.kind])
 
-    async def split(self, ctx: RequestContext, request: Request, field: str) -> tuple[list[Any], list[Any]]:
-        """(items of a list that the client has a right to, the others)."""
-        items = getattr(request, field) or []
+    def items(self, ctx: RequestContext, request: Request, field: str) -> Sequence[Any]:
+        """What of a list needs the right: all of it or nothing."""
+        items: Sequence[Any] = getattr(request, field) or ()
         if not items or self.unless(request) or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
-            return items, []
-        allowed, others = [], []
+            return ()
+        return items
+
+    def split(
+        self, ctx: RequestContext, request: Request, items: Sequence[Any], allowed: list[Any], others: list[Any]
+    ) -> None:
+        """Put each item to those that the client has the right to, or to the others."""
         for item in items:
-            await STEP
             name = self._name(ctx, item) if self.applies(ctx, request, item) else None
             if name is None or may(ctx, self.operation, self.kind, name):
                 allowed.append(item)
             else:
                 denied(ctx, self.operation, self.kind, name)
                 others.append(item)
-        return allowed, others
 
     def _name(self, ctx: RequestContext, item: Any) -> str | None:
         if self.kind is CLUSTER:
@@ -138,7 +143,29 @@ class Each:
         return _name_of(ctx, item, self.entities or _ENTITIES[self.kind])
 
 
-Rule = Whole | Each
+@dataclass(frozen=True, slots=True)
+class Also:
+    """A right that is not to a resource of the request. error: the refusal, or None."""
+
+    error: Callable[[RequestContext, Any], ApiError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the client may see of the answer. part: (context, request, answer) → the answer that it gets."""
+
+    part: Callable[[RequestContext, Any, Any], Coroutine[Any, Any, Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Where Kafka's refusal of the whole names less, or other things, than the request. shape: (context, request,
+    answer); changes the answer."""
+
+    shape: Callable[[RequestContext, Any, Any], None]
+
+
+Rule = RequestRight | ItemRight | Also | Shown | Refused
 
 
 def id_of_transactional_batches(request: Any) -> Sequence[str]:
@@ -178,18 +205,18 @@ COORDINATORS: Final = tuple(
     rule
     for kind, key_type in ((GROUP, _GROUP_KEY), (TRANSACTIONAL_ID, _TRANSACTION_KEY))
     for rule in (
-        Whole(DESCRIBE, kind, _key(key_type)),
-        Each(DESCRIBE, kind, applies=_keys(key_type), entities=("coordinatorKey",)),
+        RequestRight(DESCRIBE, kind, _key(key_type)),
+        ItemRight(DESCRIBE, kind, applies=_keys(key_type), entities=("coordinatorKey",)),
     )
 )
 """To describe what is coordinated, of the type that the request says."""
 
 
-def configs(operation: Operation) -> tuple[Each, ...]:
+def configs(operation: AclOperation) -> tuple[ItemRight, ...]:
     """Settings of topics and groups are theirs; those of brokers, their loggers and clients the cluster's. A type that
     is none of these is the handler's to refuse."""
     return tuple(
-        Each(operation, kind, applies=_of_types(types), entities=("resourceName",))
+        ItemRight(operation, kind, applies=_of_types(types), entities=("resourceName",))
         for kind, types in _CONFIG_TYPES.items()
     )
 
@@ -211,4 +238,4 @@ def would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
     """Metadata makes a topic that is asked for by name and not there."""
     asked = ctx.api_version < 4 or request.allow_auto_topic_creation
     missing = topic.name is not None and topic.topic_id == NO_ID and topic.name not in ctx.broker.image.topics
-    return bool(asked and missing and ctx.broker.settings.bool("auto.create.topics.enable"))
+    return bool(asked and missing and ctx.broker.settings.get_boolean("auto.create.topics.enable"))

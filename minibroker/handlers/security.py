@@ -9,36 +9,28 @@ from __future__ import annotations
 from collections import Counter
 
 from minibroker.handlers.context import RequestContext
+from minibroker.kernel.turns import STEP
 from minibroker.security.sasl import AuthenticationFailed, State
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.credentials import (
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-)
-from minibroker_protocol.messages.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
 
 
-def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+def sasl_handshake(ctx: RequestContext, request: m.SaslHandshakeRequest) -> m.SaslHandshakeResponse:
     """SaslHandshake v0-1: the mechanism for what follows; UNSUPPORTED_SASL_MECHANISM ends the connection.
 
     ILLEGAL_SASL_STATE without authentication on the listener, or after it.
     """
     authentication = ctx.connection.authentication
     if authentication is None or authentication.state is not State.HANDSHAKE:
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+        return m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
     code = ErrorCode.NONE
     if not authentication.handshake(request.mechanism, ctx.api_version):
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
         ctx.refused(request.mechanism, ApiError(code, f"the listener offers {authentication.mechanisms}"))
-    return SaslHandshakeResponse(error_code=code, mechanisms=authentication.mechanisms)
+    return m.SaslHandshakeResponse(error_code=code, mechanisms=authentication.mechanisms)
 
 
-def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+def sasl_authenticate(ctx: RequestContext, request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
     """SaslAuthenticate v0-2: the mechanism's next token; SASL_AUTHENTICATION_FAILED ends the connection.
 
     ILLEGAL_SASL_STATE without authentication on the listener, or after it.
@@ -54,34 +46,40 @@ def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> 
         refusal = ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
         ctx.refused(ctx.connection.client_host, refusal)
         return _not_authenticated(refusal.code, str(error))
-    return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=0)
+    return m.SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=0)
 
 
-def _not_authenticated(code: ErrorCode, message: str) -> SaslAuthenticateResponse:
-    return SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"", session_lifetime_ms=0)
+def _not_authenticated(code: ErrorCode, message: str) -> m.SaslAuthenticateResponse:
+    return m.SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"", session_lifetime_ms=0)
 
 
-def describe_user_scram_credentials(
-    _: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+async def describe_user_scram_credentials(
+    _: RequestContext, request: m.DescribeUserScramCredentialsRequest
+) -> m.DescribeUserScramCredentialsResponse:
     """DescribeUserScramCredentials v0: no user has any. A user asked for by name is RESOURCE_NOT_FOUND, one asked for
     twice DUPLICATE_RESOURCE."""
-    asked = Counter(user.name for user in request.users or [])
-    return DescribeUserScramCredentialsResponse(
-        throttle_time_ms=0,
+    asked: Counter[str] = Counter()
+    for user in request.users or []:
+        await STEP
+        asked[user.name] += 1
+    results = []
+    for name, count in asked.items():
+        await STEP
+        results.append(_refusal(name, twice=count > 1))
+    return m.DescribeUserScramCredentialsResponse(
         error_code=0,
         error_message="",
-        results=[_refusal(name, twice=count > 1) for name, count in asked.items()],
+        results=results,
     )
 
 
-def _refusal(name: str, *, twice: bool) -> DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult:
+def _refusal(name: str, *, twice: bool) -> m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult:
     if twice:
         code = ErrorCode.DUPLICATE_RESOURCE
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
     else:
         code = ErrorCode.RESOURCE_NOT_FOUND
         message = f"Attempt to describe a user credential that does not exist: {name}"
-    return DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
+    return m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
         user=name, error_code=code, error_message=message, credential_infos=[]
     )

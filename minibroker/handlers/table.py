@@ -27,6 +27,7 @@ from minibroker.handlers import (
     partitions,
     produce,
     rights,
+    special_rights,
     transactions,
     write_txn_markers,
 )
@@ -34,7 +35,7 @@ from minibroker.handlers.api import Api
 from minibroker.handlers.api_versions import ApiVersions, unsupported
 from minibroker.handlers.context import Handler, RequestContext
 from minibroker.handlers.dispatch import Dispatcher
-from minibroker.handlers.explained import explained
+from minibroker.handlers.refusal_reasons import Explain
 from minibroker.handlers.rights import (
     ALTER,
     ALTER_CONFIGS,
@@ -49,9 +50,9 @@ from minibroker.handlers.rights import (
     TOPIC,
     TRANSACTIONAL_ID,
     WRITE,
-    Each,
+    ItemRight,
+    RequestRight,
     Rule,
-    Whole,
 )
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
@@ -78,8 +79,7 @@ def _row(
     clients: bool = True,
 ) -> Api:
     """needs: the rights that the client must have, in the order in which they are looked at; `free` says in words that
-    there are none. reads_answer: False for handlers that note every refusal themselves, and answer too often and too
-    much to look through it again. The rest is as in `Api`."""
+    there are none. The rest is as in `Api`."""
     if bool(needs) == (free or not clients):
         raise TypeError(f"{request.__name__}: a row says either which rights it needs, or that it is free")
     low, high = request.__versions__
@@ -88,7 +88,7 @@ def _row(
         name=request.__name__.removesuffix("Request"),
         request=request,
         response=registry()[request.__api_key__][1],
-        handler=explained(handler) if reads_answer else handler,
+        handler=handler,
         min_version=low if min_version is None else min_version,
         max_version=high,
         advertised_min=advertised_min,
@@ -98,6 +98,7 @@ def _row(
         controller=handler is forwarded.handle,
         between_brokers=between_brokers or handler is forwarded.handle,
         clients=clients,
+        reads_answer=reads_answer,
     )
 
 
@@ -124,80 +125,91 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
     return [
         # Produce is listed from version 0 because librdkafka looks for that (KAFKA-18659).
         _row(m.ProduceRequest, produce.handle,
-             Whole(WRITE, TRANSACTIONAL_ID, rights.id_of_transactional_batches),
-             Each(WRITE, TOPIC, unless=rights.transactional_without_id),
+             RequestRight(WRITE, TRANSACTIONAL_ID, rights.id_of_transactional_batches),
+             ItemRight(WRITE, TOPIC, unless=rights.transactional_without_id),
              min_version=_PRODUCE_MIN, advertised_min=0, reads_answer=False),
         # Looks itself at every topic of the session, named in the request or not.
         _row(m.FetchRequest, fetch.handle, free=True, reads_answer=False, between_brokers=True),
-        _row(m.ListOffsetsRequest, list_offsets.handle, Each(DESCRIBE, TOPIC), between_brokers=True),
+        _row(m.ListOffsetsRequest, list_offsets.handle, ItemRight(DESCRIBE, TOPIC), between_brokers=True),
         _row(m.MetadataRequest, metadata.handle,
-             Each(DESCRIBE, TOPIC), Each(CREATE, TOPIC, cluster=CREATE, applies=rights.would_be_made)),
-        _row(m.OffsetCommitRequest, _later("offsets", "offset_commit"), Whole(READ, GROUP), Each(READ, TOPIC)),
+             ItemRight(DESCRIBE, TOPIC), ItemRight(CREATE, TOPIC, cluster=CREATE, applies=rights.would_be_made),
+             special_rights.DESCRIBED_TOPICS),
+        _row(m.OffsetCommitRequest, _later("offsets", "offset_commit"),
+             RequestRight(READ, GROUP), ItemRight(READ, TOPIC)),
         _row(m.OffsetFetchRequest, _later("offsets", "offset_fetch"),
-             Whole(DESCRIBE, GROUP, rights.old_group), Each(DESCRIBE, GROUP)),
+             RequestRight(DESCRIBE, GROUP, rights.old_group), ItemRight(DESCRIBE, GROUP),
+             special_rights.OFFSETS_OF_DESCRIBED_TOPICS, special_rights.OFFSETS_OF_NO_GROUP),
         _row(m.FindCoordinatorRequest, find_coordinator.handle, *rights.COORDINATORS),
-        _row(m.JoinGroupRequest, _later("groups", "join_group"), Whole(READ, GROUP)),
-        _row(m.HeartbeatRequest, _later("groups", "heartbeat"), Whole(READ, GROUP)),
-        _row(m.LeaveGroupRequest, _later("groups", "leave_group"), Whole(READ, GROUP)),
-        _row(m.SyncGroupRequest, _later("groups", "sync_group"), Whole(READ, GROUP)),
-        _row(m.DescribeGroupsRequest, _later("group_admin", "describe_groups"), Each(DESCRIBE, GROUP)),
-        # Lists what may be described.
-        _row(m.ListGroupsRequest, _later("group_admin", "list_groups"), free=True),
+        _row(m.JoinGroupRequest, _later("groups", "join_group"), RequestRight(READ, GROUP)),
+        _row(m.HeartbeatRequest, _later("groups", "heartbeat"), RequestRight(READ, GROUP)),
+        _row(m.LeaveGroupRequest, _later("groups", "leave_group"), RequestRight(READ, GROUP)),
+        _row(m.SyncGroupRequest, _later("groups", "sync_group"), RequestRight(READ, GROUP)),
+        _row(m.DescribeGroupsRequest, _later("group_admin", "describe_groups"), ItemRight(DESCRIBE, GROUP)),
+        _row(m.ListGroupsRequest, _later("group_admin", "list_groups"), special_rights.DESCRIBED_GROUPS),
         _row(m.SaslHandshakeRequest, _later("security", "sasl_handshake"), free=True),
         _row(m.ApiVersionsRequest, api_versions.handle, free=True),
-        _row(m.CreateTopicsRequest, on_controller, Each(CREATE, TOPIC, cluster=CREATE)),
+        _row(m.CreateTopicsRequest, on_controller, ItemRight(CREATE, TOPIC, cluster=CREATE),
+             special_rights.CONFIGS_OF_CREATED),
         _row(m.DeleteTopicsRequest, on_controller,
-             Each(DELETE, TOPIC, cluster=DELETE, applies=rights.may_be_deleted)),
-        _row(m.DeleteRecordsRequest, partitions.delete_records, Each(DELETE, TOPIC)),
-        # `authorization` has the rest: without an id, some topic that may be written to will do.
-        _row(m.InitProducerIdRequest, init_producer_id.handle, Whole(WRITE, TRANSACTIONAL_ID),
+             ItemRight(DELETE, TOPIC, cluster=DELETE, applies=rights.may_be_deleted)),
+        _row(m.DeleteRecordsRequest, partitions.delete_records, ItemRight(DELETE, TOPIC)),
+        _row(m.InitProducerIdRequest, init_producer_id.handle, RequestRight(WRITE, TRANSACTIONAL_ID),
+             special_rights.IDEMPOTENT,
              unstable_from=_INIT_PRODUCER_ID_UNSTABLE),
         _row(m.OffsetForLeaderEpochRequest, partitions.offset_for_leader_epoch,
-             Each(DESCRIBE, TOPIC, cluster=CLUSTER_ACTION)),
-        # `authorization` has the rest: one topic that may not be written to leaves all untried.
+             ItemRight(DESCRIBE, TOPIC, cluster=CLUSTER_ACTION)),
+        # The handler has the rest: one topic that may not be written to leaves all untried.
         _row(m.AddPartitionsToTxnRequest, transactions.handle_add_partitions,
-             Whole(CLUSTER_ACTION, CLUSTER, rights.of_brokers),
-             Whole(WRITE, TRANSACTIONAL_ID, rights.v3_transactional_id), between_brokers=True),
+             RequestRight(CLUSTER_ACTION, CLUSTER, rights.of_brokers),
+             RequestRight(WRITE, TRANSACTIONAL_ID, rights.v3_transactional_id), special_rights.NO_TRANSACTIONS,
+             between_brokers=True),
         _row(m.AddOffsetsToTxnRequest, transactions.handle_add_offsets,
-             Whole(WRITE, TRANSACTIONAL_ID), Whole(READ, GROUP)),
-        _row(m.EndTxnRequest, transactions.handle_end_txn, Whole(WRITE, TRANSACTIONAL_ID)),
-        _row(m.WriteTxnMarkersRequest, write_txn_markers.handle, Whole(CLUSTER_ACTION, CLUSTER, instead=ALTER),
+             RequestRight(WRITE, TRANSACTIONAL_ID), RequestRight(READ, GROUP)),
+        _row(m.EndTxnRequest, transactions.handle_end_txn, RequestRight(WRITE, TRANSACTIONAL_ID)),
+        _row(m.WriteTxnMarkersRequest, write_txn_markers.handle, RequestRight(CLUSTER_ACTION, CLUSTER, instead=ALTER),
              between_brokers=True),
         _row(m.TxnOffsetCommitRequest, _later("txn_offset_commit", "handle"),
-             Whole(WRITE, TRANSACTIONAL_ID), Whole(READ, GROUP), Each(READ, TOPIC)),
-        _row(m.DescribeAclsRequest, acls.describe, Whole(DESCRIBE, CLUSTER)),
-        _row(m.CreateAclsRequest, on_controller, Whole(ALTER, CLUSTER)),
-        _row(m.DeleteAclsRequest, on_controller, Whole(ALTER, CLUSTER)),
+             RequestRight(WRITE, TRANSACTIONAL_ID), RequestRight(READ, GROUP), ItemRight(READ, TOPIC)),
+        _row(m.DescribeAclsRequest, acls.describe, RequestRight(DESCRIBE, CLUSTER)),
+        _row(m.CreateAclsRequest, on_controller, RequestRight(ALTER, CLUSTER)),
+        _row(m.DeleteAclsRequest, on_controller, RequestRight(ALTER, CLUSTER)),
         _row(m.DescribeConfigsRequest, configs.describe, *rights.configs(DESCRIBE_CONFIGS)),
         _row(m.AlterConfigsRequest, on_controller, *rights.configs(ALTER_CONFIGS)),
-        _row(m.DescribeLogDirsRequest, administration.describe_log_dirs, Whole(DESCRIBE, CLUSTER)),
+        _row(m.DescribeLogDirsRequest, administration.describe_log_dirs, RequestRight(DESCRIBE, CLUSTER)),
         _row(m.SaslAuthenticateRequest, _later("security", "sasl_authenticate"), free=True),
-        _row(m.CreatePartitionsRequest, on_controller, Each(ALTER, TOPIC)),
-        _row(m.DeleteGroupsRequest, _later("group_admin", "delete_groups"), Each(DELETE, GROUP)),
+        _row(m.CreatePartitionsRequest, on_controller, ItemRight(ALTER, TOPIC)),
+        _row(m.DeleteGroupsRequest, _later("group_admin", "delete_groups"), ItemRight(DELETE, GROUP)),
         _row(m.IncrementalAlterConfigsRequest, on_controller, *rights.configs(ALTER_CONFIGS)),
-        _row(m.ElectLeadersRequest, on_controller, Whole(ALTER, CLUSTER)),
-        _row(m.AlterPartitionReassignmentsRequest, on_controller, Whole(ALTER, CLUSTER)),
-        _row(m.ListPartitionReassignmentsRequest, on_controller, Whole(DESCRIBE, CLUSTER)),
-        _row(m.OffsetDeleteRequest, _later("offsets", "offset_delete"), Whole(DELETE, GROUP), Each(READ, TOPIC)),
-        _row(m.DescribeClientQuotasRequest, administration.describe_client_quotas, Whole(DESCRIBE_CONFIGS, CLUSTER)),
+        _row(m.ElectLeadersRequest, on_controller, RequestRight(ALTER, CLUSTER)),
+        _row(m.AlterPartitionReassignmentsRequest, on_controller, RequestRight(ALTER, CLUSTER)),
+        _row(m.ListPartitionReassignmentsRequest, on_controller, RequestRight(DESCRIBE, CLUSTER),
+             special_rights.NO_REASSIGNMENTS),
+        _row(m.OffsetDeleteRequest, _later("offsets", "offset_delete"),
+             RequestRight(DELETE, GROUP), ItemRight(READ, TOPIC),
+             special_rights.NO_TOPICS),
+        _row(m.DescribeClientQuotasRequest, administration.describe_client_quotas,
+             RequestRight(DESCRIBE_CONFIGS, CLUSTER),
+             special_rights.NO_QUOTAS),
         _row(m.DescribeUserScramCredentialsRequest, _later("security", "describe_user_scram_credentials"),
-             Whole(DESCRIBE, CLUSTER)),
-        _row(m.DescribeQuorumRequest, administration.describe_quorum, Whole(DESCRIBE, CLUSTER)),
+             RequestRight(DESCRIBE, CLUSTER), special_rights.NO_CREDENTIALS),
+        _row(m.DescribeQuorumRequest, administration.describe_quorum, RequestRight(DESCRIBE, CLUSTER),
+             special_rights.NO_TOPICS),
         _row(m.AlterPartitionRequest, _only_brokers, clients=False, between_brokers=True),
-        _row(m.UpdateFeaturesRequest, on_controller, Whole(ALTER, CLUSTER)),
+        _row(m.UpdateFeaturesRequest, on_controller, RequestRight(ALTER, CLUSTER), special_rights.NO_RESULTS),
         _row(m.DescribeClusterRequest, metadata.describe_cluster, free=True),
-        _row(m.DescribeProducersRequest, partitions.describe_producers, Each(READ, TOPIC)),
+        _row(m.DescribeProducersRequest, partitions.describe_producers, ItemRight(READ, TOPIC)),
         _row(m.BrokerHeartbeatRequest, _only_brokers, clients=False, between_brokers=True),
-        _row(m.UnregisterBrokerRequest, on_controller, Whole(ALTER, CLUSTER)),
-        _row(m.DescribeTransactionsRequest, describe_transactions.handle_describe, Each(DESCRIBE, TRANSACTIONAL_ID)),
-        # Lists what may be described.
-        _row(m.ListTransactionsRequest, describe_transactions.handle_list, free=True),
+        _row(m.UnregisterBrokerRequest, on_controller, RequestRight(ALTER, CLUSTER)),
+        _row(m.DescribeTransactionsRequest, describe_transactions.handle_describe,
+             ItemRight(DESCRIBE, TRANSACTIONAL_ID)),
+        _row(m.ListTransactionsRequest, describe_transactions.handle_list, special_rights.DESCRIBED_TRANSACTIONS),
         _row(m.AllocateProducerIdsRequest, _only_brokers, clients=False, between_brokers=True),
         _row(m.ConsumerGroupHeartbeatRequest, _later("consumer_groups", "handle_heartbeat"),
-             Whole(READ, GROUP), Whole(DESCRIBE, TOPIC)),
-        _row(m.ConsumerGroupDescribeRequest, _later("consumer_groups", "handle_describe"), Each(DESCRIBE, GROUP)),
-        _row(m.ListConfigResourcesRequest, configs.list_resources, Whole(DESCRIBE_CONFIGS, CLUSTER)),
-        _row(m.DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, Each(DESCRIBE, TOPIC)),
+             RequestRight(READ, GROUP), RequestRight(DESCRIBE, TOPIC), special_rights.NO_MEMBER),
+        _row(m.ConsumerGroupDescribeRequest, _later("consumer_groups", "handle_describe"), ItemRight(DESCRIBE, GROUP),
+             special_rights.GROUPS_OF_DESCRIBED_TOPICS),
+        _row(m.ListConfigResourcesRequest, configs.list_resources, RequestRight(DESCRIBE_CONFIGS, CLUSTER)),
+        _row(m.DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, ItemRight(DESCRIBE, TOPIC)),
         # Looks itself: its answers are in order and have no names.
         _row(m.DescribeTransactionStateRequest, describe_transaction_state.handle, free=True, advertised=False,
              between_brokers=True),
@@ -241,14 +253,15 @@ def make_dispatcher(broker: Broker) -> Dispatcher:
     served = table if advertised is None else as_release(table, advertised.max_versions)
     api_versions.describe(
         served,
-        unstable=broker.settings.bool("unstable.api.versions.enable"),
+        unstable=broker.settings.get_boolean("unstable.api.versions.enable"),
         unlisted=broker.semantics.advertise_describe_transaction_state,
     )
+    rights_link = None
     if broker.authorizer is not None:
-        from minibroker.handlers.authorization import guarded
+        from minibroker.handlers.authorization import Rights
 
-        # What the guard refuses has no other reason yet than that of the answer.
-        rows = ((key, guarded(api)) for key, api in served.items())
-        served = {key: replace(row, handler=explained(row.handler)) for key, row in rows}
+        rights_link = Rights()
     highest = served[m.ApiVersionsRequest.__api_key__].max_version
-    return Dispatcher(broker, served, lambda: unsupported(highest), between_brokers=table)
+    return Dispatcher(
+        broker, served, lambda: unsupported(highest), between_brokers=table, explain=Explain(), rights=rights_link
+    )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import Fenced, code_for_leader, wire_code
-from minibroker.handlers.authorized import allowed
+from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
@@ -25,24 +25,17 @@ from minibroker.releases.semantics import (
     EPOCH_BUMPING_END_TXN,
     Ending,
 )
-from minibroker.security.acls import Operation, ResourceType
+from minibroker.security.acls import AclOperation, ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-)
 
 BATCHED_SINCE: Final = 4
 
-_Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-_Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
-_Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
-_TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
-_PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+_Topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+_Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+_Result = m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+_TopicResult = m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_PartitionResult = m.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 
 _NONE: Final = int(ErrorCode.NONE)
 
@@ -50,7 +43,9 @@ _NONE: Final = int(ErrorCode.NONE)
 # -- AddPartitionsToTxn ------------------------------------------------------------------------------------------------
 
 
-async def handle_add_partitions(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+async def handle_add_partitions(
+    ctx: RequestContext, request: m.AddPartitionsToTxnRequest
+) -> m.AddPartitionsToTxnResponse:
     """Every partition of a transaction gets the same code, except where one cannot join it: then nothing is added.
 
     The partitions of one transaction join it together, at once; what comes before and after that goes in turns.
@@ -60,13 +55,13 @@ async def handle_add_partitions(ctx: RequestContext, request: AddPartitionsToTxn
         topics = request.v3_and_below_topics
         transactional_id = request.v3_and_below_transactional_id
         added = await _add(ctx, transactional_id, producer, topics, transaction_version=0, for_client=True)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await added())
+        return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await added())
     try:
         results = [await _asked_by_leader(ctx, transaction) for transaction in request.transactions]
     except ApiError as error:
         ctx.refused("the request", error)
-        return AddPartitionsToTxnResponse(error_code=error.code)
-    return AddPartitionsToTxnResponse(
+        return m.AddPartitionsToTxnResponse(error_code=error.code)
+    return m.AddPartitionsToTxnResponse(
         results_by_transaction=[
             _Result(transactional_id=transaction.transactional_id, topic_results=await result())
             for transaction, result in zip(request.transactions, results, strict=True)
@@ -169,7 +164,7 @@ async def _cannot_join(
 
 
 def _may_write(ctx: RequestContext, topic: str) -> bool:
-    if topic not in INTERNAL_TOPICS and allowed(ctx, Operation.WRITE, ResourceType.TOPIC, topic):
+    if topic not in INTERNAL_TOPICS and authorize(ctx, AclOperation.WRITE, ResourceType.TOPIC, topic):
         return True
     reason = f"{ctx.connection.principal} may not WRITE TOPIC {topic}"
     ctx.refused(topic, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, reason))
@@ -192,7 +187,7 @@ async def _each(topics: Sequence[_Topic], code_of: Callable[[TopicPartition], in
 # -- AddOffsetsToTxn ---------------------------------------------------------------------------------------------------
 
 
-async def handle_add_offsets(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+async def handle_add_offsets(ctx: RequestContext, request: m.AddOffsetsToTxnRequest) -> m.AddOffsetsToTxnResponse:
     """The group's partition of ``__consumer_offsets`` joins the transaction."""
     partition = (CONSUMER_OFFSETS_TOPIC, ctx.broker.coordinators.groups.partition_for(request.group_id))
     try:
@@ -204,14 +199,14 @@ async def handle_add_offsets(ctx: RequestContext, request: AddOffsetsToTxnReques
         )
     except ApiError as error:
         code = _refusal(ctx, ADD_OFFSETS_TO_TXN, request.transactional_id, error)
-        return AddOffsetsToTxnResponse(error_code=code)
-    return AddOffsetsToTxnResponse()
+        return m.AddOffsetsToTxnResponse(error_code=code)
+    return m.AddOffsetsToTxnResponse()
 
 
 # -- EndTxn ------------------------------------------------------------------------------------------------------------
 
 
-def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer:
+def handle_end_txn(ctx: RequestContext, request: m.EndTxnRequest) -> Answer:
     """Answered when the decision is durable; the markers follow on their own."""
     try:
         ended = ctx.broker.coordinators.transactions.end_txn(
@@ -224,7 +219,7 @@ def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer:
             return _ended(ended.result())
     except ApiError as error:
         return _not_ended(ctx, request, error)
-    answer: Deferred[EndTxnResponse] = Deferred()
+    answer: Deferred[m.EndTxnResponse] = Deferred()
 
     def done(result: Deferred[ProducerIdAndEpoch]) -> None:
         try:
@@ -237,16 +232,16 @@ def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer:
     return answer
 
 
-def _ended(producer: ProducerIdAndEpoch) -> EndTxnResponse:
-    return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+def _ended(producer: ProducerIdAndEpoch) -> m.EndTxnResponse:
+    return m.EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
-def _not_ended(ctx: RequestContext, request: EndTxnRequest, error: ApiError) -> EndTxnResponse:
+def _not_ended(ctx: RequestContext, request: m.EndTxnRequest, error: ApiError) -> m.EndTxnResponse:
     ending: Ending = "commit" if request.committed else "abort"
     code = _refusal(ctx, END_TXN, request.transactional_id, error, ending)
     if code == _NONE and isinstance(error, Fenced) and ctx.api_version >= EPOCH_BUMPING_END_TXN:
         return _ended(error.successor)
-    return EndTxnResponse(error_code=code)
+    return m.EndTxnResponse(error_code=code)
 
 
 def _refusal(

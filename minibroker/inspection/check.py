@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found: 0 when nothing is wrong, 1 when something is, 2 when there is no data directory."""
-    from minibroker.inspection.progress import ProgressLine
+    from minibroker.kernel.progress import ProgressLine
     from minibroker_storage.check import ERROR
     from minibroker_storage.disk import StorageError
 

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minibroker.inspection.progress import ProgressLine
+    from minibroker.kernel.progress import ProgressLine
 
 OK, BROKEN = 0, 1
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print every file: 0, or 1 when one is broken or cannot be read; the others are printed all the same."""
-    from minibroker.inspection.progress import ProgressLine
+    from minibroker.kernel.progress import ProgressLine
 
     progress = ProgressLine(sys.stderr)
     return max(_dump(path, arguments, progress) for path in arguments.files)

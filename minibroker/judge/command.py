@@ -12,13 +12,13 @@ from typing import Any
 
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
-from minibroker.inspection.progress import ProgressLine
 from minibroker.judge.files import NAME, makers
 from minibroker.judge.history import History, HistoryError, read_history
 from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker.judge.run import Run, run_command
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
 from minibroker.judge.verdict import Broken, Evidence, judge
+from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import reason
 from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding

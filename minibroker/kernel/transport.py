@@ -16,7 +16,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 CONTROLLER = -1
 """Where requests to the active controller are sent."""
 
-Node = Callable[[Request, int], Deferred[Response]]
+Receiver = Callable[[Request, int], Deferred[Response]]
 """What receives requests: (request, API version) -> the response, later."""
 
 R = TypeVar("R", bound=Response)
@@ -42,7 +42,7 @@ class Carrier(Protocol):
 class Network(Protocol):
     """What connects the nodes of a cluster."""
 
-    def attach(self, node_id: int, node: Node) -> None:
+    def attach(self, node_id: int, node: Receiver) -> None:
         """`node` serves what is sent to `node_id` from now on."""
 
     def detach(self, node_id: int) -> None:

@@ -7,7 +7,7 @@ to do before it goes on. Under a seeded schedule the pause is one of its events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Final, TypeVar
 
 from minibroker.kernel.clock import Timers
@@ -29,6 +29,28 @@ class _Step:
 
 
 STEP: Final = _Step()
+
+_AT_A_TIME: Final = 32
+
+
+def parts(items: Sequence[T]) -> list[Sequence[T]]:
+    """A list as slices of a few elements: `STEPS` stands between one and the next."""
+    if len(items) <= _AT_A_TIME:
+        return [items]
+    return [items[start : start + _AT_A_TIME] for start in range(0, len(items), _AT_A_TIME)]
+
+
+class _Steps:
+    """As many elements as a slice has are done."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, None]:
+        for _ in range(_AT_A_TIME):
+            yield None
+
+
+STEPS: Final = _Steps()
 
 Work = Coroutine[Deferred[Any] | None, None, T]
 """A coroutine that awaits Deferreds and `STEP`; only `in_turns` can run it."""

@@ -12,7 +12,7 @@ NO_VOLUME: tuple[int, int] = (-1, -1)
 NO_LISTENERS: Mapping[int, tuple[str, int]] = MappingProxyType({})
 
 
-class Node(NamedTuple):
+class BrokerSpec(NamedTuple):
     """Specification of one broker before it starts: its advertised address and where it keeps its data.
 
     host: "" or a wildcard address stands for the local address a client connected to. listeners: the port it connected

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from minibroker.security.acls import AccessControlEntry
+    from minibroker.security.acls import AclBinding
 
 NO_LEADER = -1
 
@@ -89,7 +89,7 @@ class MetadataImage:
     features: Mapping[str, int] = field(default_factory=_empty)
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=_empty)
     resource_configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=_empty)
-    acls: frozenset[AccessControlEntry] = frozenset()
+    acls: frozenset[AclBinding] = frozenset()
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names.get(topic_id)

@@ -12,25 +12,25 @@ def creatable(name: str, settings: Settings) -> CreateTopicsRequest.CreatableTop
     if name == TRANSACTION_STATE_TOPIC:
         return _topic(
             name,
-            settings.int("transaction.state.log.num.partitions"),
-            settings.int("transaction.state.log.replication.factor"),
+            settings.get_int("transaction.state.log.num.partitions"),
+            settings.get_int("transaction.state.log.replication.factor"),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "uncompressed",
-                "segment.bytes": str(settings.int("transaction.state.log.segment.bytes")),
-                "min.insync.replicas": str(settings.int("transaction.state.log.min.isr")),
+                "segment.bytes": str(settings.get_int("transaction.state.log.segment.bytes")),
+                "min.insync.replicas": str(settings.get_int("transaction.state.log.min.isr")),
                 "unclean.leader.election.enable": "false",
             },
         )
     if name == CONSUMER_OFFSETS_TOPIC:
         return _topic(
             name,
-            settings.int("offsets.topic.num.partitions"),
-            settings.int("offsets.topic.replication.factor"),
+            settings.get_int("offsets.topic.num.partitions"),
+            settings.get_int("offsets.topic.replication.factor"),
             {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
-                "segment.bytes": str(settings.int("offsets.topic.segment.bytes")),
+                "segment.bytes": str(settings.get_int("offsets.topic.segment.bytes")),
             },
         )
     return _topic(name, -1, -1, {})

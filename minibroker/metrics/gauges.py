@@ -121,7 +121,7 @@ def _log(broker: Broker, partition: Partition, labels: dict[str, str], counted: 
         yield Sample(Bean("kafka.log", "Log", name), labels, value)
     counted["OfflineReplicaCount"] += log.offline is not None
     counted["ProducerIdCount"] += log.producers.count
-    longest = broker.settings.int("transaction.max.timeout.ms")
+    longest = broker.settings.get_int("transaction.max.timeout.ms")
     counted["PartitionsWithLateTransactionsCount"] += log.producers.has_late_transaction(broker.clock.now_ms(), longest)
 
 

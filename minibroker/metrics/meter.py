@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from minibroker.handlers.answered_errors import errors_in
-from minibroker.handlers.dispatch import Answered, Exchange, Tap
+from minibroker.handlers.api import Api
+from minibroker.handlers.context import Answer, Handler, RequestContext
 from minibroker.metrics.names import Bean, Sample
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchResponse
@@ -17,7 +18,6 @@ from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_bat
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
-    from minibroker.kernel.deferred import Deferred
     from minibroker_protocol.dsl import Response
 
 _KEPT = 1028  # as many values as a histogram of Kafka's keeps
@@ -61,32 +61,29 @@ class _Histogram:
 
 
 class RequestMeter:
-    """`Tap` that counts each answer when it is made, before a fault alters its bytes. Requests of other brokers do not
+    """`Link` that counts each answer when it is made, before a fault alters its bytes. Requests of other brokers do not
     come through it. monotonic_ms: for durations."""
 
     def __init__(self, broker: Broker, monotonic_ms: Callable[[], float]) -> None:
         self._broker = broker
         self._monotonic_ms = monotonic_ms
-        self._otherwise: Tap | None = None
         self._requests: Counter[tuple[str, int]] = Counter()
         self._errors: Counter[tuple[str, str]] = Counter()
         self._histograms: dict[tuple[str, str], _Histogram] = {}
         self._topics: Counter[tuple[str, str]] = Counter()
 
-    def before(self, otherwise: Tap | None) -> RequestMeter:
-        """The same meter, in front of another tap from now on."""
-        self._otherwise = otherwise
-        return self
+    def around(self, api: Api, onward: Handler) -> Handler:
+        def handle(ctx: RequestContext, request: Any) -> Answer:
+            incoming = _incoming(request) if isinstance(request, ProduceRequest) else {}
+            ctx.watchers = (*ctx.watchers, partial(self._answered, api, ctx, self._monotonic_ms(), incoming))
+            return onward(ctx, request)
 
-    def serve(self, exchange: Exchange) -> Answered | Deferred[Answered]:
-        incoming = _incoming(exchange) if isinstance(exchange.request, ProduceRequest) else {}
-        told = partial(self._answered, exchange, self._monotonic_ms(), incoming)
-        exchange.watchers = (*exchange.watchers, told)
-        return exchange.serve() if self._otherwise is None else self._otherwise.serve(exchange)
+        return handle
 
     def _answered(
         self,
-        exchange: Exchange,
+        api: Api,
+        ctx: RequestContext,
         started: float,
         incoming: dict[tuple[Any, int], tuple[int, int]],
         response: Response | None,
@@ -94,10 +91,10 @@ class RequestMeter:
     ) -> None:
         took_ms = self._monotonic_ms() - started
         # Of Fetch Kafka has two: of all, and of consumers.
-        for name in (exchange.api.name, *(("FetchConsumer",) if exchange.api.name == "Fetch" else ())):
-            self._requests[name, exchange.version] += 1
+        for name in (api.name, *(("FetchConsumer",) if api.name == "Fetch" else ())):
+            self._requests[name, ctx.api_version] += 1
             self._observe("TotalTimeMs", name, took_ms)
-            self._observe("RequestBytes", name, exchange.size)
+            self._observe("RequestBytes", name, len(ctx.frame))
         if response is None:  # acks=0, of which an error would have closed the connection
             for (topic, _), (size, messages) in incoming.items():
                 name = topic if isinstance(topic, str) else self._broker.image.topic_names.get(topic, _EVERY_TOPIC)
@@ -106,9 +103,9 @@ class RequestMeter:
             return
         errors = errors_in(response)
         for error in errors:
-            self._errors[exchange.api.name, _name_of(error.code)] += 1
+            self._errors[api.name, _name_of(error.code)] += 1
         if not errors:
-            self._errors[exchange.api.name, ErrorCode.NONE.name] += 1
+            self._errors[api.name, ErrorCode.NONE.name] += 1
         if isinstance(response, ProduceResponse):
             self._produced(response, incoming)
         elif isinstance(response, FetchResponse):
@@ -195,10 +192,10 @@ def _of_topics(what: str) -> Bean:
     return Bean("kafka.server", "BrokerTopicMetrics", what, "counter")
 
 
-def _incoming(exchange: Exchange) -> dict[tuple[Any, int], tuple[int, int]]:
+def _incoming(request: ProduceRequest) -> dict[tuple[Any, int], tuple[int, int]]:
     """Bytes and messages of each partition: the handler may write into the batches, but not into these."""
     found = {}
-    for topic in exchange.request.topic_data:  # type: ignore[attr-defined]
+    for topic in request.topic_data:
         for partition in topic.partition_data:
             data = b"".join(_buffers(partition.records))
             found[topic.name or topic.topic_id, partition.index] = len(data), _messages(data)

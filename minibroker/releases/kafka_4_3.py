@@ -1,74 +1,43 @@
-"""Apache Kafka 4.3: the newest release this broker answers as, and so everything that it has."""
+"""Apache Kafka 4.3: no topic ids in TxnOffsetCommit (KIP-1319), no cluster and broker in ApiVersions (KIP-1242)."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from minibroker.releases import kafka_4_4 as newer
 from minibroker.releases.features import Feature
-from minibroker.releases.release import Release
+from minibroker.releases.release import ABSENT, Release
+
+_NEW_SETTINGS: Final = (
+    "errors.deadletterqueue.auto.create.topics.enable",
+    "errors.deadletterqueue.copy.record.enable",
+    "errors.deadletterqueue.group.enable",
+    "errors.deadletterqueue.topic.name",
+    "errors.deadletterqueue.topic.name.prefix",
+    "group.streams.assignors",
+    "group.streams.rack.aware.assignment.tags",
+    "group.streams.topology.description.plugin.class",
+    "log.remote.copy.lag.bytes",
+    "log.remote.copy.lag.ms",
+    "max.decompressed.message.bytes",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+    "sasl.oauthbearer.allow.unverified.audience",
+    "sasl.oauthbearer.allow.unverified.issuer",
+    "streams.assignor.name",
+    "streams.rack.aware.assignment.tags",
+)
+"""Of brokers, topics and groups."""
 
 RELEASE: Final = Release(
     name="4.3",
-    apis={
-        "Produce": 13,
-        "Fetch": 18,
-        "ListOffsets": 11,
-        "Metadata": 13,
-        "OffsetCommit": 10,
-        "OffsetFetch": 10,
-        "FindCoordinator": 6,
-        "JoinGroup": 9,
-        "Heartbeat": 4,
-        "LeaveGroup": 5,
-        "SyncGroup": 5,
-        "DescribeGroups": 6,
-        "ListGroups": 5,
-        "SaslHandshake": 1,
-        "ApiVersions": 4,
-        "CreateTopics": 7,
-        "DeleteTopics": 6,
-        "DeleteRecords": 2,
-        "InitProducerId": 5,
-        "OffsetForLeaderEpoch": 4,
-        "AddPartitionsToTxn": 5,
-        "AddOffsetsToTxn": 4,
-        "EndTxn": 5,
-        "WriteTxnMarkers": 2,
-        "TxnOffsetCommit": 5,
-        "DescribeAcls": 3,
-        "CreateAcls": 3,
-        "DeleteAcls": 3,
-        "DescribeConfigs": 4,
-        "AlterConfigs": 2,
-        "DescribeLogDirs": 5,
-        "SaslAuthenticate": 2,
-        "CreatePartitions": 3,
-        "DeleteGroups": 2,
-        "ElectLeaders": 2,
-        "IncrementalAlterConfigs": 1,
-        "AlterPartitionReassignments": 1,
-        "ListPartitionReassignments": 0,
-        "OffsetDelete": 0,
-        "DescribeClientQuotas": 1,
-        "DescribeUserScramCredentials": 0,
-        "DescribeQuorum": 2,
-        "UpdateFeatures": 2,
-        "DescribeCluster": 2,
-        "DescribeProducers": 0,
-        "UnregisterBroker": 0,
-        "DescribeTransactions": 0,
-        "ListTransactions": 2,
-        "ConsumerGroupHeartbeat": 1,
-        "ConsumerGroupDescribe": 1,
-        "ListConfigResources": 1,
-        "DescribeTopicPartitions": 0,
-    },
-    features={
-        "group.version": Feature(0, 1, 1),
-        "metadata.version": Feature(7, 30, 30),
-        "transaction.version": Feature(0, 2, 2),
-    },
-    # No release so far logs it (KAFKA-20357).
-    behaviours={"persist_last_epoch": False},
-    does_otherwise=("the last epoch is not in the log: a retried InitProducerId is fenced after a failover",),
+    next=newer.RELEASE,
+    apis={"ApiVersions": 4, "TxnOffsetCommit": 5, "DeleteGroups": 2},
+    features={"metadata.version": Feature(7, 30, 30)},
+    settings=dict.fromkeys(_NEW_SETTINGS, ABSENT),
+    behaviours={"unreadable_subscription": "UNKNOWN_SERVER_ERROR"},
+    does_otherwise=(
+        "TxnOffsetCommit has no topic ids and no codes about member epochs",
+        "a classic member whose topics cannot be read joins no consumer group: UNKNOWN_SERVER_ERROR",
+    ),
 )

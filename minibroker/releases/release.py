@@ -11,7 +11,7 @@ from minibroker.releases.features import TRANSACTION_VERSION, Advertised, Featur
 from minibroker.releases.semantics import KAFKA, Semantics, mixed
 
 ABSENT: Final = None
-"""The release does not have the API or the feature."""
+"""The release does not have the API, the feature or the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Release:
 
     apis: name → highest version that its brokers list, or ABSENT; only what this broker serves in any release.
     features: name → its levels, or ABSENT. behaviours: fields of `Semantics` and `ProducerRules`; those of the newest
-    release are its difference from `KAFKA`. settings: defaults of broker settings. does_otherwise: its behaviours,
+    release are its difference from `KAFKA`. settings: defaults of settings, or ABSENT. does_otherwise: its behaviours,
     settings and gaps in a few words each, and not_emulated: what the release does otherwise and this broker does not;
     both for the documentation.
     """
@@ -30,7 +30,7 @@ class Release:
     apis: Mapping[str, int | None] = field(default_factory=dict)
     features: Mapping[str, Feature | None] = field(default_factory=dict)
     behaviours: Mapping[str, object] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str | None] = field(default_factory=dict)
     does_otherwise: tuple[str, ...] = ()
     not_emulated: tuple[str, ...] = ()
 
@@ -51,12 +51,12 @@ class Release:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
     """A release with all that it has. apis: name → highest version; features: name → its levels; settings: defaults
-    that differ from this broker's."""
+    that differ from this broker's, None for a setting that is not there."""
 
     name: str
     apis: Mapping[str, int]
     features: Mapping[str, Feature]
-    settings: Mapping[str, str]
+    settings: Mapping[str, str | None]
     semantics: Semantics
 
 

@@ -1,6 +1,6 @@
 """The named behaviours in which the `kafka` and `kip` semantics differ, and nothing else.
 
-`kafka` answers as Apache Kafka 4.3.1 does; `kip` as the texts of KIP-360, KIP-447, KIP-588 and KAFKA-5793 say. Every
+`kafka` answers as Apache Kafka 4.4.0 does; `kip` as the texts of KIP-360, KIP-447, KIP-588 and KAFKA-5793 say. Every
 difference is one field of one frozen object; presets are combinations. No other module asks which preset is in force.
 """
 
@@ -28,7 +28,7 @@ EPOCH_BUMPING_END_TXN: Final = 5
 
 CLIENT_VERSIONS: Final[Mapping[int, tuple[int, int]]] = MappingProxyType(
     {PRODUCE: (11, 13), ADD_PARTITIONS_TO_TXN: (3, 3), ADD_OFFSETS_TO_TXN: (4, 4), END_TXN: (4, 5)}
-    | {TXN_OFFSET_COMMIT: (4, 5)}
+    | {TXN_OFFSET_COMMIT: (4, 6)}
 )
 """API key → highest version that clients send with transaction.version 0 and 1, and with 2 (KIP-890). Later versions of
 AddPartitionsToTxn are for partition leaders."""
@@ -120,7 +120,7 @@ def _f(default: Any, seeds: str, doc: str, *choices: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Semantics:
-    """How the broker behaves where the texts and Kafka differ. The defaults are Apache Kafka 4.3.1's."""
+    """How the broker behaves where the texts and Kafka differ. The defaults are Apache Kafka 4.4.0's."""
 
     name: str = "kafka"
 
@@ -133,7 +133,7 @@ class Semantics:
         True,
         "360-5 360-7 360-15",
         "The last epoch goes into version 1 of the transaction state message, so a retried InitProducerId survives a"
-        " coordinator failover (apache/kafka#22096, after 4.3.1).",
+        " coordinator failover (apache/kafka#22096, in no release up to 4.4.0).",
     )
     timeout_keeps_last_epoch: Literal["transaction.version 2", "always"] = _f(
         "transaction.version 2",
@@ -168,6 +168,13 @@ class Semantics:
         "360-6",
         "A producer id and epoch offered for an unknown transactional id are stored as the last ones, so the same"
         " request again gets the same answer; across failovers from transaction.version 1 on, whose records have them.",
+    )
+    unreadable_subscription: Literal["INCONSISTENT_GROUP_PROTOCOL", "UNKNOWN_SERVER_ERROR"] = _f(
+        "INCONSISTENT_GROUP_PROTOCOL",
+        "",
+        "JoinGroup of a classic member into a consumer group, when its topics cannot be read.",
+        "INCONSISTENT_GROUP_PROTOCOL",
+        "UNKNOWN_SERVER_ERROR",
     )
     check_unknown_producer: bool = _f(
         False,

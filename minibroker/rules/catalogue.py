@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from minibroker.rules.rows import NONE, Finding, Log
 
@@ -66,3 +66,14 @@ def finding(
         transactional_id,
         message,
     )
+
+
+_PLACE = ("producer_id", "producer_epoch", "first_offset", "last_offset", "file", "position")
+
+
+def finding_at(rule: str, row: Any, message: str, **otherwise: Any) -> Finding:
+    """A finding about a row, at the place that it names but for what is said otherwise."""
+    place = {name: getattr(row, name) for name in _PLACE if name in row._fields}
+    if "offset" in row._fields:
+        place["first_offset"] = row.offset
+    return finding(rule, row.log, message, **{**place, **otherwise})

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from minibroker.rules import rows as r
-from minibroker.rules.catalogue import NOTICE, finding
+from minibroker.rules.catalogue import NOTICE, finding_at
 from minibroker_protocol.records import MAX_SEQUENCE, increment_sequence
 
 PRODUCER_EXPIRATION_MS = 86_400_000
@@ -106,20 +106,7 @@ class _LogJudge:
         return LogVerdict(self._facts, end, self._found, self._transactions)
 
     def _report(self, rule: str, row: r.Run | r.Marker, message: str) -> None:
-        first, last = (row.first_offset, row.last_offset) if isinstance(row, r.Run) else (row.offset, row.offset)
-        self._found.append(
-            finding(
-                rule,
-                self._log,
-                message,
-                producer_id=row.producer_id,
-                producer_epoch=row.producer_epoch,
-                first_offset=first,
-                last_offset=last,
-                file=row.file,
-                position=row.position,
-            )
-        )
+        self._found.append(finding_at(rule, row, message))
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -136,17 +123,7 @@ class _LogJudge:
         return end if end is not None else self._facts.first_offset
 
     def _hole(self, span: r.Span, message: str, first: int, last: int) -> None:
-        self._found.append(
-            finding(
-                "offset-hole",
-                self._log,
-                message,
-                first_offset=first,
-                last_offset=last,
-                file=span.file,
-                position=span.position,
-            )
-        )
+        self._found.append(finding_at("offset-hole", span, message, first_offset=first, last_offset=last))
 
     def _gone(self, first: int, end: int) -> bool:
         """Whether batches of [first, end) may be missing for a reason that is lawful or has been told already."""
@@ -154,18 +131,8 @@ class _LogJudge:
 
     def _fault(self, fault: r.Fault, end: int) -> None:
         torn_tail = fault.rule in ("torn-batch", "checksum") and not self._facts.clean and fault.first_offset >= end
-        self._found.append(
-            finding(
-                fault.rule,
-                self._log,
-                fault.message + (" (the log was not closed; opening it cuts it here)" if torn_tail else ""),
-                first_offset=fault.first_offset,
-                last_offset=fault.last_offset,
-                file=fault.file,
-                position=fault.position,
-                severity=NOTICE if torn_tail else None,
-            )
-        )
+        message = fault.message + (" (the log was not closed; opening it cuts it here)" if torn_tail else "")
+        self._found.append(finding_at(fault.rule, fault, message, severity=NOTICE if torn_tail else None))
 
     # -- data ------------------------------------------------------------------------------------------------------
 
@@ -358,18 +325,9 @@ class _LogJudge:
                 continue
             if self._gone(listed.last_offset, listed.last_offset + 1):
                 continue
-            self._found.append(
-                finding(
-                    "abort-index",
-                    self._log,
-                    f"an entry says {listed.first_offset}-{listed.last_offset} of producer {listed.producer_id} "
-                    "aborted; the log has no such marker",
-                    producer_id=listed.producer_id,
-                    first_offset=listed.first_offset,
-                    last_offset=listed.last_offset,
-                    file=listed.file,
-                )
-            )
+            entry = f"{listed.first_offset}-{listed.last_offset} of producer {listed.producer_id}"
+            reason = f"an entry says {entry} aborted; the log has no such marker"
+            self._found.append(finding_at("abort-index", listed, reason))
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -425,15 +383,7 @@ class _LogJudge:
 
     def _differs(self, snapshot: r.Snapshot, producer_id: int, message: str, severity: str | None = None) -> None:
         self._found.append(
-            finding(
-                "producer-snapshot",
-                self._log,
-                message,
-                producer_id=producer_id,
-                first_offset=snapshot.offset,
-                file=snapshot.file,
-                severity=severity,
-            )
+            finding_at("producer-snapshot", snapshot, message, producer_id=producer_id, severity=severity)
         )
 
 

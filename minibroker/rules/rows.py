@@ -214,8 +214,12 @@ class Finding(NamedTuple):
     message: str
 
     def __str__(self) -> str:
+        return f"{self.severity}: {self.told()}"
+
+    def told(self) -> str:
+        """Rule, place and message, without a verdict."""
         where = f"{self.log}" if self.first_offset < 0 else f"{self.log} offsets {self.first_offset}-{self.last_offset}"
-        return f"{self.severity}: {self.rule}: {where}: {self.message}"
+        return f"{self.rule}: {where}: {self.message}"
 
 
 class Content(NamedTuple):

@@ -15,47 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minibroker.rules.catalogue import ERROR, NOTICE, RULES, Rule, finding
-from minibroker.rules.history_rules import (
-    UNKNOWN,
-    Place,
-    judge_content,
-    judge_history,
-    judge_lineage,
-    judge_marks,
-    judge_reload,
-)
-from minibroker.rules.log_rules import LogRows, LogVerdict, group_rows, judge_log
+from minibroker.rules.catalogue import *
+from minibroker.rules.history_rules import *
+from minibroker.rules.log_rules import *
 from minibroker.rules.rows import CommittedOffset, Finding, TxnState
-from minibroker.rules.txn_rules import (
-    DEFAULT_TIMEOUT_MS,
-    coordinators_whole,
-    judge_committed_offsets,
-    judge_transactions,
-)
-
-__all__ = [
-    "ERROR",
-    "NOTICE",
-    "RULES",
-    "UNKNOWN",
-    "LogRows",
-    "LogVerdict",
-    "Place",
-    "Rule",
-    "coordinators_whole",
-    "finding",
-    "group_rows",
-    "judge_committed_offsets",
-    "judge_content",
-    "judge_history",
-    "judge_lineage",
-    "judge_log",
-    "judge_logs",
-    "judge_marks",
-    "judge_reload",
-    "judge_transactions",
-]
+from minibroker.rules.txn_rules import *
 
 
 def judge_logs(

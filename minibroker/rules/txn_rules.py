@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from minibroker.rules import rows as r
-from minibroker.rules.catalogue import NOTICE, finding
+from minibroker.rules.catalogue import NOTICE, finding, finding_at
 
 DEFAULT_TIMEOUT_MS = 900_000
 """Kafka's default of transaction.max.timeout.ms, for a transaction whose own timeout is not known."""
@@ -151,20 +151,8 @@ class _TxnJudge:
     ) -> None:
         first = txn.first_offset if txn.first_offset >= 0 else txn.marker_offset
         last = txn.marker_offset if txn.marker_offset >= 0 else txn.last_offset
-        self.found.append(
-            finding(
-                rule,
-                txn.log,
-                message,
-                producer_id=txn.producer_id,
-                producer_epoch=txn.producer_epoch,
-                first_offset=first,
-                last_offset=last,
-                file=txn.file,
-                transactional_id=transactional_id,
-                severity=severity,
-            )
-        )
+        place = {"first_offset": first, "last_offset": last, "transactional_id": transactional_id}
+        self.found.append(finding_at(rule, txn, message, **place, severity=severity))
 
     def run(self, by_place: Mapping[tuple[r.Log, int], list[r.Transaction]]) -> None:
         for place in dict.fromkeys((*by_place, *self._decided)):

@@ -34,7 +34,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """Kafka's ``AclOperation``."""
 
     ANY = 1
@@ -54,7 +54,7 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class Permission(IntEnum):
+class AclPermissionType(IntEnum):
     """Kafka's ``AclPermissionType``."""
 
     ANY = 1
@@ -63,15 +63,15 @@ class Permission(IntEnum):
 
 
 # The first operation implies the second (AclAuthorizer.matchingAclExists); only for what is allowed.
-_IMPLY_DESCRIBE = frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER})
-_IMPLIES: dict[Operation, frozenset[Operation]] = {
-    Operation.DESCRIBE: _IMPLY_DESCRIBE,
-    Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
+_IMPLY_DESCRIBE = frozenset({AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER})
+_IMPLIES: dict[AclOperation, frozenset[AclOperation]] = {
+    AclOperation.DESCRIBE: _IMPLY_DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS}),
 }
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class AccessControlEntry:
+class AclBinding:
     """One ACL entry: principal, operation, resources, ALLOW or DENY. host: an address, or ``*``."""
 
     resource_type: int
@@ -96,7 +96,7 @@ class AccessControlEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class EntryFilter:
+class AclBindingFilter:
     """Which entries are asked about or deleted; None and ANY stand for all (Kafka's ``AclBindingFilter``)."""
 
     resource_type: int
@@ -107,17 +107,17 @@ class EntryFilter:
     operation: int
     permission: int
 
-    def matches(self, entry: AccessControlEntry) -> bool:
+    def matches(self, entry: AclBinding) -> bool:
         return (
             self.resource_type in (ResourceType.ANY, entry.resource_type)
             and self._matches_name(entry)
             and self.principal in (None, entry.principal)
             and self.host in (None, entry.host)
-            and self.operation in (Operation.ANY, entry.operation)
-            and self.permission in (Permission.ANY, entry.permission)
+            and self.operation in (AclOperation.ANY, entry.operation)
+            and self.permission in (AclPermissionType.ANY, entry.permission)
         )
 
-    def _matches_name(self, entry: AccessControlEntry) -> bool:
+    def _matches_name(self, entry: AclBinding) -> bool:
         if self.pattern_type == PatternType.MATCH:
             return self.resource_name is None or entry.names(ResourceType(entry.resource_type), self.resource_name)
         if self.pattern_type not in (PatternType.ANY, entry.pattern_type):
@@ -126,7 +126,7 @@ class EntryFilter:
 
 
 @lru_cache(maxsize=_CLIENTS_REMEMBERED)
-def _of_client(entries: frozenset[AccessControlEntry], principal: str, host: str) -> tuple[AccessControlEntry, ...]:
+def _of_client(entries: frozenset[AclBinding], principal: str, host: str) -> tuple[AclBinding, ...]:
     """The entries about one client: every request asks for them, and a cluster may have very many."""
     return tuple(entry for entry in entries if entry.concerns(principal, host))
 
@@ -141,10 +141,10 @@ class Authorizer:
 
     def allows(
         self,
-        entries: frozenset[AccessControlEntry],
+        entries: frozenset[AclBinding],
         principal: str,
         host: str,
-        operation: Operation,
+        operation: AclOperation,
         resource_type: ResourceType,
         name: str,
     ) -> bool:
@@ -154,35 +154,35 @@ class Authorizer:
         if self.allow_without_entries and not any(entry.names(resource_type, name) for entry in entries):
             return True
         mine = [e for e in _of_client(entries, principal, host) if e.names(resource_type, name)]
-        denied = (operation, Operation.ALL)
-        if any(entry.permission == Permission.DENY and entry.operation in denied for entry in mine):
+        denied = (operation, AclOperation.ALL)
+        if any(entry.permission == AclPermissionType.DENY and entry.operation in denied for entry in mine):
             return False
-        allowed = {operation, Operation.ALL, *_IMPLIES.get(operation, ())}
-        return any(entry.permission == Permission.ALLOW and entry.operation in allowed for entry in mine)
+        allowed = {operation, AclOperation.ALL, *_IMPLIES.get(operation, ())}
+        return any(entry.permission == AclPermissionType.ALLOW and entry.operation in allowed for entry in mine)
 
     def allows_some(
         self,
-        entries: frozenset[AccessControlEntry],
+        entries: frozenset[AclBinding],
         principal: str,
         host: str,
-        operation: Operation,
+        operation: AclOperation,
         resource_type: ResourceType,
     ) -> bool:
         """Whether there is a name for which `allows` would say yes (Kafka's ``authorizeByResourceType``, KIP-679)."""
         if principal in self.super_users or self.allow_without_entries:
             return True
         mine = [e for e in _of_client(entries, principal, host) if e.resource_type == resource_type]
-        relevant = [entry for entry in mine if entry.operation in (operation, Operation.ALL)]
-        denying = [entry for entry in relevant if entry.permission == Permission.DENY]
+        relevant = [entry for entry in mine if entry.operation in (operation, AclOperation.ALL)]
+        denying = [entry for entry in relevant if entry.permission == AclPermissionType.DENY]
         if any(entry.resource_name == WILDCARD and entry.pattern_type == PatternType.LITERAL for entry in denying):
             return False
         return any(
-            entry.permission == Permission.ALLOW and not any(_covers(denied, entry) for denied in denying)
+            entry.permission == AclPermissionType.ALLOW and not any(_covers(denied, entry) for denied in denying)
             for entry in relevant
         )
 
 
-def _covers(denied: AccessControlEntry, allowed: AccessControlEntry) -> bool:
+def _covers(denied: AclBinding, allowed: AclBinding) -> bool:
     """Whether nothing is left of what `allowed` names."""
     if denied.pattern_type == PatternType.PREFIXED:
         return allowed.resource_name != WILDCARD and allowed.resource_name.startswith(denied.resource_name)
@@ -190,15 +190,15 @@ def _covers(denied: AccessControlEntry, allowed: AccessControlEntry) -> bool:
     return same and allowed.pattern_type == PatternType.LITERAL
 
 
-def problem_of(entry: AccessControlEntry) -> str | None:
+def problem_of(entry: AclBinding) -> str | None:
     """Why an entry cannot be made, in Kafka's words; None when it can."""
     if entry.resource_type not in ResourceType.__members__.values() or entry.resource_type == ResourceType.ANY:
         return "Invalid resourceType"
     if entry.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         return "Invalid patternType"
-    if entry.operation not in Operation.__members__.values() or entry.operation == Operation.ANY:
+    if entry.operation not in AclOperation.__members__.values() or entry.operation == AclOperation.ANY:
         return "Invalid operation"
-    if entry.permission not in (Permission.ALLOW, Permission.DENY):
+    if entry.permission not in (AclPermissionType.ALLOW, AclPermissionType.DENY):
         return "Invalid permissionType"
     kind, colon, who = entry.principal.partition(":")
     if not colon or not kind or not who:

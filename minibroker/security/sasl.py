@@ -27,14 +27,14 @@ class IllegalSaslState(Exception):
     """A request that has no place in the exchange; Kafka closes the connection without an answer."""
 
 
-class Exchange(Protocol):
+class SaslServer(Protocol):
     """One mechanism's conversation with one client."""
 
     def token(self, data: bytes) -> tuple[bytes, str | None]:
         """(answer, name of the user once it is proven). Raises AuthenticationFailed."""
 
 
-class Plain:
+class PlainSaslServer:
     """RFC 4616: authorization id, name and password with a NUL between (Kafka's ``PlainSaslServer``)."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
@@ -58,7 +58,7 @@ class Plain:
         return b"", name
 
 
-class Scram:
+class ScramSaslServer:
     """RFC 5802 and 7677 (Kafka's ``ScramSaslServer``). mechanism: scramp's, secrets: what it keeps of each user."""
 
     def __init__(self, name: str, mechanism: Any, secrets: Mapping[str, Any]) -> None:
@@ -90,12 +90,12 @@ class Scram:
             ) from None
 
 
-def mechanisms(enabled: Sequence[str], users: Mapping[str, str]) -> dict[str, Callable[[], Exchange]]:
+def mechanisms(enabled: Sequence[str], users: Mapping[str, str]) -> dict[str, Callable[[], SaslServer]]:
     """Name → maker of an exchange. Raises ConfigError for a mechanism that is unknown or lacks its library."""
-    found: dict[str, Callable[[], Exchange]] = {}
+    found: dict[str, Callable[[], SaslServer]] = {}
     for name in enabled:
         if name == "PLAIN":
-            found[name] = lambda: Plain(users)
+            found[name] = lambda: PlainSaslServer(users)
         elif name in MECHANISMS:
             found[name] = _scram(name, users)
         else:
@@ -105,7 +105,7 @@ def mechanisms(enabled: Sequence[str], users: Mapping[str, str]) -> dict[str, Ca
     return found
 
 
-def _scram(name: str, users: Mapping[str, str]) -> Callable[[], Exchange]:
+def _scram(name: str, users: Mapping[str, str]) -> Callable[[], SaslServer]:
     try:
         from scramp import ScramMechanism
     except ImportError:
@@ -114,7 +114,7 @@ def _scram(name: str, users: Mapping[str, str]) -> Callable[[], Exchange]:
     secrets = {
         user: mechanism.make_auth_info(password, iteration_count=_SCRAM_ITERATIONS) for user, password in users.items()
     }
-    return lambda: Scram(name, mechanism, secrets)
+    return lambda: ScramSaslServer(name, mechanism, secrets)
 
 
 class State(Enum):
@@ -130,9 +130,9 @@ class State(Enum):
 class Authentication:
     """The exchange of one connection. name: the user's, once the state is COMPLETE."""
 
-    def __init__(self, makers: Mapping[str, Callable[[], Exchange]]) -> None:
+    def __init__(self, makers: Mapping[str, Callable[[], SaslServer]]) -> None:
         self._makers = makers
-        self._exchange: Exchange | None = None
+        self._exchange: SaslServer | None = None
         self.state = State.HANDSHAKE
         self.name = ""
 

@@ -34,10 +34,10 @@ def server_context(settings: Settings) -> ssl.SSLContext:
     """What listeners of SSL and SASL_SSL use, but for a certificate that is made. Raises ConfigError naming the setting
     that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    enabled = [_version(name) for name in settings.list("ssl.enabled.protocols")]
+    enabled = [_version(name) for name in settings.get_list("ssl.enabled.protocols")]
     context.minimum_version, context.maximum_version = min(enabled), max(enabled)
     _load_key(context, settings)
-    auth = settings.str("ssl.client.auth")
+    auth = settings.get_string("ssl.client.auth")
     _load_authorities(context, settings, needed=auth == "required")
     context.verify_mode = _CLIENT_AUTH[auth]
     context.sni_callback = _note
@@ -95,7 +95,7 @@ def makes_certificate(settings: Settings) -> bool:
 
 def make_certificate(context: ssl.SSLContext, settings: Settings, hosts: Sequence[str]) -> None:
     """A certificate for `hosts`; that of its authority goes to minibroker.ssl.ca.location. Raises ConfigError."""
-    authority = settings.str("minibroker.ssl.ca.location")
+    authority = settings.get_string("minibroker.ssl.ca.location")
     try:
         import trustme
     except ImportError:

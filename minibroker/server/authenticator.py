@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Protocol
 
-from minibroker.handlers.dispatch import Answered, CloseConnection, Dispatch
+from minibroker.handlers.context import CloseConnection
+from minibroker.handlers.dispatch import Answered, Dispatch
 from minibroker.kernel.deferred import Deferred
-from minibroker.security.sasl import Authentication, AuthenticationFailed, Exchange, State
+from minibroker.security.sasl import Authentication, AuthenticationFailed, SaslServer, State
 from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Authenticator:
     """Lets a connection's handshake and tokens through, and everything once those proved a user."""
 
     def __init__(
-        self, connection: Authenticated, dispatch: Dispatch, makers: Mapping[str, Callable[[], Exchange]]
+        self, connection: Authenticated, dispatch: Dispatch, makers: Mapping[str, Callable[[], SaslServer]]
     ) -> None:
         self._connection = connection
         self._dispatch = dispatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, cast
 
 from minibroker.config.settings import Settings
@@ -18,7 +19,7 @@ BROKER_DIR = "broker{}"
 _FIRST_NODE_ID = 1
 
 
-class Place(NamedTuple):
+class BrokerDisk(NamedTuple):
     """One broker's own."""
 
     node_id: int
@@ -27,7 +28,7 @@ class Place(NamedTuple):
     volume_bytes: Callable[[], tuple[int, int]]
 
 
-class Places:
+class BrokerDisks:
     """The disks of a cluster.
 
     A single broker's directory is the data directory itself, laid out as Kafka's; several brokers have one directory
@@ -48,7 +49,7 @@ class Places:
         given = _given_node_id(settings, count)
         if options.ephemeral:
             first = _FIRST_NODE_ID if given is None else given
-            self._in_memory(count, settings.int("minibroker.ephemeral.max.bytes"), first)
+            self._in_memory(count, settings.get_int("minibroker.ephemeral.max.bytes"), first)
             return
         root = options.data_dir
         if root is None:
@@ -65,7 +66,7 @@ class Places:
         self._share = share = max_bytes // count
         disks = [MemoryDisk(share, _wall_ms) for _ in range(count)]
         self.brokers = [
-            Place(first + i, disk, "memory", lambda d=disk: (d.max_bytes, d.max_bytes - d.used_bytes))  # type: ignore[misc]
+            BrokerDisk(first + i, disk, "memory", lambda d=disk: (d.max_bytes, d.max_bytes - d.used_bytes))  # type: ignore[misc]
             for i, disk in enumerate(disks)
         ]
         self.journal_disk: Disk = disks[0] if count == 1 else MemoryDisk(share, _wall_ms)
@@ -79,24 +80,26 @@ class Places:
         paths = [root] if count == 1 else [os.path.join(root, BROKER_DIR.format(i + 1)) for i in range(count)]
         first = _single_node_id(root, given) if count == 1 else _FIRST_NODE_ID
         self.brokers = [
-            Place(first + i, OsDisk(path, durable=durable, max_handles=handles), path, lambda p=path: _volume_bytes(p))  # type: ignore[misc]
+            BrokerDisk(
+                first + i, OsDisk(path, durable=durable, max_handles=handles), path, partial(_volume_bytes, path)
+            )
             for i, path in enumerate(paths)
         ]
         self.journal_disk = self.brokers[0].disk if count == 1 else OsDisk(root, durable=durable)
 
-    def add(self, node_id: int) -> Place:
+    def add(self, node_id: int) -> BrokerDisk:
         """A disk like the others' for a broker that joins later."""
         if self._root is None:
             from minibroker_storage.memory_disk import MemoryDisk
 
             disk = MemoryDisk(self._share, _wall_ms)
-            place = Place(node_id, disk, "memory", lambda: (disk.max_bytes, disk.max_bytes - disk.used_bytes))
+            place = BrokerDisk(node_id, disk, "memory", lambda: (disk.max_bytes, disk.max_bytes - disk.used_bytes))
         else:
             from minibroker_storage.os_disk import OsDisk
 
             path = os.path.join(self._root, BROKER_DIR.format(node_id))
             files = OsDisk(path, durable=self._durable, max_handles=self._handles)
-            place = Place(node_id, files, path, lambda: _volume_bytes(path))
+            place = BrokerDisk(node_id, files, path, lambda: _volume_bytes(path))
         self.brokers.append(place)
         return place
 

@@ -89,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
         service = Service(_options(arguments))
     except ConfigError as error:
         return _fail(error, EXIT_BAD_CONFIG)
-    loop = new_event_loop(uvloop=service.settings.bool("minibroker.uvloop"))
+    loop = new_event_loop(uvloop=service.settings.get_boolean("minibroker.uvloop"))
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(_serve(service, arguments))

@@ -15,7 +15,7 @@ from minibroker_protocol.fields import Buffer
 
 if TYPE_CHECKING:
     from minibroker.handlers.dispatch import Answered, Dispatch
-    from minibroker.server.connection_log import Closings
+    from minibroker.server.connection_log import ConnectionLog
     from minibroker.server.memory import RequestMemory, SpareBuffers
 
 log = get_logger(__name__)
@@ -62,7 +62,7 @@ class ConnectionOwner(Protocol):
     memory: RequestMemory
     spare: SpareBuffers
     scratch: memoryview
-    closings: Closings
+    connection_log: ConnectionLog
     greedy: bool
     unread: set[Connection]
     holding: set[Connection]
@@ -476,7 +476,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def _say(self, reason: str) -> None:
-        self._edge.closings.say("closing the connection of %s: %s", self, reason)
+        self._edge.connection_log.say("closing the connection of %s: %s", self, reason)
 
     def __str__(self) -> str:
         return f"{self.info.client_host}:{self.info.client_port}"

@@ -11,7 +11,7 @@ log = get_logger("minibroker.server")
 _PER_SECOND = 10
 
 
-class Closings:
+class ConnectionLog:
     """The first ten lines of a second are written, the others counted, and their number told at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float = 1) -> None:

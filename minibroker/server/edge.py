@@ -10,7 +10,7 @@ from typing import NamedTuple
 from minibroker.handlers.dispatch import Dispatch
 from minibroker.kernel.logs import get_logger
 from minibroker.server.connection import Connection
-from minibroker.server.connection_log import Closings
+from minibroker.server.connection_log import ConnectionLog
 from minibroker.server.listener_security import OPEN, ListenerSecurity
 from minibroker.server.memory import RequestMemory, SpareBuffers
 from minibroker_protocol.fields import Buffer
@@ -61,7 +61,7 @@ class Edge:
         self.unread: set[Connection] = set()
         #: those whose answer is being made in turns with others
         self.holding: set[Connection] = set()
-        self.closings = Closings(loop)
+        self.connection_log = ConnectionLog(loop)
         self._opened = 0
         self._servers: list[tuple[asyncio.Server, Dispatch]] = []
         self._served: list[Dispatch] = []
@@ -113,7 +113,9 @@ class Edge:
         if connection.owner not in self._served:
             return False  # its broker ended between the system's accept and this call
         if len(self.connections) >= self.limits.max_connections:
-            self.closings.say("closing the newest connection, of %s: %d are open", connection, len(self.connections))
+            self.connection_log.say(
+                "closing the newest connection, of %s: %d are open", connection, len(self.connections)
+            )
             return False
         self._opened += 1
         connection.number = self._opened
@@ -124,7 +126,7 @@ class Edge:
         """The process is out of handles: close the connection that came last."""
         newest = max(self.connections, key=lambda connection: connection.number, default=None)
         if newest is not None:
-            self.closings.say("closing the newest connection, of %s: the process is out of file handles", newest)
+            self.connection_log.say("closing the newest connection, of %s: the process is out of file handles", newest)
             newest.abort()
 
     def closed(self, connection: Connection) -> None:
@@ -228,7 +230,7 @@ class Edge:
             if timer is not None:
                 timer.cancel()
         self._idle_timer = self._stall_timer = self._unread_timer = None
-        self.closings.close()
+        self.connection_log.close()
         await self.stop_accepting()
         self._none_left = asyncio.Event()
         for connection in list(self.connections):

@@ -11,7 +11,7 @@ from minibroker.security.protocols import SecurityProtocol
 if TYPE_CHECKING:
     from minibroker.config.settings import Settings
     from minibroker.handlers.dispatch import Dispatch
-    from minibroker.security.sasl import Exchange
+    from minibroker.security.sasl import SaslServer
     from minibroker.server.authenticator import Authenticated
 
 
@@ -20,7 +20,7 @@ class ListenerSecurity(NamedTuple):
     lets everybody in."""
 
     tls: ssl.SSLContext | None = None
-    mechanisms: Mapping[str, Callable[[], Exchange]] | None = None
+    mechanisms: Mapping[str, Callable[[], SaslServer]] | None = None
 
     def dispatch_of(self, connection: Authenticated, dispatch: Dispatch) -> Dispatch:
         """What serves the connection's frames."""
@@ -49,9 +49,9 @@ def listener_securities(
     ]
 
 
-def _mechanisms(settings: Settings, listener: str) -> Mapping[str, Callable[[], Exchange]]:
+def _mechanisms(settings: Settings, listener: str) -> Mapping[str, Callable[[], SaslServer]]:
     from minibroker.security.credentials import users_of_listener
     from minibroker.security.sasl import mechanisms
 
     users = users_of_listener(settings.jaas, listener, settings.get("minibroker.sasl.users"))  # type: ignore[arg-type]
-    return mechanisms(settings.list("sasl.enabled.mechanisms"), users)
+    return mechanisms(settings.get_list("sasl.enabled.mechanisms"), users)

@@ -19,18 +19,18 @@ from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.executor import DiskInline
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.threads import ThreadExecutor
-from minibroker.security.authorizers import authorizer_of
+from minibroker.security.create_authorizer import create_authorizer
 from minibroker.security.protocols import SecurityProtocol
-from minibroker.server.broker_disks import Place, Places
-from minibroker.server.declared import (
-    DeclaredListener,
+from minibroker.server.broker_disks import BrokerDisk, BrokerDisks
+from minibroker.server.edge import Edge, Limits
+from minibroker.server.file_descriptors import Exhaustion, connection_limit
+from minibroker.server.listener_config import (
+    ListenerConfig,
     advertised_by_port,
-    declared_listeners,
+    listener_configs,
     name_in_container,
     told_outside,
 )
-from minibroker.server.edge import Edge, Limits
-from minibroker.server.file_descriptors import Exhaustion, connection_limit
 from minibroker.server.listener_security import ListenerSecurity, listener_securities
 from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
 from minibroker.server.options import Options
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from minibroker.control.commands import Commands
     from minibroker.control.server import ControlServer
     from minibroker.kernel.transport import Network
-    from minibroker.metadata.broker_spec import Node
+    from minibroker.metadata.broker_spec import BrokerSpec
     from minibroker.metrics.page import MetricsServer
     from minibroker.releases.semantics import Semantics
 
@@ -70,8 +70,8 @@ class Service:
         self.options = options
         self.settings = _settings(options)
         self.semantics = _semantics(options, self.settings)
-        self._declared = declared_listeners(self.settings, len(options.ports))
-        authorizer_of(self.settings)  # says what is wrong with it
+        self._declared = listener_configs(self.settings, len(options.ports))
+        create_authorizer(self.settings)  # says what is wrong with it
         self._declared_securities, self._security = _securities(self._declared, self.settings)
         _check_metrics(options)
         self.options = options = _with_data_dir(options, self.settings)
@@ -80,7 +80,7 @@ class Service:
         self.cluster: Cluster | None = None
         self._listeners: list[socket.socket] = []
         self._more_listeners: list[socket.socket] = []
-        self._places: Places | None = None
+        self._places: BrokerDisks | None = None
         self._edge: Edge | None = None
         self._ports: BrokerPorts | None = None
         self._executor: ThreadExecutor | None = None
@@ -113,7 +113,7 @@ class Service:
             self._bind()
             self._executor = ThreadExecutor(loop)
             with self._guarded():
-                self._places = Places(self.options, self.settings)
+                self._places = BrokerDisks(self.options, self.settings)
                 self.cluster = self._build(loop)
                 self.cluster.start()
             await self._serve(loop, self.cluster)
@@ -143,7 +143,7 @@ class Service:
             make_certificate(found[0], self.settings, [host for host in hosts if host not in _EVERYWHERE])
 
     def _bind(self) -> None:
-        backlog = self.settings.int("socket.listen.backlog.size")
+        backlog = self.settings.get_int("socket.listen.backlog.size")
         if not self._declared:
             self._listeners = listen_all(self.options.host, self.options.ports, backlog)
             return
@@ -218,26 +218,26 @@ class Service:
 
     def _network(self, loop: asyncio.AbstractEventLoop, timers: LoopTimers) -> Network | None:
         """What connects the brokers; None for the one inside the process."""
-        if not self.settings.bool("minibroker.inter.broker.sockets"):
+        if not self.settings.get_boolean("minibroker.inter.broker.sockets"):
             return None
         import secrets
 
         from minibroker.cluster.socket_network import SocketNetwork
-        from minibroker.server.connection_log import Closings
+        from minibroker.server.connection_log import ConnectionLog
 
         return SocketNetwork(
             loop,
             timers,
-            self.settings.int("request.timeout.ms"),
+            self.settings.get_int("request.timeout.ms"),
             secret=secrets.token_bytes(32),
             random_bytes=secrets.token_bytes,
-            refused=Closings(loop).say,
+            refused=ConnectionLog(loop).say,
         )
 
-    def _node(self, place: Place, listener: socket.socket) -> Node:
-        from minibroker.metadata.broker_spec import Node
+    def _node(self, place: BrokerDisk, listener: socket.socket) -> BrokerSpec:
+        from minibroker.metadata.broker_spec import BrokerSpec
 
-        return Node(
+        return BrokerSpec(
             node_id=place.node_id,
             # A TLS client that asked for a host name (SNI) gets that name.
             host="" if self._security.tls is not None else _advertised_host(listener),
@@ -250,7 +250,7 @@ class Service:
             name_for=name_in_container(),
         )
 
-    def _make_node(self, node_id: int) -> Node:
+    def _make_node(self, node_id: int) -> BrokerSpec:
         """A broker that joins the running cluster: a place of its own and a free port."""
         assert self._places is not None
         assert self._ports is not None
@@ -278,18 +278,18 @@ class Service:
             raise StartError(str(error)) from error
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, cluster: Cluster) -> None:
-        from minibroker.handlers.dispatch import CloseConnection
+        from minibroker.handlers.context import CloseConnection
 
         assert self._places is not None
         settings = self.settings
         disks = [place.disk for place in self._places.brokers]
         limits = Limits(
-            max_frame_bytes=settings.int("socket.request.max.bytes"),
-            queued_max_request_bytes=settings.int("queued.max.request.bytes"),
-            queued_max_response_bytes=settings.int("minibroker.queued.max.response.bytes"),
-            connections_max_idle_ms=settings.int("connections.max.idle.ms"),
-            max_connections=connection_limit(settings.int("max.connections"), disks),
-            backlog=settings.int("socket.listen.backlog.size"),
+            max_frame_bytes=settings.get_int("socket.request.max.bytes"),
+            queued_max_request_bytes=settings.get_int("queued.max.request.bytes"),
+            queued_max_response_bytes=settings.get_int("minibroker.queued.max.response.bytes"),
+            connections_max_idle_ms=settings.get_int("connections.max.idle.ms"),
+            max_connections=connection_limit(settings.get_int("max.connections"), disks),
+            backlog=settings.get_int("socket.listen.backlog.size"),
         )
         self._edge = Edge(loop, limits, refusals=(CloseConnection,))
         self._exhaustion = Exhaustion(loop, self._edge, disks)
@@ -308,7 +308,7 @@ class Service:
             self._ports.started(node_id, cluster.dispatcher(node_id))
         await self._ports.opened()
         cluster.hooks = self._ports
-        max_lag_ms = settings.int("minibroker.loop.lag.max.ms")
+        max_lag_ms = settings.get_int("minibroker.loop.lag.max.ms")
         if max_lag_ms:
             self._watchdog = LoopWatchdog(loop, max_lag_ms)
             self._watchdog.start()
@@ -339,7 +339,7 @@ class Service:
             await self._ports.settled()
         if self._edge is not None:
             await self._edge.stop_accepting()
-            await self._edge.drain(self.settings.int("minibroker.shutdown.timeout.ms") / 1000)
+            await self._edge.drain(self.settings.get_int("minibroker.shutdown.timeout.ms") / 1000)
             await self._edge.close()
             self._edge = None
         if self._ports is not None:
@@ -364,10 +364,10 @@ class Service:
 
 
 def _securities(
-    declared: Sequence[DeclaredListener], settings: Settings
+    declared: Sequence[ListenerConfig], settings: Settings
 ) -> tuple[list[ListenerSecurity], ListenerSecurity]:
     """What the declared listeners ask of their clients, and every other port. Raises ConfigError."""
-    protocol = SecurityProtocol[settings.str("minibroker.security.protocol")]
+    protocol = SecurityProtocol[settings.get_string("minibroker.security.protocol")]
     listeners = [(listener.name, listener.protocol) for listener in declared]
     *found, other = listener_securities(settings, [*listeners, (protocol.name, protocol)])
     return found, other

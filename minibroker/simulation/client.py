@@ -11,7 +11,7 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.waiting import sleep
 from minibroker.simulation.history import History
 from minibroker.simulation.links import Disconnected, Links, Reasons
-from minibroker.simulation.network_conditions import Weather
+from minibroker.simulation.network_conditions import NetworkConditions
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response
@@ -47,12 +47,12 @@ RETRIABLE = frozenset(
 _LOST = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
-class Surroundings(Protocol):
+class ClientEnvironment(Protocol):
     """What a client is given of its world."""
 
     plan: Plan
     schedule: Schedule
-    weather: Weather
+    conditions: NetworkConditions
     history: History
     reasons: Reasons
 
@@ -88,12 +88,12 @@ class Surroundings(Protocol):
 class Client:
     """One application. `random` is its own, so that one client's choices do not depend on another's."""
 
-    def __init__(self, world: Surroundings, name: str, random: Random) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, random: Random) -> None:
         self.world = world
         self.name = name
         self.random = random
         self.history = world.history
-        self.links = Links(name, world.schedule, world.weather, world.dispatcher, world.history.tell)
+        self.links = Links(name, world.schedule, world.conditions, world.dispatcher, world.history.tell)
         self.links.watch = world.watch
         self.links.reasons = world.reasons
         self.links.late = self.served_late

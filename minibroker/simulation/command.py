@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 
+from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted
 from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.coverage import report
 from minibroker.simulation.holes import HOLES
-from minibroker.simulation.run import Outcome, simulate
+from minibroker.simulation.run import SeedResult, simulate
 
 _SHOWN = 20
 _FINDINGS = 3
@@ -54,15 +56,21 @@ def run(options: argparse.Namespace) -> int:
     counts: Counter[str] = Counter()
     broken = []
     cpu_s = 0.0
-    for outcome in _outcomes(range(options.first, options.first + options.seeds), options.jobs):
+    progress = ProgressLine(sys.stderr)
+    for done, outcome in enumerate(_outcomes(range(options.first, options.first + options.seeds), options.jobs), 1):
         counts.update(outcome.counts)
         cpu_s += outcome.cpu_s
         if options.find is not None:
+            progress.clear()
             _show(outcome, options.find)
         if outcome.broken:
             broken.append(outcome)
             if len(broken) <= _SHOWN:
+                progress.clear()
                 print(f"seed {outcome.plan.seed}: {outcome.why()}", flush=True)
+        left_s = (time.perf_counter() - began) * (options.seeds - done) / done
+        progress.say(f"{done} of {counted(options.seeds, 'seed')}, {len(broken)} broken, {left_s:.0f} s left")
+    progress.clear()
     for line in report(counts):
         print(line)
     seconds = time.perf_counter() - began
@@ -72,14 +80,14 @@ def run(options: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def _show(outcome: Outcome, wanted: str) -> None:
+def _show(outcome: SeedResult, wanted: str) -> None:
     """One line for each event whose name has `wanted` in it."""
     for event, count in sorted(outcome.counts.items()):
         if wanted.lower() in event.lower():
             print(f"seed {outcome.plan.seed}: {event}: {count}", flush=True)
 
 
-def _outcomes(seeds: range, jobs: int) -> Iterator[Outcome]:
+def _outcomes(seeds: range, jobs: int) -> Iterator[SeedResult]:
     if jobs < 2:
         yield from map(simulate, seeds)
         return
@@ -104,7 +112,7 @@ _LEGEND = """\
 """
 
 
-def _tell(outcome: Outcome, about: list[str]) -> int:
+def _tell(outcome: SeedResult, about: list[str]) -> int:
     """The story, of all or of the lines that have one of `about`, and the verdict."""
     print(outcome.plan.told())
     print(_LEGEND)
@@ -114,13 +122,17 @@ def _tell(outcome: Outcome, about: list[str]) -> int:
     print()
     for name, findings in outcome.explained.items():
         hole = next(hole for hole in HOLES if hole.name == name)
-        print(f"known hole of Kafka: {name} ({hole.source}), {len(findings)} findings\n  {hole.what}")
+        print(f"known hole of Kafka: {name} ({hole.source})\n  {hole.what}")
+        print(f"  {counted(len(findings), 'thing')} seen here, which it explains:")
         for found in findings[:_FINDINGS]:
-            print(f"    {found}")
+            print(f"    {found.told()}")
+        if len(findings) > _FINDINGS:
+            print(f"    … and {len(findings) - _FINDINGS} more")
     if outcome.crash:
         print(outcome.crash)
     for found in outcome.findings:
         print(found)
     if not outcome.broken:
-        print("no promise was broken")
+        holes = counted(len(outcome.explained), "known hole")
+        print("no promise was broken" + (f" but by {holes} of Kafka" if outcome.explained else ""))
     return 1 if outcome.broken else 0

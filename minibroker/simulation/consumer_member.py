@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from random import Random
 
 from minibroker.kernel.deferred import spawn
-from minibroker.simulation.client import Surroundings
-from minibroker.simulation.evidence import Place
+from minibroker.simulation.client import ClientEnvironment
+from minibroker.simulation.evidence import TopicPartition
 from minibroker.simulation.members import GROUP, INPUT, Member
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -24,7 +24,7 @@ class ConsumerMember(Member):
     """`generation` is the member epoch, 0 for none. What is taken away is given back only between two transactions, so
     that the next owner finds its offsets decided."""
 
-    def __init__(self, world: Surroundings, name: str, random: Random, places: Sequence[Place]) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, random: Random, places: Sequence[TopicPartition]) -> None:
         super().__init__(world, name, random, places)
         self.generation = 0
         self._held: tuple[int, ...] = ()
@@ -111,7 +111,8 @@ class ConsumerMember(Member):
             codes = [p.error_code for t in group.topics for p in t.partitions if p.error_code]
             return group.error_code or (codes[0] if codes else 0)
 
-        answer, _ = await self.coordinate("group", GROUP, request, 9, OffsetFetchResponse, code)
+        with self.awaiting_offsets():
+            answer, _ = await self.coordinate("group", GROUP, request, 9, OffsetFetchResponse, code)
         refused = ErrorCode(code(answer))
         if refused == ErrorCode.NONE:
             return {p.partition_index: p.committed_offset for t in answer.groups[0].topics for p in t.partitions}

@@ -7,19 +7,14 @@ from random import Random
 
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker.rules.rows import Seen
-from minibroker.simulation.client import Surroundings
+from minibroker.simulation.client import ClientEnvironment
 from minibroker.simulation.consumer_member import ConsumerMember
-from minibroker.simulation.evidence import Place
+from minibroker.simulation.evidence import TopicPartition
 from minibroker.simulation.members import GROUP, INPUT, Member, Rejoin
 from minibroker.simulation.producers import Abortable, Fatal, Producer
+from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.messages.transactions import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
 
 LAST = "c9"
 """Transactional id of the one that copies what the others have left."""
@@ -37,7 +32,13 @@ class Copier(Producer):
     commits the input's offset."""
 
     def __init__(
-        self, world: Surroundings, name: str, random: Random, places: Sequence[Place], *, transactional_id: str
+        self,
+        world: ClientEnvironment,
+        name: str,
+        random: Random,
+        places: Sequence[TopicPartition],
+        *,
+        transactional_id: str,
     ) -> None:
         super().__init__(world, name, random, places, transactional_id=transactional_id)
         inputs = [(INPUT, index) for index in range(world.plan.partitions)]
@@ -52,7 +53,7 @@ class Copier(Producer):
     def served_late(self, request: Request, moment: Hashable) -> None:
         super().served_late(request, moment)
         running = self._transaction
-        if not isinstance(request, TxnOffsetCommitRequest) or self.world.plan.client_version >= 2:
+        if not isinstance(request, m.TxnOffsetCommitRequest) or self.world.plan.client_version >= 2:
             return
         if running is not None and running != moment and _OFFSETS in self._joined:
             self.tell("TxnOffsetCommit of an earlier transaction", f"the late offsets of {moment} meet {running}")
@@ -122,12 +123,12 @@ class Copier(Producer):
         await self.join({place for place, _ in chosen})
         await self.write([self.batch(place, 1, origin=str(seen.key)) for place, seen in chosen])
 
-    async def _send_offsets(self, offsets: dict[Place, int], generation: int) -> None:
+    async def _send_offsets(self, offsets: dict[TopicPartition, int], generation: int) -> None:
         """AddOffsetsToTxn, where clients send it, and TxnOffsetCommit. Raises Abortable, Fatal."""
         assert self.transactional_id is not None
         self.offsets_in = self._transaction
         if self.world.plan.client_version < 2:
-            add = AddOffsetsToTxnRequest(
+            add = m.AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
@@ -138,23 +139,23 @@ class Copier(Producer):
                 self.transactional_id,
                 add,
                 self.versions.add_offsets,
-                AddOffsetsToTxnResponse,
+                m.AddOffsetsToTxnResponse,
                 lambda a: a.error_code,
             )
             self._check("AddOffsetsToTxn", ErrorCode(added.error_code))
             self._joined.add(_OFFSETS)
-        request = TxnOffsetCommitRequest(
+        request = m.TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=GROUP,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            generation_id=self.member.committing(generation),
+            generation_id_or_member_epoch=self.member.committing(generation),
             member_id=self.member.member_id,
             topics=[
-                TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
                     name=INPUT,
                     partitions=[
-                        TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+                        m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
                             partition_index=index, committed_offset=offset, committed_metadata=""
                         )
                         for (_, index), offset in offsets.items()
@@ -167,7 +168,7 @@ class Copier(Producer):
             GROUP,
             request,
             self.versions.txn_offset_commit,
-            TxnOffsetCommitResponse,
+            m.TxnOffsetCommitResponse,
             lambda a: max(p.error_code for t in a.topics for p in t.partitions),
         )
         code = ErrorCode(max(p.error_code for t in answer.topics for p in t.partitions))

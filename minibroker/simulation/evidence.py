@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from minibroker.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 Identity = tuple[int, int]
 """Producer id and epoch."""
 
@@ -38,7 +38,7 @@ class Fact:
 class Dropped(NamedTuple):
     """A marker that a coordinator dropped because the partition had no leader."""
 
-    place: Place
+    place: TopicPartition
     producer_id: int
     transactional_id: str
 
@@ -63,32 +63,32 @@ class Evidence:
     late: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
     ended: dict[Hashable, Identity] = field(default_factory=dict)
     marked: dict[Hashable, Identity] = field(default_factory=dict)
-    idle_markers: set[tuple[Place, Identity]] = field(default_factory=set)
+    idle_markers: set[tuple[TopicPartition, Identity]] = field(default_factory=set)
     dropped: list[Dropped] = field(default_factory=list)
-    led: dict[Place, list[float]] = field(default_factory=lambda: defaultdict(list))
+    led: dict[TopicPartition, list[float]] = field(default_factory=lambda: defaultdict(list))
     rewound: set[Hashable] = field(default_factory=set)
-    uncut: set[tuple[int, Place]] = field(default_factory=set)
-    own_records: set[tuple[int, Place]] = field(default_factory=set)
-    unclean: set[Place] = field(default_factory=set)
+    uncut: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    own_records: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    unclean: set[TopicPartition] = field(default_factory=set)
     powerless: set[int] = field(default_factory=set)
     early: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     early_producers: set[int] = field(default_factory=set)
     early_transactions: set[Hashable] = field(default_factory=set)
-    hung: dict[Place, set[int]] = field(default_factory=dict)
-    deleted: dict[tuple[int, Place], set[int]] = field(default_factory=dict)
+    hung: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    deleted: dict[tuple[int, TopicPartition], set[int]] = field(default_factory=dict)
     facts: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def late_since(self, client: str, api: str, since_ms: float) -> bool:
         """Whether such a request of this client came at or after that time."""
         return any(at >= since_ms for at in self.late.get((client, api), ()))
 
-    def led_since(self, place: Place, since_ms: float) -> bool:
+    def led_since(self, place: TopicPartition, since_ms: float) -> bool:
         return any(at >= since_ms for at in self.led.get(place, ()))
 
     def early_since(self, transactional_id: str, since_ms: float) -> bool:
         return any(at >= since_ms for at in self.early.get(transactional_id, ()))
 
-    def dropped_places(self) -> set[Place]:
+    def dropped_places(self) -> set[TopicPartition]:
         return {marker.place for marker in self.dropped}
 
     def changed(self, before: PartitionImage | None, topic: str, after: PartitionImage, at_ms: float) -> None:
@@ -105,7 +105,7 @@ class PartitionWatch:
     """Follows the controller's decisions: one call for each change of its metadata."""
 
     def __init__(self) -> None:
-        self._known: dict[Place, PartitionImage] = {}
+        self._known: dict[TopicPartition, PartitionImage] = {}
 
     def changes(
         self, image: MetadataImage, topics: tuple[str, ...]

@@ -5,13 +5,15 @@ Each row says which findings it explains, and when. What no row explains is a br
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minibroker.rules.rows import CONSUMER_OFFSETS, Finding
-from minibroker.simulation.evidence import Fact, Identity, Place
+from minibroker.simulation.evidence import Fact, Identity, TopicPartition
 from minibroker.simulation.history import Record
 from minibroker.simulation.odd_clients import CARELESS
 
@@ -219,7 +221,7 @@ def _early(found: Finding, world: World) -> bool:
     return _in_places(found, world, hung) or _group_waits(found, hung)
 
 
-def _group_waits(found: Finding, hung: Set[Place]) -> bool:
+def _group_waits(found: Finding, hung: Set[TopicPartition]) -> bool:
     """While a transaction hangs among the offsets of a group, its members are told UNSTABLE_OFFSET_COMMIT, and copy
     nothing any more."""
     if all(topic != CONSUMER_OFFSETS for topic, _ in hung):
@@ -235,7 +237,7 @@ def _unclean(found: Finding, world: World) -> bool:
     return _in_places(found, world, world.history.evidence.unclean)
 
 
-def _in_places(found: Finding, world: World, places: Set[Place]) -> bool:
+def _in_places(found: Finding, world: World, places: Set[TopicPartition]) -> bool:
     if not places:
         return False
     if found.rule.startswith("lineage"):
@@ -254,147 +256,21 @@ def _no_producer_id(found: Finding, world: World) -> bool:
     return record is not None and record.client.startswith(CARELESS)
 
 
-HOLES = (
-    Hole(
-        "late EndTxn",
-        "KAFKA-17754, KIP-890",
-        "Below transaction.version 2 transactions share an epoch, so a commit or abort that arrives late, after its"
-        " retry was answered, ends the transaction that runs then.",
-        _late_end,
-    ),
-    Hole(
-        "late WriteTxnMarkers",
-        "KIP-890, ProducerAppendInfo.checkCoordinatorEpoch",
-        "Below transaction.version 2 a marker has its transaction's epoch, so a copy that arrives after its retry was"
-        " written, or one of a coordinator that was deposed meanwhile, ends the next transaction on that partition,"
-        " unless a later coordinator has written one for that producer there.",
-        _late_marker,
-    ),
-    Hole(
-        "late InitProducerId",
-        "KIP-360",
-        "An InitProducerId without an epoch that arrives late bumps the epoch once more and fences its own client, or"
-        " the instance that came after it.",
-        _late_init,
-    ),
-    Hole(
-        "late AddPartitionsToTxn",
-        "KIP-890",
-        "Below transaction.version 2 an AddPartitionsToTxn or AddOffsetsToTxn that arrives after its transaction's end"
-        " begins another, which nobody runs; the client's next bump fences itself with it.",
-        _late_join,
-    ),
-    Hole(
-        "late TxnOffsetCommit",
-        "KIP-890, GroupCoordinatorService.commitTransactionalOffsets",
-        "Below transaction.version 2 offsets that arrive late, in the next transaction of their producer, take the"
-        " place of that one's: transactions share an epoch, and offsets have no sequence. The group goes back, or too"
-        " far.",
-        _late_offsets,
-    ),
-    Hole(
-        "last epoch forgotten by failover",
-        "KIP-360, KAFKA-20357",
-        "Version 0 of the transaction state message has no last epoch, so a bump that is asked for again after a"
-        " failover of the coordinator is fenced.",
-        _forgotten_epoch,
-    ),
-    Hole(
-        "marker dropped without a leader",
-        "TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue, KRaftMetadataCache",
-        "A transaction that ends, or times out, while nobody leads one of its partitions is complete for its"
-        " coordinator and has no marker there: the partition hangs, and the producer's next end decides both.",
-        _dropped_marker,
-    ),
-    Hole(
-        "coordinator loads what is not committed",
-        "TransactionStateManager.loadTransactionMetadata, TransactionCoordinator.handleAddPartitionsToTransaction",
-        "A new coordinator reads its log to the end, and answers and sends markers for what it finds there; when"
-        " another takes over that has not got it, partitions and decisions are forgotten: a transaction stays open, or"
-        " is ended in two ways.",
-        _early,
-    ),
-    Hole(
-        "transactional batch without a producer id",
-        "ProducerAppendInfo, ProducerStateManager",
-        "A transactional batch without a producer id is taken, belongs to no transaction, and is read at once.",
-        _no_producer_id,
-    ),
-    Hole(
-        "unclean election",
-        "unclean.leader.election.enable, KIP-966",
-        "A replica that is out of sync and has to lead has not got what was acknowledged since.",
-        _unclean,
-    ),
-    Hole(
-        "fenced by a coordinator left behind",
-        "KafkaApis, AddPartitionsToTxnManager, TransactionStateManager.getTransactionState",
-        "A coordinator that is cut off from the controller does not know that another was elected, and answers from"
-        " what it remembers: a leader that is cut off too is told that the producer's epoch is not the current one, a"
-        " client that has not noticed either that its transaction has ended. The producer aborts, or is at its end.",
-        _left_behind,
-    ),
-    Hole(
-        "late copy awaits verification",
-        "KIP-890, ProducerAppendInfo.checkSequence",
-        "A late copy of a written batch begins a verification that only a written batch ends; the next transaction's"
-        " first batch on the partition is out of order then, and the transaction is aborted.",
-        _verification_of_late_copy,
-    ),
-    Hole(
-        "unknown producer begins anywhere",
-        "ProducerAppendInfo.checkSequence, KAFKA-5793",
-        "A partition that does not know a producer takes any first sequence; when the first of a window is refused for"
-        " a moment and the second is not, the first is out of order for ever.",
-        _began_anywhere,
-    ),
-    Hole(
-        "window overrun",
-        "Sender, ProducerStateEntry.NUM_BATCHES_TO_RETAIN",
-        "A batch that timed out but was written is sent again together with new ones, after later ones were"
-        " acknowledged; when those push it out of the five batches remembered and its answer is lost, the next retry is"
-        " out of order.",
-        _overrun_window,
-    ),
-    Hole(
-        "window forgotten by restart",
-        "ProducerStateManager, snapshot format",
-        "A producer snapshot has the last batch only, so after a restart, or a truncation, the retry of an older one of"
-        " the five in flight is out of order, not a duplicate.",
-        _forgotten_window,
-    ),
-    Hole(
-        "producers forgotten with their records",
-        "ProducerStateManager.truncateAndReload",
-        "Producers outlive the records that DeleteRecords removes, but not the next start when nothing is left in the"
-        " log, or when there was no orderly stop: it takes no snapshot at or below the log start, and there is no batch"
-        " to rebuild them from.",
-        _forgotten_with_records,
-    ),
-    Hole(
-        "truncation undone by a lost machine",
-        "LocalLog.truncateTo, LocalLog.flush, FileRecords.truncateTo",
-        "A truncated segment is not synced at once, and the sync after the next roll leaves it out when the new segment"
-        " begins where it ends; a machine that loses power may have the old end again, under the offsets of the new"
-        " segment.",
-        _undone_truncation,
-    ),
-    Hole(
-        "own records below the log start",
-        "LeaderEpochFileCache.endOffsetFor, ProducerStateManager.onLogStartOffsetIncremented",
-        "A deposed leader has records that the next one has not. When DeleteRecords moves the next one's log start past"
-        " them before it fetches, epochs no longer part above the log start: it keeps them below, and with them a"
-        " transaction whose marker it lacks. When it leads again, readers of committed records stay at the log start.",
-        _own_records,
-    ),
-    Hole(
-        "torn snapshot of a lost machine",
-        "ProducerStateManager.loadFromSnapshot",
-        "Snapshots are not synced at once, so a machine that lost power may keep torn ones; a broker that needs such a"
-        " one removes it and takes the one before.",
-        _torn_snapshot,
-    ),
-)
+_EXPLAIN: tuple[Callable[[Finding, World], bool], ...] = (
+    _late_end, _late_marker, _late_init, _late_join, _late_offsets, _forgotten_epoch, _dropped_marker, _early,
+    _no_producer_id, _unclean, _left_behind, _verification_of_late_copy, _began_anywhere, _overrun_window,
+    _forgotten_window, _forgotten_with_records, _undone_truncation, _own_records, _torn_snapshot,
+)  # fmt: skip
+
+
+def _holes() -> tuple[Hole, ...]:
+    """The rows of `holes.json`, each under the name of the function that says what it explains."""
+    with open(os.path.join(os.path.dirname(__file__), "holes.json"), encoding="utf-8") as file:
+        told = json.load(file)
+    return tuple(Hole(**told[explains.__name__.strip("_")], explains=explains) for explains in _EXPLAIN)
+
+
+HOLES = _holes()
 
 
 def explained(found: Finding, world: World) -> Hole | None:

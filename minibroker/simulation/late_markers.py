@@ -10,7 +10,7 @@ from minibroker.coordinators.transactions import records as states
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.states import PREPARE_COMMIT, PREPARED
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
-from minibroker.simulation.evidence import Identity, Place
+from minibroker.simulation.evidence import Identity, TopicPartition
 from minibroker.simulation.producers import Producer
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
@@ -52,12 +52,12 @@ class LateMarkers:
             places = [(topic.name, index) for topic in found.topics for index in topic.partition_indexes]
             self._meets(node_id, marker, places, given_up=given_up)
 
-    def sends(self, node_id: int, job: EndedTransaction, places: Iterable[Place]) -> None:
+    def sends(self, node_id: int, job: EndedTransaction, places: Iterable[TopicPartition]) -> None:
         """A coordinator sends markers; those for partitions of its own broker go there without a request."""
         marker = _Marker(job.producer_id, job.producer_epoch, job.commit, job.coordinator_epoch)
         self._meets(node_id, marker, places, given_up=False)
 
-    def _meets(self, node_id: int, marker: _Marker, places: Iterable[Place], *, given_up: bool) -> None:
+    def _meets(self, node_id: int, marker: _Marker, places: Iterable[TopicPartition], *, given_up: bool) -> None:
         transactional_id = self._transactional_id(marker)
         if not (given_up or self._deposed(marker, transactional_id)):
             return
@@ -66,7 +66,7 @@ class LateMarkers:
             if partition is not None:
                 self._note(partition, place, marker, transactional_id)
 
-    def _note(self, partition: Partition, place: Place, marker: _Marker, transactional_id: str | None) -> None:
+    def _note(self, partition: Partition, place: TopicPartition, marker: _Marker, transactional_id: str | None) -> None:
         evidence, version = self._world.history.evidence, self._world.plan.client_version
         identity = marker.producer_id, marker.epoch
         entry = partition.log.producers.entry(marker.producer_id) if partition.has_log else None
@@ -92,7 +92,7 @@ class LateMarkers:
     def _transactional_id(self, marker: _Marker) -> str | None:
         return next((c.transactional_id for c in self._producers() if c.producer_id == marker.producer_id), None)
 
-    def _state_log(self, transactional_id: str) -> Place:
+    def _state_log(self, transactional_id: str) -> TopicPartition:
         return TRANSACTION_STATE_TOPIC, partition_for(transactional_id, self._world.plan.transaction_partitions)
 
     def _deposed(self, marker: _Marker, transactional_id: str | None) -> bool:
@@ -101,7 +101,7 @@ class LateMarkers:
         found = self._world.cluster.image.partition(*self._state_log(transactional_id))
         return found is not None and marker.coordinator_epoch < found.leader_epoch
 
-    def _is_due(self, place: Place, marker: _Marker, transactional_id: str | None) -> bool:
+    def _is_due(self, place: TopicPartition, marker: _Marker, transactional_id: str | None) -> bool:
         """Whether the coordinator is about to send the same: then it does no more than come first."""
         metadata = None if transactional_id is None else self._last_state(transactional_id)
         return (
@@ -129,7 +129,7 @@ class LateMarkers:
 
     # -- where it arrives ----------------------------------------------------------------------------------------------
 
-    def _led(self, node_id: int, place: Place) -> Partition | None:
+    def _led(self, node_id: int, place: TopicPartition) -> Partition | None:
         """The partition at this broker, if it leads it, as the controller knows it."""
         broker = self._world.cluster.brokers.get(node_id)
         if broker is None or self._world.cluster.image.leader_of(*place) != node_id:
@@ -139,7 +139,7 @@ class LateMarkers:
         except ApiError:
             return None
 
-    def _transaction(self, partition: Partition, place: Place, identity: Identity, offset: int) -> Hashable:
+    def _transaction(self, partition: Partition, place: TopicPartition, identity: Identity, offset: int) -> Hashable:
         """The one that is open from `offset` on: of the record there, or of the offsets that the client sent last."""
         for data, at, header in _batches(partition.log, max(offset, partition.log.log_start_offset)):
             if (header.producer_id, header.producer_epoch) == identity and not header.is_control:

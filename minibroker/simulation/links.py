@@ -7,10 +7,12 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.dispatch import Answered, CloseConnection, Dispatcher, Exchange
+from minibroker.handlers.api import Api
+from minibroker.handlers.context import Answer, CloseConnection, Handler, RequestContext
+from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.refusals import Refusal
-from minibroker.simulation.network_conditions import Fate, Weather
+from minibroker.simulation.network_conditions import Fate, NetworkConditions
 from minibroker.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.headers import decode_response, encode_request
@@ -25,15 +27,18 @@ class Disconnected(Exception):
 
 
 class Reasons:
-    """A tap that keeps why a broker refuses what it was asked last; what is decided later is added to the list."""
+    """`Link` that keeps why a broker refuses what it was asked last; what is decided later is added to the list."""
 
     def __init__(self) -> None:
         self.of_last: list[Refusal] = []
 
-    def serve(self, exchange: Exchange) -> Answered | Deferred[Answered]:
-        self.of_last = []
-        exchange.context.on_refusal = self.of_last.append
-        return exchange.serve()
+    def around(self, api: Api, onward: Handler) -> Handler:
+        def handle(ctx: RequestContext, request: Any) -> Answer:
+            self.of_last = []
+            ctx.on_refusal = self.of_last.append
+            return onward(ctx, request)
+
+        return handle
 
 
 class Links:
@@ -43,13 +48,13 @@ class Links:
         self,
         name: str,
         schedule: Schedule,
-        weather: Weather,
+        conditions: NetworkConditions,
         dispatcher: Callable[[int], tuple[int, Dispatcher] | None],
         tell: Callable[[str, str], None],
     ) -> None:
         self.name = name
         self._schedule = schedule
-        self._weather = weather
+        self._conditions = conditions
         self._dispatcher = dispatcher
         self._tell = tell
         #: Told of each request that a broker takes up.
@@ -67,7 +72,7 @@ class Links:
         found = self._dispatcher(node_id)
         answer: Deferred[Response] = Deferred()
         if found is None:
-            self._schedule.call_later(self._weather.delay_ms(), lambda: answer.fail(Disconnected(sent=False)))
+            self._schedule.call_later(self._conditions.delay_ms(), lambda: answer.fail(Disconnected(sent=False)))
             return answer
         connection = self._connections.get(node_id)
         if connection is None or connection.broken or connection.life != found[0]:
@@ -101,7 +106,7 @@ class _Connection:
     def __init__(self, links: Links, node_id: int, life: int, dispatcher: Dispatcher) -> None:
         self._links = links
         self._schedule = links._schedule
-        self._weather = links._weather
+        self._conditions = links._conditions
         self._node_id = node_id
         self.life = life
         self._dispatcher = dispatcher
@@ -123,23 +128,23 @@ class _Connection:
         self._waiting.append(answer)
         if self._failing:
             return
-        weather, schedule = self._weather, self._schedule
-        fate = weather.fate() if weather.reaches(self._links.name, self._node_id) else Fate.LOST
+        conditions, schedule = self._conditions, self._schedule
+        fate = conditions.fate() if conditions.reaches(self._links.name, self._node_id) else Fate.LOST
         if fate is not Fate.DELIVERED:
             # A message is lost with its connection; all that follows on it is lost too.
             text = f"{self._links.name} to {self._node_id}: {type(request).__name__} is {fate.value}"
             self._links._tell(f"client: {fate.value}", text)
             self._failing = True
-            patience = weather.patience_ms()
+            patience = conditions.patience_ms()
             schedule.call_later(patience, self.break_off)
             unheard = message._replace(answer=None)
             if fate is Fate.LATE:
-                schedule.call_later(patience + weather.stray_ms(), lambda: self._arrive(unheard))
+                schedule.call_later(patience + conditions.stray_ms(), lambda: self._arrive(unheard))
             elif fate is Fate.MUTE:
-                schedule.call_later(weather.delay_ms(), lambda: self._arrive(unheard))
+                schedule.call_later(conditions.delay_ms(), lambda: self._arrive(unheard))
             return
         now = schedule.time_ms
-        self._arrival = max(self._arrival, now + weather.delay_ms())
+        self._arrival = max(self._arrival, now + conditions.delay_ms())
         schedule.call_later(self._arrival - now, lambda: self._arrive(message))
 
     def _arrive(self, message: _Message) -> None:
@@ -176,16 +181,16 @@ class _Connection:
     def _served(self, buffers: list[Any] | None, message: _Message, reasons: list[Refusal]) -> None:
         self._busy = False
         answer, kind, version = message.answer, type(message.request), message.version
-        weather, schedule = self._weather, self._schedule
+        conditions, schedule = self._conditions, self._schedule
         if answer is not None and buffers is not None and not answer.done and not self._failing:
-            if weather.reaches(self._links.name, self._node_id):
+            if conditions.reaches(self._links.name, self._node_id):
                 now = schedule.time_ms
-                self._return = max(self._return, now + weather.delay_ms())
+                self._return = max(self._return, now + conditions.delay_ms())
                 data = [bytes(buffer) for buffer in buffers]
                 schedule.call_later(self._return - now, lambda: self._answer(data, kind, version, answer, reasons))
             else:
                 self._failing = True
-                schedule.call_later(weather.patience_ms(), self.break_off)
+                schedule.call_later(conditions.patience_ms(), self.break_off)
         if self._queue:
             schedule.call_later(0, self._serve)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 
 from minibroker.kernel.deferred import spawn
 from minibroker.rules.rows import Seen
-from minibroker.simulation.client import Surroundings
-from minibroker.simulation.evidence import Place
+from minibroker.simulation.client import ClientEnvironment
+from minibroker.simulation.evidence import TopicPartition
 from minibroker.simulation.readers import Reader
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.groups import (
@@ -36,14 +37,28 @@ class Rejoin(Exception):
 class Member(Reader):
     """Joins, syncs, sends heartbeats and reads what it is assigned. Raises Rejoin where the group moved on."""
 
-    def __init__(self, world: Surroundings, name: str, random: Random, places: Sequence[Place]) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, random: Random, places: Sequence[TopicPartition]) -> None:
         super().__init__(world, name, random, ())
         self.every_place = list(places)
         self.member_id = ""
         self.generation = -1
         self.evicted = True
         #: What the group had committed when this generation began, and what was committed since.
-        self.taken: dict[Place, int] = {}
+        self.taken: dict[TopicPartition, int] = {}
+        self._awaits_offsets = False
+
+    @property
+    def waits_for(self) -> str:
+        """What it cannot go on without; heartbeats are sent beside that."""
+        return "OffsetFetch at its coordinator" if self._awaits_offsets else self.doing
+
+    @contextmanager
+    def awaiting_offsets(self) -> Iterator[None]:
+        self._awaits_offsets = True
+        try:
+            yield
+        finally:
+            self._awaits_offsets = False
 
     async def join(self) -> None:
         """Until it has an assignment and its committed offsets."""
@@ -111,7 +126,8 @@ class Member(Reader):
             codes = [p.error_code for t in answer.topics or () for p in t.partitions if p.error_code]
             return answer.error_code or (codes[0] if codes else 0)
 
-        answer, _ = await self.coordinate("group", GROUP, request, 7, OffsetFetchResponse, code)
+        with self.awaiting_offsets():
+            answer, _ = await self.coordinate("group", GROUP, request, 7, OffsetFetchResponse, code)
         return {p.partition_index: p.committed_offset for t in answer.topics or () for p in t.partitions}
 
     async def _heartbeats(self, generation: int) -> None:

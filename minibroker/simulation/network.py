@@ -1,4 +1,4 @@
-"""The network between brokers: requests and answers as bytes, one connection for each pair, under a `Weather`."""
+"""The network between brokers: bytes over one connection for each pair, under `NetworkConditions`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from minibroker.cluster.in_process_network import Endpoint, PendingCall
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.transport import CONTROLLER, Node, Transport
-from minibroker.simulation.network_conditions import Fate, Weather
+from minibroker.kernel.transport import CONTROLLER, Receiver, Transport
+from minibroker.simulation.network_conditions import Fate, NetworkConditions
 from minibroker.simulation.schedule import Schedule
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -29,16 +29,16 @@ class SimulatedNetwork:
     each request that arrives there after its sender gave it up.
     """
 
-    def __init__(self, schedule: Schedule, weather: Weather, tell: Told, strayed: Strayed) -> None:
+    def __init__(self, schedule: Schedule, conditions: NetworkConditions, tell: Told, strayed: Strayed) -> None:
         self._schedule = schedule
-        self._weather = weather
+        self._conditions = conditions
         self._tell = tell
         self._strayed = strayed
         #: Told of each request that will arrive after its sender gave it up.
         self.delayed: Callable[[Request], None] = lambda request: None
         #: Told of each request that a node takes up.
         self.watch: Callable[[int, Request], None] = lambda node_id, request: None
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, Receiver] = {}
         self._lives: dict[int, int] = {}
         self._arrivals: dict[tuple[int, int], float] = {}
         self._calls: dict[int, PendingCall] = {}
@@ -47,7 +47,7 @@ class SimulatedNetwork:
 
     # -- Network -----------------------------------------------------------------------------------------------------
 
-    def attach(self, node_id: int, node: Node) -> None:
+    def attach(self, node_id: int, node: Receiver) -> None:
         self._nodes[node_id] = node
         self._lives[node_id] = self._lives.get(node_id, 0) + 1
 
@@ -56,7 +56,7 @@ class SimulatedNetwork:
         self._news.pop(node_id, None)
         for number, call in list(self._calls.items()):
             if call.target == node_id:
-                self._schedule.call_later(self._weather.delay_ms(), lambda number=number: self._fail(number))  # type: ignore[misc]
+                self._schedule.call_later(self._conditions.delay_ms(), lambda number=number: self._fail(number))  # type: ignore[misc]
             elif call.source == node_id:
                 del self._calls[number]
 
@@ -72,15 +72,15 @@ class SimulatedNetwork:
                 self._later(CONTROLLER, node_id, lambda: self._inform(node_id, queue))
 
     def cut(self, one: int, other: int) -> None:
-        self._weather.cut(one, other)
+        self._conditions.cut(one, other)
 
     def mend(self, one: int, other: int) -> None:
-        self._weather.mend(one, other)
+        self._conditions.mend(one, other)
 
     def _inform(self, node_id: int, queue: deque[Callable[[], None]]) -> None:
         if self._news.get(node_id) is not queue:
             return
-        if not self._weather.reaches(CONTROLLER, node_id):
+        if not self._conditions.reaches(CONTROLLER, node_id):
             self._schedule.call_later(20, lambda: self._inform(node_id, queue))
             return
         while queue:
@@ -98,14 +98,14 @@ class SimulatedNetwork:
         number = self._count
         self._calls[number] = call = PendingCall(source, target, api_version)
         if node is None:
-            self._schedule.call_later(self._weather.delay_ms(), lambda: self._fail(number))
+            self._schedule.call_later(self._conditions.delay_ms(), lambda: self._fail(number))
             return call.answer
         bad_luck = _MARKERS_BAD_LUCK if isinstance(request, WriteTxnMarkersRequest) else 1.0
-        fate = self._weather.fate(bad_luck=bad_luck) if self._weather.reaches(source, target) else Fate.LOST
+        fate = self._conditions.fate(bad_luck=bad_luck) if self._conditions.reaches(source, target) else Fate.LOST
         kind, data, life = type(request), request.encode(api_version), self._lives[target]
         if fate is not Fate.DELIVERED:
             self._tell(f"between brokers: {fate.value}", f"{source} to {target}: {kind.__name__} is {fate.value}")
-            patience = self._weather.patience_ms()
+            patience = self._conditions.patience_ms()
             self._schedule.call_later(patience, lambda: self._fail(number))
             if fate is Fate.LATE:
                 self.delayed(request)
@@ -115,7 +115,7 @@ class SimulatedNetwork:
                         self._strayed(target, request)
                     self._deliver(-1, target, life, kind, data, api_version)
 
-                self._schedule.call_later(patience + self._weather.stray_ms(), arrive_late)
+                self._schedule.call_later(patience + self._conditions.stray_ms(), arrive_late)
             elif fate is Fate.MUTE:
                 self._later(source, target, lambda: self._deliver(-1, target, life, kind, data, api_version))
         else:
@@ -125,7 +125,7 @@ class SimulatedNetwork:
     def _later(self, source: int, target: int, callback: Callable[[], None]) -> None:
         """After a delay, and after what was sent before on the same way."""
         now = self._schedule.time_ms
-        arrival = max(now + self._weather.delay_ms(), self._arrivals.get((source, target), 0.0))
+        arrival = max(now + self._conditions.delay_ms(), self._arrivals.get((source, target), 0.0))
         self._arrivals[source, target] = arrival
         self._schedule.call_later(arrival - now, callback)
 
@@ -153,8 +153,8 @@ class SimulatedNetwork:
             self._fail(number, ApiError(error.code, error.message))
             return
         kind, data = type(response), response.encode(call.api_version)
-        if not self._weather.reaches(call.source, call.target):
-            self._schedule.call_later(self._weather.patience_ms(), lambda: self._fail(number))
+        if not self._conditions.reaches(call.source, call.target):
+            self._schedule.call_later(self._conditions.patience_ms(), lambda: self._fail(number))
             return
 
         def arrive() -> None:

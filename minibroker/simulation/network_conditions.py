@@ -29,7 +29,7 @@ class Chances:
     stray_ms: float = 0.0
 
 
-class Weather:
+class NetworkConditions:
     """Shared by all wires of a world. A side of a wire is a node id, the controller's -1, or a client's name."""
 
     def __init__(self, random: Random) -> None:

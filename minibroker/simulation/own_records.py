@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from minibroker.simulation.evidence import Place
+from minibroker.simulation.evidence import TopicPartition
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.offsets import DeleteRecordsRequest
@@ -22,7 +22,7 @@ class OwnRecords:
     def __init__(self, world: Scene) -> None:
         self._world = world
         #: Leader epoch -> its first offset, of all leaders that had records deleted.
-        self._epochs: dict[Place, dict[int, int]] = defaultdict(dict)
+        self._epochs: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
 
     def arrives(self, node_id: int, request: Request) -> None:
         """A broker takes up a request of a client, or of another broker."""
@@ -34,14 +34,14 @@ class OwnRecords:
             for place in self._epochs:
                 self._compare(node_id, request.replica_state.replica_id, place)
 
-    def _remember(self, node_id: int, place: Place) -> None:
+    def _remember(self, node_id: int, place: TopicPartition) -> None:
         leader = self._replica(node_id, place)
         if leader is not None:
             known = self._epochs[place]
             for epoch, start in leader.log.leader_epochs.entries:
                 known[epoch] = min(start, known.get(epoch, start))
 
-    def _compare(self, leader_id: int, follower_id: int, place: Place) -> None:
+    def _compare(self, leader_id: int, follower_id: int, place: TopicPartition) -> None:
         """Whether the follower has another epoch's record than its leader had just below the leader's log start."""
         leader, follower = self._replica(leader_id, place), self._replica(follower_id, place)
         if leader is None or follower is None or not leader.leader_id == follower.leader_id == leader_id:
@@ -54,7 +54,7 @@ class OwnRecords:
                 self._world.tell("own records below the log start", text)
                 self._world.history.evidence.own_records.add((follower_id, place))
 
-    def _replica(self, node_id: int, place: Place) -> Partition | None:
+    def _replica(self, node_id: int, place: TopicPartition) -> Partition | None:
         broker = self._world.cluster.brokers.get(node_id)
         found = () if broker is None else broker.partitions()
         return next((p for p in found if (p.topic, p.index) == place and p.has_log), None)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from random import Random
 
 from minibroker.kernel.deferred import Deferred, gather, spawn
-from minibroker.simulation.client import RETRIABLE, Client, Surroundings
-from minibroker.simulation.evidence import Fact, Place
+from minibroker.simulation.client import RETRIABLE, Client, ClientEnvironment
+from minibroker.simulation.evidence import Fact, TopicPartition
 from minibroker.simulation.history import ABORT, COMMIT, UNKNOWN, Record
 from minibroker.simulation.links import Disconnected
 from minibroker_protocol import messages as m
@@ -45,7 +45,7 @@ class Fatal(Exception):
 
 @dataclass(slots=True)
 class Batch:
-    place: Place
+    place: TopicPartition
     records: list[Record]
     sequence: int
     attempts: int = 0
@@ -73,10 +73,10 @@ class Producer(Client):
 
     def __init__(
         self,
-        world: Surroundings,
+        world: ClientEnvironment,
         name: str,
         random: Random,
-        places: Sequence[Place],
+        places: Sequence[TopicPartition],
         *,
         transactional_id: str | None = None,
     ) -> None:
@@ -89,20 +89,20 @@ class Producer(Client):
         self.number = world.instance(transactional_id) if transactional_id else 0
         #: Whether it waits for InitProducerId, which fences all other instances.
         self.initialising = False
-        self._sequences: dict[Place, int] = {}
+        self._sequences: dict[TopicPartition, int] = {}
         self._transaction: Hashable | None = None
         #: The one that runs, or ran last: its markers may not all be written.
         self.newest_transaction: Hashable | None = None
         #: The one that offsets were sent in last.
         self.offsets_in: Hashable | None = None
-        self._joined: set[Place] = set()
+        self._joined: set[TopicPartition] = set()
         self._began_ms = 0.0
         # A transaction timed out, and the epoch that the coordinator gave it then was not asked for yet.
         self._stained = False
         # Since when the epoch, and the coordinator's view of this producer, are what they are.
         self._epoch_ms = 0.0
-        self._written_ms: dict[Place, float] = {}
-        self._sent: dict[Place, set[int]] = {}
+        self._written_ms: dict[TopicPartition, float] = {}
+        self._sent: dict[TopicPartition, set[int]] = {}
         self.links.moment = lambda: self._transaction
 
     def served_late(self, request: Request, moment: Hashable) -> None:
@@ -251,7 +251,7 @@ class Producer(Client):
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    def batch(self, place: Place, count: int, *, origin: str = "") -> Batch:
+    def batch(self, place: TopicPartition, count: int, *, origin: str = "") -> Batch:
         """The next batch for a partition; `origin` is the input record that its record comes from."""
         made = [self.history.record(self.name, *place, self._transaction, origin) for _ in range(count)]
         sequence = self._sequences.get(place, 0)
@@ -281,12 +281,12 @@ class Producer(Client):
 
     async def write(self, batches: Sequence[Batch]) -> None:
         """Have all batches acknowledged, the partitions side by side. Raises Abortable, Fatal."""
-        lanes: dict[Place, list[Batch]] = {}
+        lanes: dict[TopicPartition, list[Batch]] = {}
         for batch in batches:
             lanes.setdefault(batch.place, []).append(batch)
         await gather([spawn(self._lane(place, lane)) for place, lane in lanes.items()])
 
-    async def _lane(self, place: Place, batches: list[Batch]) -> None:
+    async def _lane(self, place: TopicPartition, batches: list[Batch]) -> None:
         retrying = False
         while batches:
             leader = await self.leader(*place)
@@ -369,7 +369,7 @@ class Producer(Client):
         self._joined.clear()
         self._began_ms = self.world.schedule.elapsed_ms
 
-    async def join(self, places: set[Place]) -> None:
+    async def join(self, places: set[TopicPartition]) -> None:
         """AddPartitionsToTxn, where clients send it. Raises Abortable, Fatal."""
         missing = sorted(places - self._joined)
         if not missing or self.world.plan.client_version >= 2:

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from minibroker.rules.rows import Marks, Seen
-from minibroker.simulation.client import RETRIABLE, Client, Surroundings
-from minibroker.simulation.evidence import Place
+from minibroker.simulation.client import RETRIABLE, Client, ClientEnvironment
+from minibroker.simulation.evidence import TopicPartition
 from minibroker.simulation.links import Disconnected
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
@@ -23,12 +23,12 @@ _SHOWN = 6
 class Reader(Client):
     """Reads `places` from their beginning. `positions`: the next offset of each."""
 
-    def __init__(self, world: Surroundings, name: str, random: Random, places: Sequence[Place]) -> None:
+    def __init__(self, world: ClientEnvironment, name: str, random: Random, places: Sequence[TopicPartition]) -> None:
         super().__init__(world, name, random)
         self.positions = dict.fromkeys(places, 0)
         #: Where a log began when this reader had to begin there.
-        self.starts: dict[Place, int] = {}
-        self.stable: dict[Place, int] = {}
+        self.starts: dict[TopicPartition, int] = {}
+        self.stable: dict[TopicPartition, int] = {}
         self.seen: list[Seen] = []
 
     async def run(self) -> None:
@@ -45,7 +45,7 @@ class Reader(Client):
             while self.positions[place] < self.stable.get(place, 1 << 62):
                 await self.poll(place)
 
-    async def poll(self, place: Place, *, max_wait_ms: int = 0) -> list[Seen]:
+    async def poll(self, place: TopicPartition, *, max_wait_ms: int = 0) -> list[Seen]:
         """One answer's records, without those of aborted transactions."""
         topic, index = place
         node = await self.leader(topic, index)
@@ -87,7 +87,7 @@ class Reader(Client):
             return []
         return self._take(place, node, data)
 
-    async def _begin_anew(self, place: Place) -> None:
+    async def _begin_anew(self, place: TopicPartition) -> None:
         """As with auto.offset.reset=earliest; lawful only where records were deleted, or lost."""
         topic, index = place
         wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=_EARLIEST)
@@ -111,7 +111,7 @@ class Reader(Client):
             self.history.report("refusal", topic, index, text)
         self.positions[place] = self.starts[place] = found.offset
 
-    def _take(self, place: Place, node: int, data: Any) -> list[Seen]:
+    def _take(self, place: TopicPartition, node: int, data: Any) -> list[Seen]:
         # Another broker may know less of what is committed for a moment, so marks are of one life of one broker.
         found = self.world.dispatcher(node)
         who = f"{self.name} at {node} in life {found[0] if found else 0}"

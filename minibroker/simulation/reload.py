@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
 from minibroker.coordinators.transactions.shard import durable_state
 from minibroker.rules.rows import CONSUMER_OFFSETS, TRANSACTION_STATE, Log
-from minibroker.simulation.evidence import Place
+from minibroker.simulation.evidence import TopicPartition
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -48,13 +48,13 @@ def in_memory(brokers: dict[int, Broker], transaction_version: int) -> States:
     return states
 
 
-def deleted_producers(brokers: dict[int, Broker], *, clean: bool) -> dict[tuple[int, Place], set[int]]:
+def deleted_producers(brokers: dict[int, Broker], *, clean: bool) -> dict[tuple[int, TopicPartition], set[int]]:
     """Per replica the producers that the next start forgets, because their records were deleted.
 
     It takes no snapshot at or below the log start. After an orderly stop, `clean`, there is one at the log's end; else
     it reads the last segment, after the snapshot of where that begins (LogLoader, ProducerStateManager).
     """
-    found: dict[tuple[int, Place], set[int]] = {}
+    found: dict[tuple[int, TopicPartition], set[int]] = {}
     for node, broker in brokers.items():
         for partition in broker.partitions():
             if partition.has_log:

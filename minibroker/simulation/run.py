@@ -15,7 +15,7 @@ from minibroker.simulation.world import World
 
 
 @dataclass
-class Outcome:
+class SeedResult:
     """What became of a seed.
 
     findings: broken promises; explained: those that a known hole explains, by its name. crash: the traceback of an
@@ -39,7 +39,7 @@ class Outcome:
         return self.crash.strip().rpartition("\n")[2] if self.crash else str(self.findings[0])
 
 
-def simulate(seed: int, *, telling: bool = False) -> Outcome:
+def simulate(seed: int, *, telling: bool = False) -> SeedResult:
     """Run a seed and judge it."""
     began = time.process_time()
     world = World(draw(seed), telling=telling)
@@ -51,10 +51,10 @@ def simulate(seed: int, *, telling: bool = False) -> Outcome:
     except Exception:
         crash = traceback.format_exc()
     spent = time.process_time() - began
-    return Outcome(world.plan, findings, world.explained, world.history.counts, crash, world.history.story, spent)
+    return SeedResult(world.plan, findings, world.explained, world.history.counts, crash, world.history.story, spent)
 
 
-def simulate_all(seeds: Iterable[int]) -> Iterator[Outcome]:
+def simulate_all(seeds: Iterable[int]) -> Iterator[SeedResult]:
     """One after the other."""
     for seed in seeds:
         yield simulate(seed)

@@ -9,7 +9,7 @@ from minibroker.cluster.cluster import Cluster
 from minibroker.simulation.client import Client
 from minibroker.simulation.history import History
 from minibroker.simulation.machine import MachineDisk
-from minibroker.simulation.network_conditions import Weather
+from minibroker.simulation.network_conditions import NetworkConditions
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.schedule import Schedule
@@ -22,7 +22,7 @@ class Scene(Protocol):
     random: Random
     schedule: Schedule
     history: History
-    weather: Weather
+    conditions: NetworkConditions
     cluster: Cluster
     disks: dict[int, MachineDisk]
     clients: list[Client]

@@ -13,7 +13,7 @@ from minibroker.coordinators.hashing import partition_for
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred, spawn
-from minibroker.metadata.broker_spec import Node
+from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.rules.rows import Finding
 from minibroker.simulation.client import Client
@@ -24,8 +24,9 @@ from minibroker.simulation.history import History
 from minibroker.simulation.late_markers import LateMarkers
 from minibroker.simulation.links import Reasons
 from minibroker.simulation.machine import MachineDisk
+from minibroker.simulation.nemesis import Nemesis
 from minibroker.simulation.network import SimulatedNetwork
-from minibroker.simulation.network_conditions import Chances, Weather
+from minibroker.simulation.network_conditions import Chances, NetworkConditions
 from minibroker.simulation.odd_clients import CARELESS, Careless, Janitor
 from minibroker.simulation.own_records import OwnRecords
 from minibroker.simulation.plan import Plan
@@ -33,7 +34,6 @@ from minibroker.simulation.producers import Producer
 from minibroker.simulation.readers import Reader
 from minibroker.simulation.reload import COORDINATOR, States, deleted_producers, in_memory
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
-from minibroker.simulation.troubles import Troubles
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
@@ -57,7 +57,7 @@ class World:
         self.plan = plan
         self.schedule = Schedule()
         self.history = History(lambda: self.schedule.elapsed_ms, telling)
-        self.weather = Weather(Random(f"weather {plan.seed}"))
+        self.conditions = NetworkConditions(Random(f"weather {plan.seed}"))
         self.random = Random(f"troubles {plan.seed}")
         self.clock = BrokerClock(self.schedule, self.schedule.now_ms)
         self.disks = {i: MachineDisk() for i in range(1, plan.brokers + 1)}
@@ -67,7 +67,7 @@ class World:
         #: By the name of a known hole, what it explains.
         self.explained: dict[str, list[Finding]] = {}
         self._partitions = PartitionWatch()
-        self.network = SimulatedNetwork(self.schedule, self.weather, self.history.tell, self._strayed)
+        self.network = SimulatedNetwork(self.schedule, self.conditions, self.history.tell, self._strayed)
         self.network.watch = self._taken_up
         self.late_markers = LateMarkers(self)
         self.own_records = OwnRecords(self)
@@ -78,9 +78,9 @@ class World:
         self.lives: dict[int, int] = dict.fromkeys(self.disks, 1)
         self._instances: dict[str, int] = {}
         self._last_init: dict[str, int] = {}
-        self._executor = ScheduledExecutor(self.schedule, self.weather.delay_ms)
+        self._executor = ScheduledExecutor(self.schedule, self.conditions.delay_ms)
         self.cluster = self.make_cluster()
-        self.troubles = Troubles(self)
+        self.nemesis = Nemesis(self)
 
     def make_cluster(self) -> Cluster:
         """The brokers and their controller on the disks there are."""
@@ -88,7 +88,7 @@ class World:
             Settings(self.plan.config()),
             self.plan.rules,
             nodes=[
-                Node(node_id=i, host="127.0.0.1", port=9091 + i, disk=disk, log_dir=f"/simulated/{i}")
+                BrokerSpec(node_id=i, host="127.0.0.1", port=9091 + i, disk=disk, log_dir=f"/simulated/{i}")
                 for i, disk in self.disks.items()
             ],
             journal_disk=self.journal,
@@ -135,7 +135,7 @@ class World:
 
     @property
     def behind(self) -> list[int]:
-        return self.troubles.behind
+        return self.nemesis.behind
 
     @property
     def closing(self) -> bool:
@@ -148,7 +148,7 @@ class World:
     def _delayed(self, request: Request) -> None:
         """A marker under way outlives its coordinator more often than chance would have it."""
         if isinstance(request, WriteTxnMarkersRequest) and self.plan.move:
-            self.schedule.call_later(self.random.random() * 600, self.troubles.move_coordinator)
+            self.schedule.call_later(self.random.random() * 600, self.nemesis.move_coordinator)
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class World:
         self._decided(self.cluster.image, tuple(self.cluster.image.topics))
         plan = self.plan
         self.schedule.run(50)
-        self.weather.chances = Chances(
+        self.conditions.chances = Chances(
             lost=plan.lost, mute=plan.mute, late=plan.late, delay_ms=plan.delay_ms, stray_ms=1500
         )
         for number in range(plan.producers):
@@ -266,7 +266,7 @@ class World:
                 self, f"{CARELESS}#1", self.client_random(CARELESS), plan.places, transactional_id=CARELESS
             )
             self.launch(careless, careless.run)
-        self.troubles.start()
+        self.nemesis.start()
         self.schedule.run(plan.length_ms)
         self._settle()
 
@@ -296,7 +296,7 @@ class World:
             return
         for client in self.clients:
             if not (client.done or client.dead):
-                doing = client.member.doing if isinstance(client, Copier) else client.doing
+                doing = client.member.waits_for if isinstance(client, Copier) else client.doing
                 text = f"{client.name} cannot end, {QUIET_MS / 1000:g} s after all is whole: {client.doing}, {doing}"
                 self.history.report("no-progress", self.plan.places[0][0], -1, text)
                 client.die()
@@ -304,8 +304,8 @@ class World:
     def _settle(self) -> None:
         """All trouble ends; clients finish what they began; then nothing is left to be done."""
         self.tell("calm", "the network is whole again, all brokers come back, nobody begins anything new")
-        self.troubles.end()
-        self.weather.calm()
+        self.nemesis.end()
+        self.conditions.calm()
         self._closing = True
         self._wait_for_clients()
         if self.plan.copiers:

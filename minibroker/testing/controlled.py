@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from minibroker.control.reading import Reading
+
 if TYPE_CHECKING:
     from minibroker.control.client import Clock, Control, Faults, State
 
 
-class Controlled:
-    """The three groups of commands of its `control`."""
+class Controlled(Reading):
+    """The three groups of commands of its `control`, and what a test looks at."""
 
     @property
     def control(self) -> Control:

@@ -47,10 +47,10 @@ class Minibroker(Controlled):
 
     brokers: how many. port: of the first one, 0 for free ones; ports: one for each. topics: name → partitions, made at
     start. data_dir: kept, and locked while in use; without it everything is gone at the end, from memory (`ephemeral`)
-    or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. as_version:
-    the release of Kafka to answer as, such as "3.9". config: settings under
-    Kafka's names. process: run in a child process, which ends with this one however that ends, instead of a thread.
-    metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one.
+    or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. as_version: the release
+    of Kafka to answer as, such as "3.9". config: settings under Kafka's names. process: run in a child process, which
+    ends with this one however that ends, instead of a thread. record: how many of the last exchanges to keep for
+    `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one.
 
     Raises ConfigError for what makes no sense, when constructed; StartError when it cannot start.
     """
@@ -70,6 +70,7 @@ class Minibroker(Controlled):
         as_version: str | None = None,
         config: Mapping[str, Any] | None = None,
         process: bool = False,
+        record: int = 0,
         metrics: str | None = None,
     ) -> None:
         self._options = make_options(
@@ -87,6 +88,7 @@ class Minibroker(Controlled):
             metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
         )
         self._process = process
+        self._record = record
         self._runner: Runner | None = None
         self._bootstrap_servers = ""
         self._control: Control | None = None
@@ -207,6 +209,8 @@ class Minibroker(Controlled):
 
     def _started(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
+        if self._record:
+            self.control.record(self._record)
 
     def _release(self) -> Runner | None:
         runner, self._runner = self._runner, None

@@ -24,7 +24,7 @@ class ThreadRunner:
 
     def __init__(self, options: Options) -> None:
         self.service = Service(options)
-        self.loop = new_event_loop(uvloop=self.service.settings.bool("minibroker.uvloop"))
+        self.loop = new_event_loop(uvloop=self.service.settings.get_boolean("minibroker.uvloop"))
         self._thread = threading.Thread(target=self._run, name="minibroker", daemon=True)
         self._launched: Future[str] = Future()
         self._stopped: Future[None] = Future()

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from minibroker.testing.embedded import Minibroker
 
 MARKER = "minibroker"
@@ -24,8 +26,9 @@ _NAMES = ("brokers", "semantics", "as_version", "transaction_version")
 _CLUSTER_BROKERS = 3
 _REPLICAS = 3
 _EXCHANGES_SHOWN = 20
+_EXCHANGES_KEPT = 2000
 _BROKER = pytest.StashKey["Minibroker"]()
-_BEGAN = pytest.StashKey[int]()
+_TRACES: pytest.StashKey[Path] = pytest.StashKey()
 
 Factory = Callable[..., Any]
 
@@ -56,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=_EXCHANGES_SHOWN,
         metavar="N",
-        help="exchanges that the report of a failed test shows (default: %(default)s)",
+        help="lines about exchanges in the report of a failed test (default: %(default)s)",
     )
 
 
@@ -81,9 +84,7 @@ def minibroker_pool(request: pytest.FixtureRequest) -> Iterator[Callable[..., Mi
     def pool(**options: Any) -> Minibroker:
         key = repr(sorted(options.items()))
         if key not in running:
-            broker = Minibroker(**options).start()
-            broker.control.record(request.config.getoption("--minibroker-exchanges") or 1)
-            running[key] = broker
+            running[key] = Minibroker(**options).start()
         return running[key]
 
     yield pool
@@ -138,7 +139,10 @@ def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
         settings.update(given.pop("config", {}))
         unknown = given.keys() - set(_NAMES)
         if unknown:
-            raise pytest.UsageError(f"the marker {MARKER} has no {sorted(unknown)[0]!r}")
+            from minibroker.kernel.words import near
+
+            name = sorted(unknown)[0]
+            raise pytest.UsageError(f"the marker {MARKER} has no {name!r}{near(name, (*_NAMES, 'config', 'faults'))}")
         options.update(given)
     return _with(options, settings)
 
@@ -169,8 +173,9 @@ def _rule(text: str) -> dict[str, Any]:
 def _lent(request: pytest.FixtureRequest, broker: Minibroker) -> Iterator[Minibroker]:
     """The broker for one test, with nothing left of what that test did to it but its records."""
     request.node.stash[_BROKER] = broker
-    request.node.stash[_BEGAN] = broker.clock.now_ms
-    broker.control.record(request.config.getoption("--minibroker-exchanges") or 1)
+    with suppress(pytest.FixtureLookupError):  # pytest -p no:tmpdir
+        request.node.stash[_TRACES] = request.getfixturevalue("tmp_path_factory").getbasetemp() / "minibroker"
+    broker.control.record(_EXCHANGES_KEPT)
     for marker in request.node.iter_markers(MARKER):
         for fault in marker.kwargs.get("faults", []):
             broker.faults.inject(**fault)
@@ -194,27 +199,22 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Add the last exchanges, with the reasons of refusals, to the report of a failed test."""
+    """Add the exchanges that matter to the report of a failed test."""
     report = yield
     broker = item.stash.get(_BROKER, None)
     if broker is not None and report.failed:
         with suppress(Exception):  # a report without this is better than none
-            report.sections.append(("minibroker: last exchanges", _exchanges(item, broker)))
-            refused = broker.control.refusals(item.config.getoption("--minibroker-exchanges"))
-            told = [
-                f"{r['api']} v{r['api_version']} of {r['subject']}: {r['error']} ({r['code']}): {r['reason']}"
-                for r in refused
-                if r["time_ms"] >= item.stash[_BEGAN]
-            ]
-            report.sections.append(("minibroker: refusals", "\n".join(told) or "none"))
+            report.sections.append(("minibroker: what was refused", _exchanges(item, broker)))
     return report
 
 
 def _exchanges(item: pytest.Item, broker: Minibroker) -> str:
-    from minibroker.trace.recorder import told
+    from minibroker.testing.failure_report import report
 
-    found = broker.control.exchanges(item.config.getoption("--minibroker-exchanges"))
-    return "\n".join(told(exchange) for exchange in found) or "none"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", item.nodeid.rpartition("/")[2])[-100:]
+    file = item.stash[_TRACES] / f"{name}.jsonl" if _TRACES in item.stash else None
+    exchanges = broker.control.exchanges(_EXCHANGES_KEPT)
+    return report(exchanges, item.config.getoption("--minibroker-exchanges"), file)
 
 
 # -- names -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from minibroker_protocol.errors import ApiError
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
-    from minibroker.cluster.operations import Coordinator
+    from minibroker.cluster.leaders import Coordinator
     from minibroker.kernel.refusals import Refusal
     from minibroker.partitions.producer_loss import Cause
 

@@ -10,13 +10,11 @@ from minibroker.config.types import ConfigType
 from minibroker.handlers.answered_errors import errors_in
 from minibroker_protocol.dsl import Message
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.fields import NO_ID
+from minibroker_protocol.fields import NO_ID, Field
 from minibroker_protocol.records import CorruptBatch, UnsupportedMagic, iter_batches
 from minibroker_protocol.structs import Struct
 
 HIDDEN = "[hidden]"
-_SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salt", "salted_password", "token_id", "salted_passwords"})
-_VALUE_FIELDS = frozenset({"value", "config_value"})
 _SECRET_CONFIGS = ("password", "secret", "token", "jaas", "keystore.key", "credential")
 _BYTES_SHOWN = 64
 _ITEMS_SHOWN = 200
@@ -25,13 +23,12 @@ _ITEMS_SHOWN = 200
 def plain(message: Struct, version: int) -> dict[str, Any]:
     """The fields that `version` carries. Record batches are told by their headers, not by what is in them."""
     values: dict[str, Any] = {}
-    hidden = _names_secret(message)
     for field in message.__fields__:
         low, high = field.versions
         if not low <= version <= high:
             continue
         value = getattr(message, field.name)
-        if field.name in _SECRET_FIELDS or (hidden and field.name in _VALUE_FIELDS):
+        if field.secret and _is_secret(message, field):
             values[field.name] = None if value is None else HIDDEN
         elif field.annotation.startswith("Record") and value is not None:
             values[field.name] = batches(value)
@@ -40,17 +37,17 @@ def plain(message: Struct, version: int) -> dict[str, Any]:
     return values
 
 
-def _names_secret(struct: Struct) -> bool:
-    name = getattr(struct, "name", None) or getattr(struct, "config_name", None)
-    if not isinstance(name, str):
-        return False
+def _is_secret(struct: Struct, field: Field) -> bool:
+    """Whether a field that may be secret is: a setting's value only where the setting is."""
+    if field.secret is True:
+        return True
+    name = str(getattr(struct, str(field.secret)) or "")
     known = BROKER_KEYS.get(name)
     return (known is not None and known.type is ConfigType.PASSWORD) or any(w in name.lower() for w in _SECRET_CONFIGS)
 
 
 def has_secret(message: Struct, version: int) -> bool:
     """Whether anything in what `version` carries must not be told, also where `plain` shows no more of a long list."""
-    named = _names_secret(message)
     for field in message.__fields__:
         low, high = field.versions
         if not low <= version <= high:
@@ -58,7 +55,7 @@ def has_secret(message: Struct, version: int) -> bool:
         value = getattr(message, field.name)
         if value is None:
             continue
-        if field.name in _SECRET_FIELDS or (named and field.name in _VALUE_FIELDS):
+        if field.secret and _is_secret(message, field):
             return True
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, Struct) and has_secret(item, version):

@@ -13,7 +13,8 @@ from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.structs import Struct
 
 if TYPE_CHECKING:
-    from minibroker.handlers.dispatch import Answered, Exchange
+    from minibroker.handlers.dispatch import Answered
+    from minibroker.handlers.exchange import Exchange
     from minibroker.kernel.refusals import Refusal
 
 # A larger response is converted at once, instead of keeping the object until it is read.
@@ -141,11 +142,16 @@ def _base64(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
+def clock(time_ms: int) -> str:
+    """The time of day in UTC, to the millisecond."""
+    seconds, ms = divmod(time_ms, 1000)
+    return f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"
+
+
 def told(exchange: dict[str, Any]) -> str:
     """One line for a person, of an exchange as JSON has it."""
-    seconds, ms = divmod(exchange["time_ms"], 1000)
-    clock = f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{ms:03}"
-    head = f"{clock} {exchange['client_id'] or '-'}@{exchange['client'].rpartition(':')[2]} → {exchange['broker']}"
+    when = clock(exchange["time_ms"])
+    head = f"{when} {exchange['client_id'] or '-'}@{exchange['client'].rpartition(':')[2]} → {exchange['broker']}"
     parts = [f"{head} {exchange['api']} v{exchange['version']}", _brief(exchange["request"])]
     parts.append(f"= {'; '.join(exchange['errors'])}" if exchange["errors"] else "")
     if exchange["reasons"]:

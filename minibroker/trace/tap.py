@@ -1,20 +1,22 @@
-"""The one place between requests and handlers: faults act there, and what happened is recorded there."""
+"""The link of the chain at which faults act and exchanges are recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from minibroker.handlers.dispatch import Answered, Exchange
+from minibroker.handlers.context import Answer, Handler, RequestContext
+from minibroker.handlers.exchange import Exchange
 from minibroker.kernel.deferred import Deferred
 from minibroker.trace.recorder import Recorded, Recorder
 
 if TYPE_CHECKING:
-    from minibroker.faults.engine import FaultEngine, Served, SetRule
+    from minibroker.faults.engine import FaultEngine, SetRule
+    from minibroker.handlers.api import Api
 
 
 class ExchangeTap:
-    """`Tap` of a cluster whose faults or trace are in use. recorder: None to keep nothing.
+    """`Link` of a cluster whose faults or trace are in use. recorder: None to keep nothing.
 
     wall_ms: wall clock; monotonic_ms: for durations.
     """
@@ -31,55 +33,44 @@ class ExchangeTap:
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
 
-    def serve(self, exchange: Exchange) -> Served:
-        if self.recorder is None:
-            return self.engine.serve(exchange, Exchange.serve)[0]
-        return self._recorded(self.recorder, exchange)
+    def around(self, api: Api, onward: Handler) -> Handler:
+        def handle(ctx: RequestContext, request: Any) -> Answer:
+            exchange = Exchange(api, ctx, request, onward)
+            if self.recorder is None:
+                return self.engine.serve(exchange)[0]
+            return self._recorded(self.recorder, exchange)
 
-    def _recorded(self, recorder: Recorder, exchange: Exchange) -> Served:
+        return handle
+
+    def _recorded(self, recorder: Recorder, exchange: Exchange) -> Answer:
         recorded = recorder.begin(exchange, self._wall_ms())
+        exchange.context.watchers = (*exchange.context.watchers, recorded.answered)
         started = self._monotonic_ms()
-        exchange.watchers = (*exchange.watchers, recorded.answered)
-        try:
-            answer, rule = self.engine.serve(exchange, Exchange.serve)
-        except Exception as error:
-            self._closed(recorder, recorded, started, None, error)
-            raise
-        if not isinstance(answer, Deferred) or answer.done:
+        given, rule = self.engine.serve(exchange)
+        outcome: Deferred[Any] = Deferred()
+
+        def over(_: Deferred[Any]) -> None:
             try:
-                buffers = answer.result() if isinstance(answer, Deferred) else answer
+                answer = given.result()
+                frames = answer if type(answer) is list else exchange.encode(answer)
             except Exception as error:
-                self._closed(recorder, recorded, started, rule, error)
-                raise
-            self._over(recorder, recorded, started, rule, buffers)
-            return buffers
+                recorded.outcome = f"closed: {error}"
+                self._end(recorder, recorded, started, rule)
+                recorder.end(recorded, None)
+                outcome.fail(error)
+                return
+            self._end(recorder, recorded, started, rule)
+            if not frames and recorded.outcome in ("answered", "waiting"):
+                recorded.outcome = "no answer"
+            recorder.end(recorded, frames or None)
+            outcome.resolve(frames or [])
 
-        def later(done: Deferred[Answered]) -> None:
-            try:
-                buffers = done.result()
-            except Exception as error:
-                self._closed(recorder, recorded, started, rule, error)
-            else:
-                self._over(recorder, recorded, started, rule, buffers)
+        if not given.done:
+            recorded.outcome = "waiting"
+            recorded.fault = rule.number if rule is not None else 0
+        given.then(over)
+        return outcome
 
-        recorded.outcome = "waiting"
-        recorded.fault = rule.number if rule is not None else 0
-        answer.then(later)
-        return answer
-
-    def _over(
-        self, recorder: Recorder, recorded: Recorded, started: float, rule: SetRule | None, buffers: Answered
-    ) -> None:
+    def _end(self, recorder: Recorder, recorded: Recorded, started: float, rule: SetRule | None) -> None:
         recorded.took_ms = self._monotonic_ms() - started
         recorded.fault = rule.number if rule is not None else 0
-        if buffers is None and recorded.outcome in ("answered", "waiting"):
-            recorded.outcome = "no answer"
-        recorder.end(recorded, buffers)
-
-    def _closed(
-        self, recorder: Recorder, recorded: Recorded, started: float, rule: SetRule | None, error: Exception
-    ) -> None:
-        recorded.took_ms = self._monotonic_ms() - started
-        recorded.fault = rule.number if rule is not None else 0
-        recorded.outcome = f"closed: {error}"
-        recorder.end(recorded, None)

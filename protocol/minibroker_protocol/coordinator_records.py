@@ -3,7 +3,7 @@ subscription and assignment blobs of consumers.
 
 A coordinator's record has an int16 before its key (the ``record_type``) and before its value (the version).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TransactionLogKey(Data, record_type=0, versions="0"):
 class TransactionLogValue(Data, record_type=0, versions="0-1", flexible="1+"):
     """The state of a transactional id. Version 0 is written with transaction.version 0.
 
-    ``last_producer_epoch`` is ahead of Kafka 4.3.1 and carries a tag of our own choice, see there.
+    ``last_producer_epoch`` is ahead of Kafka 4.4.0 and carries a tag of our own choice, see there.
     """
 
     class PartitionsSchema(Struct):

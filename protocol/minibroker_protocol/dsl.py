@@ -59,7 +59,9 @@ class Message(Versioned, base=True):
     @classmethod
     def decode_within(cls, most: int, buffer: Buffer, version: int, pos: int = 0) -> Self:
         """`decode` of what builds no more than ``most`` bytes of objects. Raises ``LongMessage`` for what does."""
-        decoder = cls.decoder(version)
+        decoder = cls.__decoders__.get(version)
+        if decoder is None:
+            decoder = cls.decoder(version)
         try:
             message: Self = decoder(buffer, pos, most)[0]
         except Exception as error:

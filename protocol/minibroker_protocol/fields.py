@@ -35,59 +35,40 @@ class Field:
     """One field of a message: its name, annotation (as text) and what ``f`` said about it.
 
     ``versions``, ``nullable`` and ``tagged`` are inclusive ``(low, high)`` ranges of message versions, or None.
-    ``entity``, ``map_key``, ``error``, ``error_message``, ``throttle`` and ``answers`` say what the value means; the
-    codecs do not look at them.
+    ``entity``, ``map_key``, ``error``, ``error_message``, ``throttle``, ``answers`` and ``secret`` say what the value
+    means; the codecs do not look at them.
     """
 
     __slots__ = (
-        "annotation",
-        "answers",
-        "default",
-        "doc",
-        "entity",
-        "error",
-        "error_message",
-        "flexible",
-        "ignorable",
-        "map_key",
-        "name",
-        "nullable",
-        "tag",
-        "throttle",
-        "versions",
-    )
+        "annotation", "answers", "default", "doc", "entity", "error", "error_message", "flexible", "ignorable",
+        "map_key", "name", "nullable", "secret", "tag", "throttle", "versions",
+    )  # fmt: skip
 
-    def __init__(
-        self,
-        versions: str | None = None,
-        nullable: str | None = None,
-        tag: int | None = None,
-        default: object = _REQUIRED,
-        ignorable: bool = False,
-        flexible: bool = True,
-        doc: str = "",
-        entity: str | None = None,
-        map_key: bool = False,
-        error: bool = False,
-        error_message: bool = False,
-        throttle: bool = False,
-        answers: str | None = None,
-    ) -> None:
+    annotation: str
+    answers: str | None
+    default: Any
+    doc: str
+    entity: str | None
+    error: bool
+    error_message: bool
+    flexible: bool
+    ignorable: bool
+    map_key: bool
+    name: str
+    nullable: tuple[int, int] | None
+    secret: bool | str
+    tag: int | None
+    throttle: bool
+    versions: tuple[int, int]
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        """said: the arguments of `f`."""
         self.name = ""
         self.annotation = ""
-        self.versions = parse_versions(versions) if versions else (0, NEVER)
-        self.nullable = parse_versions(nullable) if nullable else None
-        self.tag = tag
-        self.default = default
-        self.ignorable = ignorable
-        self.flexible = flexible
-        self.doc = doc
-        self.entity = entity
-        self.map_key = map_key
-        self.error = error
-        self.error_message = error_message
-        self.throttle = throttle
-        self.answers = answers
+        for name, value in said.items():
+            setattr(self, name, value)
+        self.versions = parse_versions(said["versions"]) if said["versions"] else (0, NEVER)
+        self.nullable = parse_versions(said["nullable"]) if said["nullable"] else None
 
     @property
     def required(self) -> bool:
@@ -129,6 +110,7 @@ def f(
     error_message: bool = False,
     throttle: bool = False,
     answers: str | None = None,
+    secret: bool | str = False,
 ) -> Any:
     """Say more about a field than its annotation does.
 
@@ -153,11 +135,10 @@ def f(
       Needed only where entities do not tell: results are in the order of the request and name nothing, or two lists
       of the request are about the same kind of thing and only one is asked about. For a plain field of an error
       answer, the field of the request that it repeats.
+    * ``secret``: the value is told to the other end only, not by traces. A text is the field that names the setting
+      whose value this is: it is secret where that setting is.
     """
-    return Field(
-        versions, nullable, tag, default, ignorable, flexible, doc,
-        entity, map_key, error, error_message, throttle, answers,
-    )  # fmt: skip
+    return Field(locals())
 
 
 def parse_versions(text: str) -> tuple[int, int]:
@@ -166,8 +147,3 @@ def parse_versions(text: str) -> tuple[int, int]:
         return int(text[:-1]), NEVER
     low, _, high = text.partition("-")
     return int(low), int(high or low)
-
-
-def undescribed() -> Field:
-    """A field of which only its annotation is known."""
-    return Field()

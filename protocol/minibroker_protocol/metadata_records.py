@@ -2,7 +2,7 @@
 producer ids there are (KIP-500, KIP-631).
 
 A record's value is framed: unsigned varints for the frame version, the record's type and its version, then the message
-(Kafka's AbstractApiMessageSerde). Field names and versions: Kafka 4.3.1's message definitions.
+(Kafka's AbstractApiMessageSerde). Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations

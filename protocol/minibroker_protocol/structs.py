@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, dataclass_transform
 
-from minibroker_protocol.fields import Field, f, undescribed
+from minibroker_protocol.fields import Field, f
 from minibroker_protocol.source import compile_init
 
 HAS_ANNOTATIONLIB = sys.version_info >= (3, 14)
@@ -43,7 +43,7 @@ class _StructMeta(type):
             return super().__new__(mcs, name, bases, namespace)
         fields = []
         for field_name, annotation in _annotations(namespace).items():
-            field = namespace.pop(field_name, None) or undescribed()
+            field = namespace.pop(field_name, None) or f()
             field.name = field_name
             field.annotation = annotation
             fields.append(field)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 INT64_MAX = (1 << 63) - 1
+LONGEST_RECORD = (1 << 31) - 9
+"""Bytes of the longest array that Java can have, and so of a record in Kafka."""
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
@@ -14,7 +16,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 class LogConfig:
     """One topic's configuration. Sizes are bytes, times are milliseconds, -1 in a retention field means no limit.
 
-    Defaults are those of Kafka 4.3. ``compression_type`` is ``producer``, ``uncompressed`` or a codec's name.
+    Defaults are those of Kafka 4.4. ``compression_type`` is ``producer``, ``uncompressed`` or a codec's name.
     """
 
     segment_bytes: int = 1 << 30
@@ -23,6 +25,7 @@ class LogConfig:
     segment_index_bytes: int = 10 * 1024 * 1024
     index_interval_bytes: int = 4096
     max_message_bytes: int = 1024 * 1024 + 12
+    max_decompressed_message_bytes: int = LONGEST_RECORD
     message_timestamp_type: str = CREATE_TIME
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000

@@ -22,21 +22,44 @@ class IndexCorrupt(ValueError):
     """An index file breaks a rule of its format; the segment's indexes are to be rebuilt from its log."""
 
 
-class OffsetIndex:
-    """Entries (offset, position): the batch with last offset ``offset`` starts at byte ``position``. Both only rise."""
+class _Index:
+    """Entries of two numbers, in an array each; number `offsets` has the offsets, less the base offset."""
 
     __slots__ = ("_arrays", "base_offset", "cut", "max_entries", "path", "written")
+    entry: struct.Struct
+    kinds: tuple[str, str]
+    offsets: int
 
     def __init__(self, path: str, base_offset: int, max_bytes: int) -> None:
         self.path = path
         self.base_offset = base_offset
-        self.max_entries = max_bytes // OFFSET_ENTRY.size
-        self._arrays = (array("i"), array("i"))
+        self.max_entries = max_bytes // self.entry.size
+        self._arrays: tuple[array[int], array[int]] = (array(self.kinds[0]), array(self.kinds[1]))
         self.written = -1  # entries in the file; -1: no file yet
         self.cut = False  # the file still holds entries that were truncated
 
     def __len__(self) -> int:
         return len(self._arrays[0])
+
+    def truncate_to(self, offset: int) -> None:
+        """Keeps entries below ``offset``."""
+        relative = self._arrays[self.offsets]
+        keep = 0
+        while keep < len(relative) and relative[keep] < offset - self.base_offset:
+            keep += 1
+        self._arrays = (self._arrays[0][:keep], self._arrays[1][:keep])
+        if self.written > keep:
+            self.written, self.cut = keep, True
+
+    def encode(self, start: int = 0) -> bytes:
+        return b"".join(map(self.entry.pack, *(part[start:] for part in self._arrays)))
+
+
+class OffsetIndex(_Index):
+    """Entries (offset, position): the batch with last offset ``offset`` starts at byte ``position``. Both only rise."""
+
+    __slots__ = ()
+    entry, kinds, offsets = OFFSET_ENTRY, ("i", "i"), 0
 
     @property
     def full(self) -> bool:
@@ -74,19 +97,6 @@ class OffsetIndex:
                 hi = mid
         return self.base_offset + relative[lo] if lo < len(relative) else None
 
-    def truncate_to(self, offset: int) -> None:
-        """Keeps entries below ``offset``."""
-        relative, positions = self._arrays
-        keep = 0
-        while keep < len(relative) and relative[keep] < offset - self.base_offset:
-            keep += 1
-        self._arrays = (relative[:keep], positions[:keep])
-        if self.written > keep:
-            self.written, self.cut = keep, True
-
-    def encode(self, start: int = 0) -> bytes:
-        return b"".join(map(OFFSET_ENTRY.pack, *(part[start:] for part in self._arrays)))
-
     def decode(self, data: bytes, log_size: int) -> None:
         """Takes a file's entries. The file may be allocated ahead with zeros, as a killed Kafka leaves it."""
         both = array("i", _entries_of(self.path, data, OFFSET_ENTRY.size))
@@ -101,22 +111,12 @@ class OffsetIndex:
         self.written = len(relative) if len(data) == len(relative) * OFFSET_ENTRY.size else 0
 
 
-class TimeIndex:
+class TimeIndex(_Index):
     """Entries (timestamp, offset): no batch up to the one with last offset ``offset`` is younger than ``timestamp``.
     Timestamps rise strictly, offsets do not fall; -1 is never entered."""
 
-    __slots__ = ("_arrays", "base_offset", "cut", "max_entries", "path", "written")
-
-    def __init__(self, path: str, base_offset: int, max_bytes: int) -> None:
-        self.path = path
-        self.base_offset = base_offset
-        self.max_entries = max_bytes // TIME_ENTRY.size
-        self._arrays = (array("q"), array("i"))
-        self.written = -1
-        self.cut = False
-
-    def __len__(self) -> int:
-        return len(self._arrays[0])
+    __slots__ = ()
+    entry, kinds, offsets = TIME_ENTRY, ("q", "i"), 1
 
     @property
     def full(self) -> bool:
@@ -143,18 +143,6 @@ class TimeIndex:
         timestamps, relative = self._arrays
         i = bisect_right(timestamps, timestamp)
         return (timestamps[i - 1], self.base_offset + relative[i - 1]) if i else (NO_TIMESTAMP, self.base_offset)
-
-    def truncate_to(self, offset: int) -> None:
-        timestamps, relative = self._arrays
-        keep = 0
-        while keep < len(relative) and relative[keep] < offset - self.base_offset:
-            keep += 1
-        self._arrays = (timestamps[:keep], relative[:keep])
-        if self.written > keep:
-            self.written, self.cut = keep, True
-
-    def encode(self, start: int = 0) -> bytes:
-        return b"".join(map(TIME_ENTRY.pack, *(part[start:] for part in self._arrays)))
 
     def decode(self, data: bytes, log_size: int) -> None:
         """Takes a file's entries, like :meth:`OffsetIndex.decode`."""
@@ -185,7 +173,7 @@ def _entries_of(path: str, data: bytes, size: int) -> bytes:
 
 def save(disk: Disk, index: OffsetIndex | TimeIndex) -> None:
     """Makes the file hold exactly the index's entries."""
-    entry = OFFSET_ENTRY if isinstance(index, OffsetIndex) else TIME_ENTRY
+    entry = index.entry
     count = len(index)
     if index.written == count and not index.cut:
         return

@@ -23,7 +23,7 @@ from minibroker_storage.producer_state import CompletedTxn, ProducerAppend, Prod
 from minibroker_storage.reading import ReadResult, TimestampOffset
 from minibroker_storage.segment import Segment
 from minibroker_storage.snapshots import SnapshotFiles
-from minibroker_storage.truncation import Shortening
+from minibroker_storage.truncation import Truncation
 from minibroker_storage.txn_index import AbortedTxn
 from minibroker_storage.validator import CheckedBatch, ValidatedBatches, validate_and_assign
 
@@ -32,7 +32,7 @@ __all__ = ["AppendInfo", "PartitionLog", "ReadResult", "TimestampOffset", "stora
 NO_TOPIC_ID = bytes(16)
 
 
-class PartitionLog(Shortening):
+class PartitionLog(Truncation):
     """Made by :meth:`open`. Offsets: ``log_start_offset`` first one readable, ``log_end_offset`` next one to be given,
     ``high_watermark`` and ``last_stable_offset`` exclusive bounds of readers, ``recovery_point`` end of synced data."""
 

@@ -12,7 +12,7 @@ from minibroker_storage.log_state import LogState
 from minibroker_storage.segment import SEGMENT_FILES, Segment
 
 
-class Shortening(LogState):
+class Truncation(LogState):
     """The half of :class:`~minibroker_storage.log.PartitionLog` that takes records away."""
 
     __slots__ = ()
@@ -98,16 +98,7 @@ class Shortening(LogState):
             self._end_at(offset)
             if self.leader_epochs.truncate_from_end(offset):
                 self._save_epochs()
-            recovery.rebuild_producers(
-                self.producers,
-                self._segments,
-                self._snapshots,
-                self.log_start_offset,
-                offset,
-                now_ms=now_ms,
-                clean=False,
-                warn=self.warnings.append,
-            )
+            self._rebuild_producers(offset, now_ms)
         self.producers.on_high_watermark(self.high_watermark)
         return True
 
@@ -117,18 +108,21 @@ class Shortening(LogState):
         with storage_errors():
             self._snapshots.remove_where(lambda _: True)
             self.producers.clear(self.log_start_offset)
-            recovery.rebuild_producers(
-                self.producers,
-                self._segments,
-                self._snapshots,
-                self.log_start_offset,
-                self.log_end_offset,
-                now_ms=now_ms,
-                clean=False,
-                warn=self.warnings.append,
-                as_new_replica=True,
-            )
+            self._rebuild_producers(self.log_end_offset, now_ms, as_new_replica=True)
         self.producers.on_high_watermark(self.high_watermark)
+
+    def _rebuild_producers(self, end: int, now_ms: int, *, as_new_replica: bool = False) -> None:
+        recovery.rebuild_producers(
+            self.producers,
+            self._segments,
+            self._snapshots,
+            self.log_start_offset,
+            end,
+            now_ms=now_ms,
+            clean=False,
+            warn=self.warnings.append,
+            as_new_replica=as_new_replica,
+        )
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
         """Empties the log, producer state and snapshots included; it begins anew at ``offset``."""

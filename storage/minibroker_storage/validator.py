@@ -34,6 +34,7 @@ from minibroker_protocol.records import (
     compress,
     crc_ok,
     iter_batches,
+    longer_than,
     pack_header,
     parse_header,
     patch_offsets,
@@ -43,6 +44,7 @@ from minibroker_protocol.records import (
     validate_records,
 )
 
+from .config import LONGEST_RECORD
 from .origin import Origin
 
 if TYPE_CHECKING:
@@ -244,7 +246,7 @@ def check_client_batch(
         header.compression if config.compression_type == _AS_PRODUCED else _CODEC_OF_CONFIG[config.compression_type]
     )
     payload: bytes | None = None
-    if strict or compacted or target != header.compression:
+    if strict or compacted or target != header.compression or _limits_records(header, config):
         in_place = header.compression != Compression.NONE and target == header.compression
         payload, walk = _walk(batch, now_ms, config, compacted, in_place, max_decompressed, pace)
     else:
@@ -353,6 +355,8 @@ def _walk(
             consecutive=in_place,
             pace=pace,
         )
+        if _limits_records(header, config) and len(payload) > config.max_decompressed_message_bytes:
+            _check_records(payload, header, config, pace)
     except PayloadTooLarge as exc:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, str(exc)) from None
     except UndecodablePayload as exc:
@@ -362,6 +366,21 @@ def _walk(
     except InvalidRecords as exc:
         raise ApiError(ErrorCode.INVALID_RECORD, str(exc)) from None
     return payload, walk
+
+
+def _limits_records(header: BatchHeader, config: LogConfig) -> bool:
+    """Whether single records are limited; uncompressed ones never are."""
+    return header.compression != Compression.NONE and config.max_decompressed_message_bytes < LONGEST_RECORD
+
+
+def _check_records(payload: bytes, header: BatchHeader, config: LogConfig, pace: Pace) -> None:
+    limit = config.max_decompressed_message_bytes
+    long = longer_than(limit, payload, header, pace)
+    if long is not None:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"record {long[0]} has {long[1]} bytes, the topic takes {limit} (max.decompressed.message.bytes)",
+        )
 
 
 def _walk_header_only(header: BatchHeader, now_ms: int, config: LogConfig) -> Walk:

@@ -73,6 +73,16 @@ def test_what_is_called_an_error_or_a_throttle_time_is_declared_as_one() -> None
                 assert getattr(field, meant), f"{message.__name__}.{path}"
 
 
+def test_what_is_called_a_secret_is_declared_as_one() -> None:
+    # Proofs and keys; the value beside a setting's name, of which the setting says whether it is one.
+    always = {"auth_bytes", "hmac", "salt", "salted_password", "token_id", "salted_passwords"}
+    for message in MESSAGES.values():
+        for path, kind, field in fields(message):
+            of_setting = "Config" in kind.__name__ and field.name == "value" and field.element == "string"
+            assert field.secret == (True if field.name in always else "name" if of_setting else False), path
+            assert not isinstance(field.secret, str) or field.secret in {one.name for one in kind.__fields__}, path
+
+
 def test_an_error_is_a_number_and_its_message_a_text() -> None:
     for message in all_messages():
         for path, _, field in fields(message):

@@ -1,15 +1,15 @@
-"""What is declared, against what a live Kafka 4.3.1 broker advertised."""
+"""What is declared, against what a live Kafka 4.4.0 broker advertised."""
 
 from __future__ import annotations
 
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.registry import all_messages, registry
 
-# min-max per key, as two live 4.3.1 brokers advertise them.
+# min-max per key, as two live 4.4.0 brokers advertise them.
 ADVERTISED = """
-0:0-13 1:4-18 2:1-11 3:0-13 8:2-10 9:1-10 10:0-6 11:0-9 12:0-4 13:0-5 14:0-5 15:0-6 16:0-5 17:0-1 18:0-4 19:2-7
-20:1-6 21:0-2 22:0-5 23:2-4 24:0-5 25:0-4 26:0-5 27:1-2 28:0-5 29:1-3 30:1-3 31:1-3 32:1-4 33:0-2 34:1-2 35:1-5
-36:0-2 37:0-3 42:0-2 43:0-2 44:0-1 45:0-1 46:0-0 47:0-0 48:0-1 49:0-1 50:0-0 51:0-0 55:0-2 57:0-2 60:0-2 61:0-0
+0:0-13 1:4-18 2:1-11 3:0-13 8:2-10 9:1-10 10:0-6 11:0-9 12:0-4 13:0-5 14:0-5 15:0-6 16:0-5 17:0-1 18:0-5 19:2-7
+20:1-6 21:0-2 22:0-5 23:2-4 24:0-5 25:0-4 26:0-5 27:1-2 28:0-6 29:1-3 30:1-3 31:1-3 32:1-4 33:0-2 34:1-2 35:1-5
+36:0-2 37:0-3 42:0-3 43:0-2 44:0-1 45:0-1 46:0-0 47:0-0 48:0-1 49:0-1 50:0-0 51:0-0 55:0-2 57:0-2 60:0-2 61:0-0
 64:0-0 65:0-0 66:0-2 68:0-1 69:0-1 74:0-1 75:0-0
 """
 

@@ -211,6 +211,19 @@ def test_size_limits() -> None:
     stored(run(sent, LogConfig(max_message_bytes=len(sent), segment_bytes=len(sent))))
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("compression", [0, 1, 2, 3, 4])
+def test_a_record_is_measured_by_the_size_it_says_of_itself(compression: int, strict: bool) -> None:
+    """As a live Kafka 4.4.0 took a value of 993 bytes and refused one of 994, and only in compressed batches."""
+    config = LogConfig(max_decompressed_message_bytes=1000)
+    stored(run(batch(b"a", bytes(993), bytes(993), compression=compression), config, strict=strict))
+    sent = batch(b"a", bytes(994), compression=compression)
+    if compression == 0:
+        stored(run(sent, config, strict=strict))
+    else:
+        assert refusal(sent, config, strict=strict).code == ErrorCode.INVALID_RECORD
+
+
 def test_a_bomb_is_too_large() -> None:
     sent = batch(bytes(5_000_000), compression=4)
     assert len(sent) < 5000

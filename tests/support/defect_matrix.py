@@ -19,9 +19,9 @@ from defects import DEFECTS
 from restart import restart, restartable_minibroker
 
 from minibroker.client.connection import parse_address
-from minibroker.conformance.cluster import Cluster
+from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.failure import ScenarioFailed
-from minibroker.conformance.results import Outcome, Result
+from minibroker.conformance.results import Result, Status
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, RESTART, Scenario, bundled
 from minibroker.conformance.schedule import run_all
@@ -63,12 +63,12 @@ def results(
     restart: Callable[[], None] | None = None,
 ) -> list[Result]:
     """Run the scenarios; those that need something else than what the broker has are not run."""
-    cluster = Cluster(parse_address(bootstrap), timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+    cluster = ClusterUnderTest(parse_address(bootstrap), timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
     token = secrets.token_hex(3)
     try:
         cluster.versions()
     except ScenarioFailed as failure:
-        return [Result(scenario, Outcome.FAILED, str(failure)) for scenario in scenarios]
+        return [Result(scenario, Status.FAILED, str(failure)) for scenario in scenarios]
     cluster.warm_up(token)
     options = Options(timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS, expectation=expectation, restart=restart)
     runs = [
@@ -95,7 +95,7 @@ def failures(defects: Sequence[str], scenarios: Sequence[Scenario]) -> dict[str,
             if same:
                 with running(have, broker_like(expectation), defects) as (bootstrap, restart):
                     ran = results(bootstrap, same, expectation=expectation, have=have, restart=restart)
-                found |= {one.scenario.name: one.why for one in ran if one.outcome is Outcome.FAILED}
+                found |= {one.scenario.name: one.why for one in ran if one.outcome is Status.FAILED}
     return found
 
 

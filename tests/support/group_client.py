@@ -234,7 +234,7 @@ class GroupClient(MemoryCluster):
             group_id=group_id,
             producer_id=producer[0],
             producer_epoch=producer[1],
-            generation_id=generation_id,
+            generation_id_or_member_epoch=generation_id,
             member_id=member_id,
             group_instance_id=instance,
             topics=[

@@ -10,18 +10,23 @@ from pathlib import Path
 from toolchain import Unavailable, last_line, tool
 
 JVM_TIER = Path(__file__).resolve().parents[1] / "jvm"
+TOOLS_RELEASE = "4.3.1"
+"""The release whose jars have the console tools: Maven has no kafka-tools of a later one."""
+POMS = {TOOLS_RELEASE: JVM_TIER / "pom.xml", "4.4.0": JVM_TIER / "kafka-4.4" / "pom.xml"}
+"""Kafka's releases in this tier, the newest last: each with a client and a whole broker."""
+NEWEST = list(POMS)[-1]
 DOWNLOAD_SECONDS = 600
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For programs that live for seconds; what is measured runs without them."""
 
 
 @cache
-def kafka_libs() -> Path:
-    """Directory with the jars of tests/jvm/pom.xml; downloaded once. `MINIBROKER_KAFKA_LIBS` names one that exists."""
+def kafka_libs(release: str = TOOLS_RELEASE) -> Path:
+    """Directory with the jars of a release; downloaded once. `MINIBROKER_KAFKA_LIBS` names one that has the tools'."""
     named = os.environ.get("MINIBROKER_KAFKA_LIBS")
-    if named:
+    if named and release == TOOLS_RELEASE:
         return Path(named)
-    return fetched_jars(JVM_TIER / "pom.xml", "Kafka's jars")
+    return fetched_jars(POMS[release], f"the jars of Kafka {release}")
 
 
 def fetched_jars(pom: Path, what: str, seconds: float = DOWNLOAD_SECONDS) -> Path:
@@ -45,8 +50,8 @@ def fetched_jars(pom: Path, what: str, seconds: float = DOWNLOAD_SECONDS) -> Pat
     return libs
 
 
-def classpath(*extra: Path) -> str:
-    return os.pathsep.join([*(str(path) for path in extra), str(kafka_libs() / "*")])
+def classpath(*extra: Path, release: str = TOOLS_RELEASE) -> str:
+    return os.pathsep.join([*(str(path) for path in extra), str(kafka_libs(release) / "*")])
 
 
 def java_command(
@@ -55,11 +60,12 @@ def java_command(
     extra: tuple[Path, ...] = (),
     heap: str = "256m",
     options: tuple[str, ...] = FAST_START,
+    release: str = TOOLS_RELEASE,
 ) -> list[str]:
-    """Command line of one JVM. `extra` goes on the class path, before Kafka's jars."""
+    """Command line of one JVM. `extra` goes on the class path, before the jars of Kafka's `release`."""
     return [
         tool("java"), f"-Xmx{heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *options,
-        "-cp", classpath(*extra), main_class, *arguments,
+        "-cp", classpath(*extra, release=release), main_class, *arguments,
     ]  # fmt: skip
 
 
@@ -70,9 +76,10 @@ def run_java(
     options: tuple[str, ...] = (),
     stdin: str = "",
     seconds: float = 120,
+    release: str = TOOLS_RELEASE,
 ) -> subprocess.CompletedProcess[str]:
     """Run a main class to its end and return what it printed."""
-    argv = java_command(main_class, *arguments, extra=extra, options=(*FAST_START, *options))
+    argv = java_command(main_class, *arguments, extra=extra, options=(*FAST_START, *options), release=release)
     return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=seconds)
 
 

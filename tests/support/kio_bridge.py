@@ -20,6 +20,9 @@ from minibroker_protocol.fields import NO_ID, Field
 from minibroker_protocol.shapes import Shapes
 from minibroker_protocol.structs import Struct
 
+_RENAMED = {"generation_id": "generation_id_or_member_epoch"}
+"""Of a field of TxnOffsetCommit, in Kafka 4.4."""
+
 
 def kio_class(message: type[Message], version: int) -> Any:
     """kio's class for the same message and version."""
@@ -47,7 +50,8 @@ class Bridge:
         values = {}
         for field, other in zip(mine, kios, strict=True):
             # Milliseconds are a duration there, and have no unit in their name; "type" has an underscore.
-            assert field.name.removesuffix("_ms") == other.name.removesuffix("_ms").rstrip("_")
+            name = other.name.removesuffix("_ms").rstrip("_")
+            assert field.name.removesuffix("_ms") in (name, _RENAMED.get(name))
             kind = other.metadata.get("kafka_type")
             values[other.name] = self.value(ours, field, kind, hints[other.name], other)
         return theirs(**values)

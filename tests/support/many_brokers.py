@@ -10,7 +10,7 @@ from manual_time import ManualTimers
 from memory_cluster import MemoryCluster
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.cluster.cluster import Cluster, Node
+from minibroker.cluster.cluster import BrokerSpec, Cluster
 from minibroker.config.settings import Settings
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred
@@ -66,9 +66,11 @@ class ManyBrokers:
         self.cluster.start()
         self.settle()
 
-    def node(self, node_id: int) -> Node:
+    def node(self, node_id: int) -> BrokerSpec:
         disk = self.disks.setdefault(node_id, MemoryDisk(64 << 20))
-        return Node(node_id=node_id, host="127.0.0.1", port=9091 + node_id, disk=disk, log_dir=f"/memory/{node_id}")
+        return BrokerSpec(
+            node_id=node_id, host="127.0.0.1", port=9091 + node_id, disk=disk, log_dir=f"/memory/{node_id}"
+        )
 
     def settle(self, milliseconds: float = 5) -> None:
         """Let messages between brokers arrive; one step of real time at a time."""

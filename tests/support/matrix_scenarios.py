@@ -19,13 +19,13 @@ from typing import Any
 
 from minibroker.client.connection import parse_address
 from minibroker.conformance import scenario as scenarios
-from minibroker.conformance.cluster import Cluster
+from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import RELEASE_EXPECTATIONS, Scenario, Step, parse
 
 FILE = Path(scenarios.__file__).parent / "scenarios" / "26-matrix-versions.yaml"
 HEAD = """\
-# Recorded from Apache Kafka 4.3.1: one KRaft node, plaintext, transaction.version 2.
+# Recorded from Apache Kafka 4.4.0: one KRaft node, plaintext, transaction.version 2.
 # docs/conformance.md describes the language. Every transactional request in every version, in every state; written by
 # tests/support/matrix_scenarios.py.
 """
@@ -217,26 +217,39 @@ Answers = dict[int, list[dict[str, Any]]]
 
 
 def text(cell: Cell, groups: list[tuple[list[int], list[str]]], defined: set[str], catches: Sequence[str] = ()) -> str:
-    """A scenario. groups: versions, and what stands behind each call. catches: names of defects."""
-    lines = [f"- name: {cell.name}", f"  why: '{cell.why}'", "  proves: [kip-98]"]
-    lines += [f"  catches: [{', '.join(catches)}]"] if catches else []
-    lines += ["  tags: [transactions, matrix]"]
-    lines += ["  topics: {t: {partitions: 2}}", "  names: [x, g]", "  steps:"]
+    """A cell, behind the head of its state's matrix where it is the first.
+
+    groups: versions, and what stands behind each call. catches: names of defects.
+    """
+    state = cell.state.name
+    lines = []
+    if state not in defined:
+        lines += ["", f"- matrix: versions-{state}", f"  why: {cell.state.label}", "  proves: [kip-98]"]
+        lines += ["  tags: [transactions, matrix]", "  topics: {t: {partitions: 2}}", "  names: [x, g]", "  cells:"]
+    lines += [f"    {cell.name.removeprefix(f'versions-{state}-')}:"]
+    lines += [f"      why: {cell.why.removeprefix(f'{cell.state.label}: ')}"]
+    lines += [f"      catches: [{', '.join(catches)}]"] if catches else []
+    lines += ["      steps:"]
     for versions, expectations in groups:
-        lines += [f"  - versions: {versions}", "    steps:"]
-        if cell.state.name in defined:
-            lines.append(f"    - *{cell.state.name}")
-        else:
-            defined.add(cell.state.name)
-            lines += [f"    - &{cell.state.name}", *(f"      - {step}" for step in cell.state.steps)]
+        calls = []
         for who, expected in zip(cell.whos, expectations, strict=True):
             epoch = cell.state.epoch - who.below
             fields = cell.request.fields.format(p=_producer(epoch, who.pid), pid=who.pid, epoch=epoch)
-            lines.append(f"    - {{call: {cell.request.api} $v, {fields}, {expected}}}")
+            calls.append(f"{{call: {cell.request.api} $v, {fields}, {expected}}}")
+        if state in defined and len(calls) == 1:
+            lines.append(f"      - {{versions: {versions}, steps: [*{state}, {calls[0]}]}}")
+            continue
+        lines += [f"      - versions: {versions}", "        steps:"]
+        if state in defined:
+            lines.append(f"        - *{state}")
+        else:
+            defined.add(state)
+            lines += [f"        - &{state}", *(f"          - {step}" for step in cell.state.steps)]
+        lines += [f"        - {call}" for call in calls]
     return "\n".join(lines) + "\n"
 
 
-def ask(cluster: Cluster, cell: Cell, token: str) -> Answers:
+def ask(cluster: ClusterUnderTest, cell: Cell, token: str) -> Answers:
     """What the broker answers."""
     blank = {p: UNKNOWN for _, p in cell.request.paths}
     groups = [([version], [_flow("expect", blank)] * len(cell.whos)) for version in cell.request.versions]
@@ -286,8 +299,8 @@ def _quoted(expected: Mapping[str, Any]) -> dict[str, str]:
     return {path: f"'{value}'" if "," in str(value) else str(value) for path, value in expected.items()}
 
 
-def _cluster(address: str) -> Cluster:
-    cluster = Cluster(parse_address(address), timeout=10, patience=30)
+def _cluster(address: str) -> ClusterUnderTest:
+    cluster = ClusterUnderTest(parse_address(address), timeout=10, patience=30)
     cluster.warm_up(secrets.token_hex(3))
     return cluster
 
@@ -313,7 +326,7 @@ def main(arguments: list[str]) -> int:
         groups = [(list(same), key) for key, same in groupby(cell.request.versions, key=lambda v: expected[v])]
         written.append(text(cell, groups, defined, catches.get(cell.name, ())))
         print(cell.name, flush=True)
-    FILE.write_text("\n".join(written), encoding="utf-8")
+    FILE.write_text("".join(written), encoding="utf-8")
     return 0
 
 

@@ -11,8 +11,9 @@ from reasons import check_reasons
 
 from minibroker.broker.broker import Broker
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.cluster.cluster import Cluster, Node
+from minibroker.cluster.cluster import BrokerSpec, Cluster
 from minibroker.config.settings import Settings
+from minibroker.handlers.chain import Place
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.deferred import Deferred
@@ -54,7 +55,7 @@ class MemoryCluster:
         self.cluster = Cluster(
             Settings(dict(config or {})),
             semantics,
-            nodes=[Node(node_id=1, host="127.0.0.1", port=9092, disk=self.disk, log_dir="/memory")],
+            nodes=[BrokerSpec(node_id=1, host="127.0.0.1", port=9092, disk=self.disk, log_dir="/memory")],
             journal_disk=self.disk,
             clock=self.clock,
             timers=self.timers,
@@ -84,7 +85,10 @@ class MemoryCluster:
 
     def send(self, request: Request, version: int, *, client_id: str = "test") -> Deferred[Any]:
         """Send the bytes of `request`; resolves with the decoded response (None: no answer)."""
-        broker, tapped = self.broker, self.dispatcher.tap is not None  # a tap may answer what it likes
+        broker, tapped = (
+            self.broker,
+            self.dispatcher.link_at(Place.FAULTS_AND_TRACE) is not None,
+        )  # a tap may answer what it likes
         answer = self.dispatcher.dispatch(self.frame(request, version, client_id=client_id), ConnectionInfo())
         decoded: Deferred[Any] = Deferred()
 

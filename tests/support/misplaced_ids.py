@@ -204,7 +204,7 @@ class Ids:
             group_id=group,
             producer_id=producer[0],
             producer_epoch=producer[1],
-            generation_id=-1,
+            generation_id_or_member_epoch=-1,
             member_id="",
             topics=[
                 m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(

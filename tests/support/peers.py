@@ -19,10 +19,10 @@ from broker import PREFIX, first_line
 from peer_programs import PEERS
 
 from minibroker.client.connection import parse_address
-from minibroker.conformance.cluster import Cluster
+from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.failure import ScenarioFailed
 from minibroker.conformance.reports import as_json
-from minibroker.conformance.results import Outcome, Result, Verdict
+from minibroker.conformance.results import Result, Status, Verdict
 from minibroker.conformance.runner import Options, ScenarioRun
 from minibroker.conformance.scenario import KAFKA, bundled
 from minibroker.conformance.schedule import run_all
@@ -41,7 +41,7 @@ class Peer:
         self.starts = 0
         self._process: subprocess.Popen[str] | None = None
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterUnderTest:
         """A cluster on a fresh process."""
         self.end()
         self.starts += 1
@@ -49,11 +49,11 @@ class Peer:
             self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         address = self._address or first_line(self._process, START_SECONDS).removeprefix(PREFIX).strip()
-        cluster = Cluster(parse_address(address), timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+        cluster = ClusterUnderTest(parse_address(address), timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
         cluster.wait_until_up(secrets.token_hex(3))
         return cluster
 
-    def alive(self, cluster: Cluster) -> bool:
+    def alive(self, cluster: ClusterUnderTest) -> bool:
         try:
             cluster.ask(cluster.bootstrap, "ApiVersions", 0, {})
         except ScenarioFailed:
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
     Path(report).write_text(as_json(verdict), encoding="utf-8")
     print(verdict.matrix())
     print(f"{verdict.summary()}; {verdict.seconds:.0f} s, started {peer.starts} times")
-    return 1 if verdict.count(Outcome.FAILED) else 0
+    return 1 if verdict.count(Status.FAILED) else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jvm import FAST_START, java_command
+from jvm import FAST_START, NEWEST, POMS, java_command
 
 CLUSTER_ID = "bWluaWJyb2tlci10ZXN0cw"
 START_SECONDS = 90.0
@@ -58,7 +58,7 @@ class RealKafka:
     """One broker in a directory of its own, formatted at once; it may be started and stopped many times.
 
     `extra` is added to server.properties, `{controller_port}` in it filled in; `jvm_options` are chosen for a short
-    life unless others are given; `features` are NAME=LEVEL, as for kafka-storage.sh.
+    life unless others are given; `features` are NAME=LEVEL, as for kafka-storage.sh; `release` is one of `jvm.POMS`.
     """
 
     def __init__(
@@ -67,12 +67,14 @@ class RealKafka:
         port: int | None = None,
         jvm_options: tuple[str, ...] = FAST_START,
         features: tuple[str, ...] = (),
+        release: str = NEWEST,
     ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="real-kafka-"))
         self.process: subprocess.Popen[bytes] | None = None
         free_port, controller_port = free_ports(2)
         self.port = port or free_port
         self._jvm_options = jvm_options
+        self._release = release
         self._properties = self.directory / "server.properties"
         data = self.directory / "data"
         self._properties.write_text(
@@ -87,7 +89,9 @@ class RealKafka:
 
     def command(self) -> list[str]:
         """Command line of the broker."""
-        return java_command("kafka.Kafka", str(self._properties), heap="1g", options=self._jvm_options)
+        return java_command(
+            "kafka.Kafka", str(self._properties), heap="1g", options=self._jvm_options, release=self._release
+        )
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the broker and return its process, before it serves; see `wait`."""
@@ -131,7 +135,8 @@ class RealKafka:
 
     def _format(self, features: tuple[str, ...]) -> None:
         chosen = [word for feature in features for word in ("--feature", feature)]
-        argv = java_command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties), *chosen)
+        arguments = ("format", "-t", CLUSTER_ID, "-c", str(self._properties), *chosen)
+        argv = java_command("kafka.tools.StorageTool", *arguments, release=self._release)
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -139,9 +144,9 @@ class RealKafka:
 
 
 @contextmanager
-def real_kafka(extra: str = "", port: int | None = None) -> Iterator[str]:
+def real_kafka(extra: str = "", port: int | None = None, *, release: str = NEWEST) -> Iterator[str]:
     """HOST:PORT of a fresh broker that ends with the block."""
-    kafka = RealKafka(extra, port)
+    kafka = RealKafka(extra, port, release=release)
     try:
         kafka.start()
         kafka.wait()
@@ -153,10 +158,11 @@ def real_kafka(extra: str = "", port: int | None = None) -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, help="default: a free one")
+    parser.add_argument("--release", choices=POMS, default=NEWEST, help="of Apache Kafka (default: %(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="line of server.properties")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the broker ends too
-    with real_kafka("\n".join(options.set) + "\n", options.port) as bootstrap:
+    with real_kafka("\n".join(options.set) + "\n", options.port, release=options.release) as bootstrap:
         print(f"bootstrap.servers={bootstrap}", flush=True)
         try:
             sys.stdin.read()

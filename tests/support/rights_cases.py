@@ -305,7 +305,12 @@ def _txn_offset_commit(*topics: str) -> Ask:
         group_id=names.mine("g"),
         producer_id=STRANGER,
         producer_epoch=0,
-        topics=[kind.TxnOffsetCommitRequestTopic(name=name, partitions=[entry]) for name in topics],
+        topics=[
+            kind.TxnOffsetCommitRequestTopic(
+                name=name, topic_id=names.ids.get(name, bytes(15) + b"\7"), partitions=[entry]
+            )
+            for name in topics
+        ],
     )
 
 
@@ -551,7 +556,10 @@ CASES: list[Case] = [
     Case("IncrementalAlterConfigs of groups", 1, _alter_incrementally((GROUP, "g"), (GROUP, "h"))),
     Case("DescribeLogDirs", 4, lambda _: m.DescribeLogDirsRequest(topics=[])),
     Case("CreatePartitions", 3, _create_partitions),
-    Case("DeleteGroups", 2, lambda names: m.DeleteGroupsRequest(groups_names=[names.mine("g"), names.mine("h")])),
+    *(
+        Case("DeleteGroups", version, lambda names: m.DeleteGroupsRequest(groups_names=list(map(names.mine, "gh"))))
+        for version in (2,)
+    ),
     Case("ElectLeaders", 2, _elect("a", "b")),
     Case("ElectLeaders of all", 2, _elect()),
     Case("AlterPartitionReassignments", 1, _reassign),

@@ -9,10 +9,9 @@ from reasons import check_reasons
 from rights_record import AUTHORIZER, COMMON, NAMES
 from rights_world import CLOSED, fitted
 
-from minibroker.handlers.context import ConnectionInfo
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection, ConnectionInfo
 from minibroker.kernel.deferred import Deferred
-from minibroker.security.sasl import Authentication, Plain
+from minibroker.security.sasl import Authentication, PlainSaslServer
 from minibroker_protocol.dsl import Request
 
 # Kafka's own defaults that a broker for tests has other values for are not among what is compared.
@@ -50,7 +49,7 @@ class MemorySide:
 
 
 def _logged_in(user: str) -> ConnectionInfo:
-    authentication = Authentication({"PLAIN": lambda: Plain({user: "a"})})
+    authentication = Authentication({"PLAIN": lambda: PlainSaslServer({user: "a"})})
     authentication.handshake("PLAIN", 1)
     authentication.token(f"\0{user}\0a".encode())
     return ConnectionInfo(client_host="127.0.0.1", principal=f"User:{user}", authentication=authentication)

@@ -23,7 +23,7 @@ OWN = ("minibroker transactions",)
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """One thing that must hold, in a line, and what Apache Kafka 4.3 does instead ("" when it does the same)."""
+    """One thing that must hold, in a line, and what Apache Kafka 4.4 does instead ("" when it does the same)."""
 
     holds: str
     kafka: str = ""
@@ -39,7 +39,7 @@ SEEDS: dict[str, Seed] = {
     ),
     "360-5": Seed(
         "The retry survives a failover of the coordinator: the last epoch is in the log.",
-        "4.3.1 does not log it and fences the retry (KAFKA-20357); minibroker does log it, except as version 4.3.",
+        "Up to 4.4.0 it is not logged and the retry fenced (KAFKA-20357); minibroker does log it, except as a release.",
     ),
     "360-6": Seed(
         "An expired transactional id: a new producer id, and the same for the same request again; fenced when another"
@@ -254,7 +254,7 @@ def page(found: list[Proof]) -> str:
         "text, with its callback and without flush (`tests/support/sample_loop.py`,",
         "`tests/jvm/SampleLoop.java`), or one that flushes each record.",
         "",
-        "| id | what must hold | where Apache Kafka 4.3 differs | under `kafka` | under `kip` |",
+        "| id | what must hold | where Apache Kafka 4.4 differs | under `kafka` | under `kip` |",
         "|---|---|---|---|---|",
     ]
     for name, seed in SEEDS.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.coordinators.transactions import end_txn, expiry, init_producer_id, partitions
 from minibroker.coordinators.transactions.metadata import (
     Entry,
@@ -120,7 +120,7 @@ class CoordinatorDouble:
 
     # -- what happens around them ------------------------------------------------------------------------------------
 
-    def execute(self, outcome: Outcome[R]) -> R:
+    def execute(self, outcome: CoordinatorResult[R]) -> R:
         if outcome.before_append is not None and outcome.records:
             outcome.before_append()
         if self.fail_next is not None and outcome.records:

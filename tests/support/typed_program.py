@@ -13,6 +13,9 @@ def calls(broker: Minibroker) -> None:
     assert_type(broker.clock.advance(minutes=2), int)
     assert_type(broker.state.truncate_tail(topic="orders", partition=0, offset=3), int)
     assert_type(broker.state.held_markers(), list[str])
+    assert_type(broker.records("orders", isolation="read_committed")[0].value, bytes | None)
+    assert_type(broker.committed("group"), dict[tuple[str, int], int])
+    assert_type(broker.requests("EndTxn")[0].errors, tuple[str, ...])
     assert_type(broker.cluster.leader("orders"), int | None)
     assert_type(broker.faults.inject("EndTxn", DropReply(), transactional_id="app").hits, list[dict[str, Any]])
     broker.state.kill_broker()
@@ -25,4 +28,5 @@ def mistakes(broker: Minibroker) -> None:
     broker.state.truncate_tail(topic="orders", partition="0", offset=3)  # type: ignore[arg-type]
     broker.clock.advance(minuts=2)  # type: ignore[call-arg]
     broker.faults.inject("EndTxn", DropReply(), topik="orders")  # type: ignore[call-arg]
+    broker.records("orders", isolation="committed")  # type: ignore[arg-type]
     broker.cluster.kill_broker("1")  # type: ignore[arg-type]

@@ -9,12 +9,13 @@ from typing import Protocol
 from minibroker.coordinators.groups.environment import Environment
 from minibroker.coordinators.groups.offsets import OffsetStore, commit_value, is_expired
 from minibroker.coordinators.groups.records import offset_commit, offset_tombstone
-from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 
 OFFSET_COMMIT_WITH_EPOCHS = 9
-"""First OffsetCommit version that knows member epochs, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-848)."""
+TXN_OFFSET_COMMIT_WITH_EPOCHS = 6
+"""First versions that know member epochs, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-848, KIP-1319)."""
 
 
 PartitionCheck = Callable[[bytes, int], None]
@@ -88,6 +89,12 @@ class Commit:
     def transactional(self) -> bool:
         return self.producer_id != -1
 
+    @property
+    def knows_epochs(self) -> bool:
+        """Whether its version has the codes about member epochs."""
+        since = TXN_OFFSET_COMMIT_WITH_EPOCHS if self.transactional else OFFSET_COMMIT_WITH_EPOCHS
+        return self.api_version >= since
+
 
 Committed = list[list[tuple[int, ErrorCode]]]
 """For each topic of a commit, in order: (partition, error)."""
@@ -105,7 +112,7 @@ class OffsetDecisions:
         self._groups = groups
         self._offsets = offsets
 
-    def commit(self, commit: Commit) -> Outcome[Committed]:
+    def commit(self, commit: Commit) -> CoordinatorResult[Committed]:
         """The records of a commit. Raises ApiError when the whole of it is refused, be it for one partition's sake.
 
         The topic's id is not written down in a transaction, whose requests do not carry it either. An unknown group
@@ -137,7 +144,7 @@ class OffsetDecisions:
                         topic_id=NO_ID if commit.transactional else topic.topic_id,
                     )
                     records.append(offset_commit(commit.group_id, topic.name, partition.partition_index, value))
-        return Outcome(
+        return CoordinatorResult(
             results,
             tuple(records),
             on_error=lambda error: all_partitions(commit, error),
@@ -168,9 +175,7 @@ class OffsetDecisions:
         if group is None:
             if commit.generation_id < 0:
                 return None
-            missing = ErrorCode.ILLEGAL_GENERATION
-            if not commit.transactional and commit.api_version >= OFFSET_COMMIT_WITH_EPOCHS:
-                missing = ErrorCode.GROUP_ID_NOT_FOUND
+            missing = ErrorCode.GROUP_ID_NOT_FOUND if commit.knows_epochs else ErrorCode.ILLEGAL_GENERATION
             raise ApiError(missing, f"Group {commit.group_id} not found.")
         return group.validate_offset_commit(
             commit.member_id,
@@ -182,7 +187,7 @@ class OffsetDecisions:
 
     def delete_offsets(
         self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]]
-    ) -> Outcome[list[list[tuple[int, ErrorCode]]]]:
+    ) -> CoordinatorResult[list[list[tuple[int, ErrorCode]]]]:
         """Tombstones for what is there; GROUP_SUBSCRIBED_TO_TOPIC for topics the group's members read."""
         group = self._groups.get(group_id)
         if group is None:
@@ -201,18 +206,18 @@ class OffsetDecisions:
                     if self._offsets.get(group_id, topic, partition) is not None
                     or self._offsets.is_pending(group_id, topic, partition)
                 ]
-        return Outcome(results, tuple(records))
+        return CoordinatorResult(results, tuple(records))
 
-    def delete_group(self, group_id: str) -> Outcome[None]:
+    def delete_group(self, group_id: str) -> CoordinatorResult[None]:
         """Tombstones of all offsets and of the group. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self._groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         group.validate_delete()
         records = [offset_tombstone(group_id, *key) for key in self._offsets.known(group_id)]
-        return Outcome(None, (*records, *group.tombstones()))
+        return CoordinatorResult(None, (*records, *group.tombstones()))
 
-    def expire(self) -> Outcome[None]:
+    def expire(self) -> CoordinatorResult[None]:
         """Tombstones of offsets that outlived their retention, and of empty groups that have none left."""
         now_ms, retention_ms = self._env.now_ms(), self._env.config().offsets_retention_ms
         records: list[CoordinatorRecord] = []
@@ -232,11 +237,11 @@ class OffsetDecisions:
                         records.append(offset_tombstone(group_id, topic, partition))
             if not kept and group.is_empty and not self._offsets.has_pending(group_id):
                 records += group.tombstones()
-        return Outcome(None, tuple(records))
+        return CoordinatorResult(None, tuple(records))
 
-    def topic_deleted(self, topic: str) -> Outcome[None]:
+    def topic_deleted(self, topic: str) -> CoordinatorResult[None]:
         """Tombstones of every offset of a topic that is gone, those of open transactions too."""
-        return Outcome(
+        return CoordinatorResult(
             None, tuple(offset_tombstone(group_id, topic, p) for group_id, p in self._offsets.with_topic(topic))
         )
 
@@ -248,10 +253,7 @@ def _java_length(text: str) -> int:
 
 def _in_words_of(commit: Commit, error: ApiError) -> ApiError:
     """The refusal as the request's version can say it: not all know of member epochs."""
-    if error.code is not ErrorCode.STALE_MEMBER_EPOCH:
+    if error.code is not ErrorCode.STALE_MEMBER_EPOCH or commit.knows_epochs:
         return error
-    if commit.transactional:
-        return ApiError(ErrorCode.ILLEGAL_GENERATION, error.message)
-    if commit.api_version < OFFSET_COMMIT_WITH_EPOCHS:
-        return ApiError(ErrorCode.UNSUPPORTED_VERSION, error.message)
-    return error
+    code = ErrorCode.ILLEGAL_GENERATION if commit.transactional else ErrorCode.UNSUPPORTED_VERSION
+    return ApiError(code, error.message)

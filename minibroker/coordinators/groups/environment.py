@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.clock import Clock
 from minibroker.metadata.config_resources import ResourceType
 from minibroker.metadata.image import MetadataImage
+from minibroker_protocol.errors import ErrorCode
 
 TimerKey = tuple[str, str, str]
 """(kind of wait, group id, member id or "")."""
@@ -34,6 +35,7 @@ class GroupConfig:
     consumer_assignment_interval_ms: int = 1000
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_enabled: bool = True
+    unreadable_subscription: ErrorCode = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def with_overrides(config: GroupConfig, overrides: Mapping[str, str]) -> GroupConfig:
@@ -50,7 +52,7 @@ class GroupTimers(Protocol):
     What the operation returns is made durable like the outcome of a request.
     """
 
-    def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], Outcome[None]]) -> None: ...
+    def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], CoordinatorResult[None]]) -> None: ...
 
     def cancel(self, key: TimerKey) -> None: ...
 

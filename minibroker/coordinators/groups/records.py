@@ -2,28 +2,8 @@
 
 from __future__ import annotations
 
-from minibroker.coordinators.outcome import CoordinatorRecord
-from minibroker_protocol.coordinator_records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupPartitionMetadataValue,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    GroupMetadataKey,
-    GroupMetadataValue,
-    LegacyOffsetCommitKey,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
+from minibroker.coordinators.result import CoordinatorRecord
+from minibroker_protocol import coordinator_records as c
 from minibroker_protocol.dsl import Data
 from minibroker_protocol.errors import Malformed
 
@@ -39,25 +19,25 @@ CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
 CONSUMER_GROUP_REGULAR_EXPRESSION = 16
 
 _TYPES: dict[int, tuple[type[Data], type[Data]]] = {
-    LEGACY_OFFSET_COMMIT: (LegacyOffsetCommitKey, OffsetCommitValue),
-    OFFSET_COMMIT: (OffsetCommitKey, OffsetCommitValue),
-    GROUP_METADATA: (GroupMetadataKey, GroupMetadataValue),
-    CONSUMER_GROUP_METADATA: (ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
-    CONSUMER_GROUP_PARTITION_METADATA: (ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
-    CONSUMER_GROUP_MEMBER_METADATA: (ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    LEGACY_OFFSET_COMMIT: (c.LegacyOffsetCommitKey, c.OffsetCommitValue),
+    OFFSET_COMMIT: (c.OffsetCommitKey, c.OffsetCommitValue),
+    GROUP_METADATA: (c.GroupMetadataKey, c.GroupMetadataValue),
+    CONSUMER_GROUP_METADATA: (c.ConsumerGroupMetadataKey, c.ConsumerGroupMetadataValue),
+    CONSUMER_GROUP_PARTITION_METADATA: (c.ConsumerGroupPartitionMetadataKey, c.ConsumerGroupPartitionMetadataValue),
+    CONSUMER_GROUP_MEMBER_METADATA: (c.ConsumerGroupMemberMetadataKey, c.ConsumerGroupMemberMetadataValue),
     CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (
-        ConsumerGroupTargetAssignmentMetadataKey,
-        ConsumerGroupTargetAssignmentMetadataValue,
+        c.ConsumerGroupTargetAssignmentMetadataKey,
+        c.ConsumerGroupTargetAssignmentMetadataValue,
     ),
     CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
-        ConsumerGroupTargetAssignmentMemberKey,
-        ConsumerGroupTargetAssignmentMemberValue,
+        c.ConsumerGroupTargetAssignmentMemberKey,
+        c.ConsumerGroupTargetAssignmentMemberValue,
     ),
     CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
-        ConsumerGroupCurrentMemberAssignmentKey,
-        ConsumerGroupCurrentMemberAssignmentValue,
+        c.ConsumerGroupCurrentMemberAssignmentKey,
+        c.ConsumerGroupCurrentMemberAssignmentValue,
     ),
-    CONSUMER_GROUP_REGULAR_EXPRESSION: (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+    CONSUMER_GROUP_REGULAR_EXPRESSION: (c.ConsumerGroupRegularExpressionKey, c.ConsumerGroupRegularExpressionValue),
 }
 
 # Version 3 is what Kafka writes of a classic group; 4, the flexible one, it only reads.
@@ -86,22 +66,22 @@ def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
     return CoordinatorRecord(key_type, typed_key, value_class.decode(value, version, 2), version)
 
 
-def offset_commit(group_id: str, topic: str, partition: int, value: OffsetCommitValue) -> CoordinatorRecord:
+def offset_commit(group_id: str, topic: str, partition: int, value: c.OffsetCommitValue) -> CoordinatorRecord:
     return CoordinatorRecord(
         OFFSET_COMMIT,
-        OffsetCommitKey(group=group_id, topic=topic, partition=partition),
+        c.OffsetCommitKey(group=group_id, topic=topic, partition=partition),
         value,
         _OFFSET_COMMIT_VERSION if value.expire_timestamp == -1 else _OFFSET_COMMIT_VERSION_WITH_EXPIRY,
     )
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:
-    return CoordinatorRecord(OFFSET_COMMIT, OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+    return CoordinatorRecord(OFFSET_COMMIT, c.OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
 
 
-def group_metadata(group_id: str, value: GroupMetadataValue) -> CoordinatorRecord:
-    return CoordinatorRecord(GROUP_METADATA, GroupMetadataKey(group=group_id), value, _GROUP_METADATA_VERSION)
+def group_metadata(group_id: str, value: c.GroupMetadataValue) -> CoordinatorRecord:
+    return CoordinatorRecord(GROUP_METADATA, c.GroupMetadataKey(group=group_id), value, _GROUP_METADATA_VERSION)
 
 
 def group_tombstone(group_id: str) -> CoordinatorRecord:
-    return CoordinatorRecord(GROUP_METADATA, GroupMetadataKey(group=group_id), None)
+    return CoordinatorRecord(GROUP_METADATA, c.GroupMetadataKey(group=group_id), None)

@@ -20,28 +20,12 @@ from minibroker.coordinators.groups.consumer.members import ConsumerMembers
 from minibroker.coordinators.groups.consumer.replay import replay_consumer_record
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.groups.offsets import NO_PRODUCER_ID, OffsetStore
-from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
-from minibroker_protocol.coordinator_records import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
+from minibroker_protocol import coordinator_records as c
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.messages.groups import (
-    DescribeGroupsResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListGroupsResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 
 log = get_logger(__name__)
 
@@ -62,7 +46,9 @@ class GroupShard:
 
     # -- classic members -------------------------------------------------------------------------------------------
 
-    def join(self, client: ClientInfo, request: JoinGroupRequest, answer: Deferred[JoinGroupResponse]) -> Outcome[None]:
+    def join(
+        self, client: ClientInfo, request: m.JoinGroupRequest, answer: Deferred[m.JoinGroupResponse]
+    ) -> CoordinatorResult[None]:
         """Decide about a JoinGroup; `answer` is resolved now or when the group has its next generation."""
         group_id, created = request.group_id, False
         group = self.groups.get(group_id)
@@ -74,7 +60,7 @@ class GroupShard:
         if group is None:
             if request.member_id:
                 answer.resolve(join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-                return Outcome(None, tuple(before))
+                return CoordinatorResult(None, tuple(before))
             group, created = ClassicGroup(group_id, self.env.now_ms()), True
             self.groups[group_id] = group
         decided = self._join.join(group, client, request, answer)
@@ -83,20 +69,20 @@ class GroupShard:
             decided.records = (*before, *decided.records)
         return decided
 
-    def sync(self, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]) -> Outcome[None]:
+    def sync(self, request: m.SyncGroupRequest, answer: Deferred[m.SyncGroupResponse]) -> CoordinatorResult[None]:
         group = self._member_group(request.group_id)
         if isinstance(group, ConsumerGroup):
             answer.resolve(self.consumers.classic.sync(group, request))
-            return Outcome(None)
+            return CoordinatorResult(None)
         return self._membership.sync(group, request, answer)
 
-    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+    def heartbeat(self, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
         group = self._member_group(request.group_id)
         if isinstance(group, ConsumerGroup):
-            return HeartbeatResponse(error_code=self.consumers.classic.heartbeat(group, request))
-        return HeartbeatResponse(error_code=self._membership.heartbeat(group, request))
+            return m.HeartbeatResponse(error_code=self.consumers.classic.heartbeat(group, request))
+        return m.HeartbeatResponse(error_code=self._membership.heartbeat(group, request))
 
-    def leave(self, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+    def leave(self, request: m.LeaveGroupRequest) -> CoordinatorResult[m.LeaveGroupResponse]:
         group = self._member_group(request.group_id)
         if isinstance(group, ConsumerGroup):
             return self.consumers.classic.leave(group, request)
@@ -110,7 +96,7 @@ class GroupShard:
 
     # -- administration --------------------------------------------------------------------------------------------
 
-    def describe(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+    def describe(self, group_id: str) -> m.DescribeGroupsResponse.DescribedGroup:
         """A classic group; raises GROUP_ID_NOT_FOUND for any other."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
@@ -118,9 +104,9 @@ class GroupShard:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group.described()
 
-    def listed(self) -> list[ListGroupsResponse.ListedGroup]:
+    def listed(self) -> list[m.ListGroupsResponse.ListedGroup]:
         return [
-            ListGroupsResponse.ListedGroup(
+            m.ListGroupsResponse.ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state_name,
@@ -131,7 +117,7 @@ class GroupShard:
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> Outcome[Committed]:
+    def commit(self, commit: Commit) -> CoordinatorResult[Committed]:
         outcome = self.decisions.commit(commit)
         group = self.groups.get(commit.group_id)
         if isinstance(group, ClassicGroup) and not commit.transactional:
@@ -167,8 +153,8 @@ class GroupShard:
         if key_type in (records.OFFSET_COMMIT, records.LEGACY_OFFSET_COMMIT):
             self._replay_offset(record, offset, producer_id if transactional else NO_PRODUCER_ID)
         elif key_type == records.GROUP_METADATA:
-            key = cast("GroupMetadataKey", record.key)
-            self._replay_group(key.group, cast("GroupMetadataValue | None", record.value))
+            key = cast("c.GroupMetadataKey", record.key)
+            self._replay_group(key.group, cast("c.GroupMetadataValue | None", record.value))
         else:
             replay_consumer_record(self.groups, record)
 
@@ -176,19 +162,19 @@ class GroupShard:
         self.offsets.complete(producer_id, committed=committed)
 
     def _replay_offset(self, record: CoordinatorRecord, offset: int, producer_id: int) -> None:
-        key = cast("OffsetCommitKey", record.key)
+        key = cast("c.OffsetCommitKey", record.key)
         if record.value is not None and key.group not in self.groups:
             self.groups[key.group] = ClassicGroup(key.group, self.env.now_ms())
         self.offsets.replay(
             key.group,
             key.topic,
             key.partition,
-            cast("OffsetCommitValue | None", record.value),
+            cast("c.OffsetCommitValue | None", record.value),
             record_offset=offset,
             producer_id=producer_id,
         )
 
-    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
+    def _replay_group(self, group_id: str, value: c.GroupMetadataValue | None) -> None:
         group = self.groups.get(group_id)
         if value is None:
             if isinstance(group, ClassicGroup):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import transitions
 from minibroker.coordinators.transactions.metadata import (
     LAST_USABLE_EPOCH,
@@ -65,7 +65,7 @@ def end_txn(
     transaction_version: int,
     producer_ids: ProducerIdSource,
     now_ms: int,
-) -> Outcome[ProducerIdAndEpoch]:
+) -> CoordinatorResult[ProducerIdAndEpoch]:
     """A client ends its transaction. The answer leaves when the decision is durable, before any marker is written.
 
     The response is the producer id and epoch to go on with, (-1, -1) below transaction.version 2.
@@ -89,7 +89,7 @@ def end_txn(
     _require_nothing_pending(entry)
     if entry.metadata.state is not ONGOING:
         _repeat_or_refuse(entry, commit)
-        return Outcome(NO_PRODUCER)
+        return CoordinatorResult(NO_PRODUCER)
     metadata = transitions.prepared(
         entry,
         PREPARE_COMMIT if commit else PREPARE_ABORT,
@@ -108,7 +108,7 @@ def _end_and_bump(
     transaction_version: int,
     producer_ids: ProducerIdSource,
     now_ms: int,
-) -> Outcome[ProducerIdAndEpoch]:
+) -> CoordinatorResult[ProducerIdAndEpoch]:
     metadata = entry.metadata
     state = metadata.state
     _require_nothing_pending(entry)
@@ -134,7 +134,7 @@ def _end_and_bump(
             # The epoch moved on with the last end: this is a commit of a transaction that never began.
             raise _nothing_to_end(entry, commit)
         _repeat_or_refuse(entry, commit)
-        return Outcome(metadata.producer)
+        return CoordinatorResult(metadata.producer)
     prepared = transitions.prepared(
         entry,
         PREPARE_COMMIT if commit else PREPARE_ABORT,
@@ -153,7 +153,7 @@ def abort_with_fence(
     producer_ids: ProducerIdSource,
     now_ms: int,
     timed_out: bool,
-) -> Outcome[R]:
+) -> CoordinatorResult[R]:
     """The coordinator aborts the running transaction and shuts its producer out (a new instance, or a timeout).
 
     Raises ApiError(UNKNOWN_SERVER_ERROR) when there is no epoch left to fence with.
@@ -186,7 +186,7 @@ def abort_with_fence(
 
 def abort_for_owner(
     shard: TransactionShard, entry: Entry, response: R, *, producer_ids: ProducerIdSource, now_ms: int
-) -> Outcome[R]:
+) -> CoordinatorResult[R]:
     """The coordinator aborts the running transaction as its owner's EndTxn would, so that the owner keeps its place.
 
     From transaction.version 2 on that bumps the epoch and the owner's becomes the last one. Below, the epoch stays,
@@ -215,11 +215,11 @@ def marker_written(shard: TransactionShard, transactional_id: str, partition: To
     return not missing
 
 
-def complete(shard: TransactionShard, transactional_id: str, *, now_ms: int) -> Outcome[None]:
+def complete(shard: TransactionShard, transactional_id: str, *, now_ms: int) -> CoordinatorResult[None]:
     """Every marker is written: the transaction is over. A refused append leaves it as it is, to be tried again."""
     entry = shard.entry(transactional_id)
     metadata = transitions.completed(entry, now_ms=now_ms)
-    return Outcome(None, records=(shard.record_of(metadata),))
+    return CoordinatorResult(None, records=(shard.record_of(metadata),))
 
 
 def _require_producer_id(entry: Entry, producer: ProducerIdAndEpoch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.end_txn import abort_with_fence
 from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS, Entry
@@ -48,7 +48,7 @@ def timed_out(shard: TransactionShard, now_ms: int) -> list[str]:
 
 def abort_timed_out(
     shard: TransactionShard, transactional_id: str, *, producer_ids: ProducerIdSource, now_ms: int
-) -> Outcome[None]:
+) -> CoordinatorResult[None]:
     """Abort one of them; raises ApiError when it cannot be fenced, or no producer id is at hand."""
     return abort_with_fence(
         shard, shard.entry(transactional_id), None, producer_ids=producer_ids, now_ms=now_ms, timed_out=True
@@ -67,7 +67,7 @@ def expired(shard: TransactionShard, now_ms: int) -> list[str]:
     ]
 
 
-def forget(shard: TransactionShard, transactional_ids: Iterable[str]) -> Outcome[None]:
+def forget(shard: TransactionShard, transactional_ids: Iterable[str]) -> CoordinatorResult[None]:
     """Tombstones for ids that `expired` named; they are Dead until those are durable."""
     entries = [(transactional_id, shard.entry(transactional_id)) for transactional_id in transactional_ids]
     for transactional_id, entry in entries:
@@ -81,7 +81,7 @@ def forget(shard: TransactionShard, transactional_ids: Iterable[str]) -> Outcome
         for _, entry in entries:
             entry.volatile.pending_state = None
 
-    return Outcome(
+    return CoordinatorResult(
         None,
         records=tuple(records.tombstone_of(transactional_id) for transactional_id, _ in entries),
         before_append=before_append,

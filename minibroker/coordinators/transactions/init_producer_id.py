@@ -5,7 +5,7 @@ Kafka's TransactionCoordinator.handleInitProducerId and prepareInitProducerIdTra
 
 from __future__ import annotations
 
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import transitions
 from minibroker.coordinators.transactions.end_txn import abort_for_owner, abort_with_fence
 from minibroker.coordinators.transactions.metadata import (
@@ -59,7 +59,7 @@ def init_producer_id(
     expected: ProducerIdAndEpoch | None,
     producer_ids: ProducerIdSource,
     now_ms: int,
-) -> Outcome[InitAnswer]:
+) -> CoordinatorResult[InitAnswer]:
     """`expected`: the producer id and epoch the caller believes to hold, None for a new instance.
 
     Raises ApiError: CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, COORDINATOR_LOAD_IN_PROGRESS (no producer id at hand),
@@ -107,7 +107,7 @@ def _take_over(
     expected: ProducerIdAndEpoch | None,
     producer_ids: ProducerIdSource,
     now_ms: int,
-) -> Outcome[InitAnswer]:
+) -> CoordinatorResult[InitAnswer]:
     """A transaction is running: abort it; the caller has to come again.
 
     Kafka shuts its producer out, the owner of the current epoch too. By the text the epoch decides as it does without a
@@ -121,7 +121,7 @@ def _take_over(
         if expected.producer_epoch == entry.epoch:
             return abort_for_owner(shard, entry, again, producer_ids=producer_ids, now_ms=now_ms)
         if expected.producer_epoch == entry.last_epoch:
-            return Outcome(ProducerIdAndEpoch(entry.metadata.producer_id, entry.epoch))
+            return CoordinatorResult(ProducerIdAndEpoch(entry.metadata.producer_id, entry.epoch))
         raise fenced(entry, expected, "has neither the current nor the last epoch")
     return abort_with_fence(shard, entry, again, producer_ids=producer_ids, now_ms=now_ms, timed_out=False)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import transitions
 from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch, TopicPartition
 from minibroker.coordinators.transactions.refusals import fenced, refuse_timed_out
@@ -24,7 +24,7 @@ def add_partitions(
     *,
     transaction_version: int,
     now_ms: int,
-) -> Outcome[None]:
+) -> CoordinatorResult[None]:
     """Add `partitions`, beginning a transaction when none is running. transaction_version: the client's.
 
     Raises ApiError: INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
@@ -41,7 +41,7 @@ def add_partitions(
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is in {entry}")
     added = frozenset(partitions)
     if entry.metadata.state is ONGOING and added <= entry.metadata.partitions:
-        return Outcome(None)
+        return CoordinatorResult(None)
     metadata = transitions.with_partitions(entry, added, transaction_version=transaction_version, now_ms=now_ms)
     return shard.write(entry, metadata, None)
 

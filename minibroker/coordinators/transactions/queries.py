@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from minibroker.coordinators.patterns import Pattern
 from minibroker.coordinators.transactions.metadata import NO_TIMESTAMP, Entry
 from minibroker.coordinators.transactions.shard import TransactionShard
 from minibroker.coordinators.transactions.states import DEAD, PREPARED
@@ -13,16 +12,17 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactional ids ListTransactions names; an empty collection and None let everything pass."""
+    """Which transactional ids ListTransactions names; an empty collection and None let everything pass.
+    matches: whether the whole id fits a pattern, or ApiError."""
 
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()
     longer_than_ms: int = -1
-    pattern: Pattern | None = None
+    matches: Callable[[str], bool] | None = None
 
     def passes(self, transactional_id: str, entry: Entry, now_ms: int) -> bool:
         metadata = entry.metadata
-        if metadata.state is DEAD or entry.volatile.pending_state is DEAD:
+        if forgotten(entry):
             return False
         if self.states and metadata.state.label not in self.states:
             return False
@@ -31,13 +31,18 @@ class TransactionFilter(NamedTuple):
         # An id that never began a transaction has start -1, and so counts as old (TransactionStateManager).
         if self.longer_than_ms >= 0 and now_ms - metadata.start_ms <= self.longer_than_ms:
             return False
-        return self.pattern is None or self.pattern.fullmatch(transactional_id)
+        return self.matches is None or self.matches(transactional_id)
+
+
+def forgotten(entry: Entry) -> bool:
+    """It has expired, and is there only until that is written."""
+    return entry.metadata.state is DEAD or entry.volatile.pending_state is DEAD
 
 
 def describe(shard: TransactionShard, transactional_id: str) -> Entry:
     """The entry to describe; raises ApiError(TRANSACTIONAL_ID_NOT_FOUND)."""
     entry = shard.entries.get(transactional_id)
-    if entry is None or entry.metadata.state is DEAD or entry.volatile.pending_state is DEAD:
+    if entry is None or forgotten(entry):
         raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id} is not known")
     return entry
 
@@ -54,9 +59,3 @@ def partitions_of(entry: Entry) -> list[tuple[str, list[int]]]:
 def start_of(entry: Entry) -> int:
     """Milliseconds, -1 when no transaction ever began."""
     return entry.metadata.start_ms if entry.metadata.start_ms >= 0 else NO_TIMESTAMP
-
-
-def listed(shard: TransactionShard, wanted: TransactionFilter, now_ms: int) -> Iterator[tuple[str, Entry]]:
-    for transactional_id, entry in shard.entries.items():
-        if wanted.passes(transactional_id, entry, now_ms):
-            yield transactional_id, entry

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.coordinators.result import CoordinatorRecord
 from minibroker.coordinators.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,

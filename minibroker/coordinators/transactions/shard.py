@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeVar
 
-from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.metadata import Entry, TransactionMetadata
 from minibroker.coordinators.transactions.records import TransactionRecord
@@ -129,7 +129,7 @@ class TransactionShard:
 
     def write(
         self, entry: Entry, metadata: TransactionMetadata, response: R, *, fence_epoch: int | None = None
-    ) -> Outcome[R]:
+    ) -> CoordinatorResult[R]:
         """Move `entry` to `metadata` once it is durable; until then its state is pending.
 
         fence_epoch: the epoch to fence with from now on, even if the append fails (below transaction.version 2).
@@ -157,7 +157,7 @@ class TransactionShard:
             if metadata.state in PREPARED:
                 self._begin_markers(metadata.transactional_id, entry)
 
-        return Outcome(
+        return CoordinatorResult(
             response=response,
             records=(record,),
             before_append=before_append,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from minibroker.coordinators.state_picture import page
+from minibroker.coordinators.state_diagram import page
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 

@@ -59,20 +59,10 @@ def rotated(
     entry: Entry, *, producer_id: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
 ) -> TransactionMetadata:
     """InitProducerId that gives a new producer id, because the epochs of the old one are used up."""
-    metadata = _from(entry, EMPTY)
-    return metadata._replace(
-        producer_id=producer_id,
-        producer_epoch=0,
-        last_producer_epoch=last_producer_epoch,
-        previous_producer_id=metadata.producer_id,
-        next_producer_id=NO_PRODUCER_ID,
-        timeout_ms=timeout_ms,
-        state=EMPTY,
-        partitions=frozenset(),
-        start_ms=NO_TIMESTAMP,
-        last_update_ms=now_ms,
-        timed_out=False,
+    metadata = bumped(
+        entry, producer_epoch=0, last_producer_epoch=last_producer_epoch, timeout_ms=timeout_ms, now_ms=now_ms
     )
+    return metadata._replace(producer_id=producer_id)
 
 
 def with_partitions(

@@ -1,6 +1,6 @@
 """Access control lists: DescribeAcls (29), CreateAcls (30), DeleteAcls (31).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations

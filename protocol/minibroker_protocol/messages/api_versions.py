@@ -1,6 +1,6 @@
 """ApiVersions (18): which APIs and versions a broker serves.
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from minibroker_protocol.fields import bool_, f, int16, int32, int64, string
 from minibroker_protocol.structs import Struct
 
 
-class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):
-    """Ask for the APIs a broker serves; tell it the client's name."""
+class ApiVersionsRequest(Request, key=18, versions="0-5", flexible="3+"):
+    """Ask for the APIs a broker serves; tell it the client's name, and which cluster and broker it means (KIP-1242)."""
 
     client_software_name: string = f("3+", default="", ignorable=True)
     client_software_version: string = f("3+", default="", ignorable=True)
+    cluster_id: string | None = f("5+", nullable="5+", default=None, ignorable=True)
+    node_id: int32 = f("5+", default=-1, ignorable=True)
 
 
-class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Response, key=18, versions="0-5", flexible="3+"):
     """APIs with their version ranges, and cluster features."""
 
     class ApiVersion(Struct):

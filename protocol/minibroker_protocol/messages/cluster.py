@@ -1,7 +1,7 @@
 """Administration of brokers: AlterReplicaLogDirs (34), DescribeLogDirs (35), client quotas (48, 49),
 DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations

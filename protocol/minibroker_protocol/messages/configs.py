@@ -1,6 +1,6 @@
 """Configuration: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class DescribeConfigsResponse(Response, key=32, versions="1-4", flexible="4+"):
 
     class DescribeConfigsSynonym(Struct):
         name: string
-        value: string | None = f(nullable="0+")
+        value: string | None = f(nullable="0+", secret="name")
         source: int8
 
     class DescribeConfigsResourceResult(Struct):
         name: string
-        value: string | None = f(nullable="0+")
+        value: string | None = f(nullable="0+", secret="name")
         read_only: bool_
         config_source: int8 = f(default=-1)
         is_sensitive: bool_
@@ -57,7 +57,7 @@ class AlterConfigsRequest(Request, key=33, versions="0-2", flexible="2+"):
 
     class AlterableConfig(Struct):
         name: string = f(map_key=True)
-        value: string | None = f(nullable="0+")
+        value: string | None = f(nullable="0+", secret="name")
 
     class AlterConfigsResource(Struct):
         resource_type: int8 = f(entity="resourceType", map_key=True)
@@ -87,7 +87,7 @@ class IncrementalAlterConfigsRequest(Request, key=44, versions="0-1", flexible="
     class AlterableConfig(Struct):
         name: string = f(map_key=True)
         config_operation: int8 = f(map_key=True)
-        value: string | None = f(nullable="0+")
+        value: string | None = f(nullable="0+", secret="name")
 
     class AlterConfigsResource(Struct):
         resource_type: int8 = f(entity="resourceType", map_key=True)

@@ -1,6 +1,6 @@
 """SCRAM credentials: DescribeUserScramCredentials (50), AlterUserScramCredentials (51).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class AlterUserScramCredentialsRequest(Request, key=51, versions="0", flexible="
         name: string = f(entity="user")
         mechanism: int8
         iterations: int32
-        salt: bytes_
-        salted_password: bytes_
+        salt: bytes_ = f(secret=True)
+        salted_password: bytes_ = f(secret=True)
 
     deletions: list[ScramCredentialDeletion]
     upsertions: list[ScramCredentialUpsertion]

@@ -1,6 +1,6 @@
 """Fetch (1): read record batches, as a consumer or as a follower (KIP-227 sessions, KIP-516 topic ids).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations

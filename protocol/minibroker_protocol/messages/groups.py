@@ -1,7 +1,7 @@
 """Coordinators and classic groups: FindCoordinator (10), JoinGroup (11), Heartbeat (12), LeaveGroup (13),
 SyncGroup (14), DescribeGroups (15), ListGroups (16), DeleteGroups (42).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations
@@ -200,18 +200,19 @@ class ListGroupsResponse(Response, key=16, versions="0-5", flexible="3+"):
     groups: list[ListedGroup]
 
 
-class DeleteGroupsRequest(Request, key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsRequest(Request, key=42, versions="0-3", flexible="2+"):
     """Delete groups."""
 
     groups_names: list[string] = f(entity="groupId")
 
 
-class DeleteGroupsResponse(Response, key=42, versions="0-2", flexible="2+"):
+class DeleteGroupsResponse(Response, key=42, versions="0-3", flexible="2+"):
     """Whether each group was deleted."""
 
     class DeletableGroupResult(Struct):
         group_id: string = f(entity="groupId", map_key=True)
         error_code: int16 = f(default=0, error=True)
+        error_message: string | None = f("3+", nullable="3+", default=None, ignorable=True, error_message=True)
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     results: list[DeletableGroupResult]

@@ -1,6 +1,6 @@
 """What only brokers send: AlterPartition (56), BrokerHeartbeat (63), AllocateProducerIds (67).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+"):
 class BrokerHeartbeatResponse(Response, key=63, versions="0-2", flexible="0+"):
     """Whether the broker may serve, as the controller sees it."""
 
-    throttle_time_ms: int32 = f(throttle=True)
+    throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f(error=True)
     is_caught_up: bool_ = f(default=False)
     is_fenced: bool_ = f(default=True)

@@ -1,6 +1,6 @@
 """What a client must know to find its way: Metadata (3), DescribeCluster (60), DescribeTopicPartitions (75).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations

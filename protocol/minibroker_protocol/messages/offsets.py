@@ -1,7 +1,7 @@
 """Offsets of partitions and of groups: ListOffsets (2), OffsetCommit (8), OffsetFetch (9), DeleteRecords (21),
 OffsetForLeaderEpoch (23), OffsetDelete (47).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations

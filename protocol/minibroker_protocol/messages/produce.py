@@ -1,6 +1,6 @@
 """Produce (0): append record batches to partitions.
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations

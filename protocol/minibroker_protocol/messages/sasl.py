@@ -1,6 +1,6 @@
 """Authentication: SaslHandshake (17), SaslAuthenticate (36).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SaslHandshakeResponse(Response, key=17, versions="0-1"):
 class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+"):
     """One step of a SASL exchange."""
 
-    auth_bytes: bytes_
+    auth_bytes: bytes_ = f(secret=True)
 
 
 class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
@@ -33,5 +33,5 @@ class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
 
     error_code: int16 = f(default=0, error=True)
     error_message: string | None = f(nullable="0+", default=None, error_message=True)
-    auth_bytes: bytes_
+    auth_bytes: bytes_ = f(secret=True)
     session_lifetime_ms: int64 = f("1+", default=0, ignorable=True)

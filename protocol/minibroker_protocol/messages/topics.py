@@ -1,7 +1,7 @@
 """Topics and where they live: CreateTopics (19), DeleteTopics (20), CreatePartitions (37), ElectLeaders (43),
 AlterPartitionReassignments (45), ListPartitionReassignments (46).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
 
     class CreatableTopicConfig(Struct):
         name: string = f(map_key=True)
-        value: string | None = f(nullable="0+")
+        value: string | None = f(nullable="0+", secret="name")
 
     class CreatableTopic(Struct):
         name: string = f(entity="topicName", map_key=True)
@@ -39,7 +39,7 @@ class CreateTopicsResponse(Response, key=19, versions="2-7", flexible="5+"):
 
     class CreatableTopicConfigs(Struct):
         name: string = f("5+", default="")
-        value: string | None = f("5+", nullable="5+", default="")
+        value: string | None = f("5+", nullable="5+", default="", secret="name")
         read_only: bool_ = f("5+", default=False)
         config_source: int8 = f("5+", default=-1, ignorable=True)
         is_sensitive: bool_ = f("5+", default=False)

@@ -2,13 +2,13 @@
 WriteTxnMarkers (27), TxnOffsetCommit (28), DescribeProducers (61), DescribeTransactions (65), ListTransactions (66),
 and DescribeTransactionState of KIP-360, which Kafka never shipped, under a key of our own (10001).
 
-Field names and versions: Kafka 4.3.1's message definitions.
+Field names and versions: Kafka 4.4.0's message definitions.
 """
 
 from __future__ import annotations
 
 from minibroker_protocol.dsl import Request, Response
-from minibroker_protocol.fields import bool_, f, int8, int16, int32, int64, string
+from minibroker_protocol.fields import NO_ID, bool_, f, int8, int16, int32, int64, string, uuid
 from minibroker_protocol.structs import Struct
 
 
@@ -146,7 +146,7 @@ class WriteTxnMarkersResponse(Response, key=27, versions="1-2", flexible="1+"):
     markers: list[WritableTxnMarkerResult]
 
 
-class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Request, key=28, versions="0-6", flexible="3+"):
     """Store offsets of a group as part of a transaction (KIP-447)."""
 
     class TxnOffsetCommitRequestPartition(Struct):
@@ -156,20 +156,21 @@ class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
         committed_metadata: string | None = f(nullable="0+")
 
     class TxnOffsetCommitRequestTopic(Struct):
-        name: string = f(entity="topicName")
+        name: string = f("0-5", default="", ignorable=True, entity="topicName")
+        topic_id: uuid = f("6+", default=NO_ID, ignorable=True, entity="topicId")
         partitions: list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]
 
     transactional_id: string = f(entity="transactionalId")
     group_id: string = f(entity="groupId")
     producer_id: int64 = f(entity="producerId")
     producer_epoch: int16 = f(entity="producerEpoch")
-    generation_id: int32 = f("3+", default=-1, entity="generation")
+    generation_id_or_member_epoch: int32 = f("3+", default=-1, entity="generation")
     member_id: string = f("3+", default="", entity="memberId")
     group_instance_id: string | None = f("3+", nullable="3+", default=None, entity="groupInstanceId")
     topics: list[TxnOffsetCommitRequestTopic]
 
 
-class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Response, key=28, versions="0-6", flexible="3+"):
     """Whether each offset was stored."""
 
     class TxnOffsetCommitResponsePartition(Struct):
@@ -177,7 +178,8 @@ class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
         error_code: int16 = f(default=0, error=True)
 
     class TxnOffsetCommitResponseTopic(Struct):
-        name: string = f(entity="topicName")
+        name: string = f("0-5", default="", ignorable=True, entity="topicName")
+        topic_id: uuid = f("6+", default=NO_ID, ignorable=True, entity="topicId")
         partitions: list[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition]
 
     throttle_time_ms: int32 = f(default=0, throttle=True)

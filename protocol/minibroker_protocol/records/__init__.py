@@ -1,98 +1,10 @@
 """Record batches of magic 2: header, checksum, records, compression, control records and sequence numbers."""
 
-from .batch import (
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
-    TIMESTAMP_TYPE_MASK,
-    TRANSACTIONAL_MASK,
-    BatchHeader,
-    Buffer,
-    CorruptBatch,
-    UnsupportedMagic,
-    crc_ok,
-    iter_batches,
-    pack_header,
-    parse_header,
-    patch_offsets,
-    patch_timestamps,
-    rewrite_header,
-)
-from .build import assemble, build_batch, encode_records, lone_batch
-from .compression import Compression, PayloadTooLarge, UndecodablePayload, compress, decompress
-from .control import ControlRecord, ControlType, end_txn_marker, parse_control
-from .pace import UNHURRIED, Brief, Pace, TakesLong
-from .sequences import MAX_SEQUENCE, NO_SEQUENCE, decrement_sequence, increment_sequence
-from .varints import InvalidRecords, encode_varint
-from .walk import (
-    DEFAULT_MAX_BYTES,
-    MOST_FAULTS,
-    OffsetsNotConsecutive,
-    Record,
-    Walk,
-    decode_payload,
-    decode_records,
-    each_timestamp,
-    records_payload,
-    renumbered,
-    validate_records,
-)
-
-__all__ = [
-    "DEFAULT_MAX_BYTES",
-    "HEADER_SIZE",
-    "LOG_OVERHEAD",
-    "MAGIC",
-    "MAX_SEQUENCE",
-    "MOST_FAULTS",
-    "NO_PRODUCER_EPOCH",
-    "NO_PRODUCER_ID",
-    "NO_SEQUENCE",
-    "NO_TIMESTAMP",
-    "TIMESTAMP_TYPE_MASK",
-    "TRANSACTIONAL_MASK",
-    "UNHURRIED",
-    "BatchHeader",
-    "Brief",
-    "Buffer",
-    "Compression",
-    "ControlRecord",
-    "ControlType",
-    "CorruptBatch",
-    "InvalidRecords",
-    "OffsetsNotConsecutive",
-    "Pace",
-    "PayloadTooLarge",
-    "Record",
-    "TakesLong",
-    "UndecodablePayload",
-    "UnsupportedMagic",
-    "Walk",
-    "assemble",
-    "build_batch",
-    "compress",
-    "crc_ok",
-    "decode_payload",
-    "decode_records",
-    "decompress",
-    "decrement_sequence",
-    "each_timestamp",
-    "encode_records",
-    "encode_varint",
-    "end_txn_marker",
-    "increment_sequence",
-    "iter_batches",
-    "lone_batch",
-    "pack_header",
-    "parse_control",
-    "parse_header",
-    "patch_offsets",
-    "patch_timestamps",
-    "records_payload",
-    "renumbered",
-    "rewrite_header",
-    "validate_records",
-]
+from .batch import *
+from .build import *
+from .compression import *
+from .control import *
+from .pace import *
+from .sequences import *
+from .varints import *
+from .walk import *

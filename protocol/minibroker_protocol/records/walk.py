@@ -453,6 +453,22 @@ def each_delta(data: bytes, header: BatchHeader, pace: Pace = UNHURRIED) -> Iter
         raise _premature_end(i, count) from None
 
 
+def longer_than(limit: int, data: bytes, header: BatchHeader, pace: Pace = UNHURRIED) -> tuple[int, int] | None:
+    """(index, bytes) of the first record of a decompressed payload whose size field says more than `limit`.
+
+    The payload was walked before. Raises TakesLong where `pace` ends it.
+    """
+    p = 0
+    for i in range(header.record_count):
+        if i % STEP == STEP - 1:
+            pace(STEP)
+        size, p = varint(data, p)
+        if size > limit:
+            return i, size
+        p += size
+    return None
+
+
 def each_timestamp(buf: Buffer, pos: int, header: BatchHeader, pace: Pace = UNHURRIED) -> Iterator[tuple[int, int]]:
     """(offset, timestamp in ms) of every record of the batch at `pos`; nothing else of them is looked at or kept.
 

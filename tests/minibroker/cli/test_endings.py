@@ -18,7 +18,7 @@ from outside import Silent, Started, clean_environment
 
 from minibroker.cli import commands
 from minibroker.client.connection import parse_address
-from minibroker.conformance.cluster import TRANSACTION, Cluster
+from minibroker.conformance.cluster import TRANSACTION, ClusterUnderTest
 from minibroker_protocol.records import Record, build_batch
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
@@ -61,7 +61,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
 
 def take_transactional_id(bootstrap: str) -> None:
     """One for `minibroker transactions` to list."""
-    cluster = Cluster(parse_address(bootstrap), timeout=10, patience=10)
+    cluster = ClusterUnderTest(parse_address(bootstrap), timeout=10, patience=10)
     body = {"transactionalId": "app-1", "transactionTimeoutMs": 60_000, "producerId": -1, "producerEpoch": -1}
     answer = cluster.ask(cluster.coordinator("app-1", TRANSACTION), "InitProducerId", 4, body)
     assert answer["errorCode"] == "NONE"
@@ -114,11 +114,11 @@ def at_work(world: World, started: Started) -> None:
 def ask_for_metadata(world: World, started: Started) -> None:
     """A trace has something to say once a client says something."""
     progress("tracing")(world, started)
-    Cluster(parse_address(world.bootstrap), timeout=10, patience=10).metadata(["orders"])
+    ClusterUnderTest(parse_address(world.bootstrap), timeout=10, patience=10).metadata(["orders"])
 
 
 def topics_of(bootstrap: str) -> set[str]:
-    cluster = Cluster(parse_address(bootstrap), timeout=10, patience=10)
+    cluster = ClusterUnderTest(parse_address(bootstrap), timeout=10, patience=10)
     found = cluster.ask(cluster.bootstrap, "Metadata", 9, {"topics": None})
     return {topic["name"] for topic in found["topics"]}
 
@@ -232,7 +232,7 @@ def test_an_interrupt_leaves_nothing_on_a_broker_of_others(
     started.process.send_signal(signal.SIGINT)
     assert started.end() == INTERRUPTED
     assert topics_of(served[0]) <= {"orders", "__transaction_state", "__consumer_offsets"}
-    cluster = Cluster(parse_address(served[0]), timeout=10, patience=10)
+    cluster = ClusterUnderTest(parse_address(served[0]), timeout=10, patience=10)
     assert cluster.ask(cluster.bootstrap, "ListGroups", 2, {})["groups"] == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.cli import main
-from minibroker.client.security import NotLetIn, scram
+from minibroker.client.security import LoginFailed, scram
 from minibroker.config.types import ConfigError
 from minibroker.conformance.scenario import bundled
 from minibroker.kernel.extras import _MODULES, hint, install
@@ -102,7 +102,7 @@ def test_a_broker_without_the_libraries_of_its_settings(
 
 def test_a_client_without_scramp(monkeypatch: pytest.MonkeyPatch) -> None:
     blocked(monkeypatch, "scramp")
-    with pytest.raises(NotLetIn, match=r"SCRAM-SHA-512 needs scramp: .*pip install"):
+    with pytest.raises(LoginFailed, match=r"SCRAM-SHA-512 needs scramp: .*pip install"):
         scram("u", "p", "SCRAM-SHA-512", lambda message: message)
 
 

@@ -54,7 +54,7 @@ DEVIATIONS = {
 def test_defaults_are_kafkas_but_for_the_ones_that_say_why_not() -> None:
     settings = Settings()
     for name, value in KAFKA_DEFAULTS.items():
-        assert settings.int(name) == value, name
+        assert settings.get_int(name) == value, name
     assert {name: settings.get(name) for name, key in BROKER_KEYS.items() if key.deviation} == DEVIATIONS
 
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_is_refused_by_name(given: dict[str, object], message: st
 def test_kafkas_other_settings_are_taken_and_told() -> None:
     settings = Settings({"num.io.threads": 8, "ssl.protocol": "TLSv1.3", "num.partitions": 2})
     assert settings.ignored == ("num.io.threads", "ssl.protocol")
-    assert settings.int("num.partitions") == 2
+    assert settings.get_int("num.partitions") == 2
 
 
 def test_no_name_is_both_obeyed_and_without_effect() -> None:
@@ -162,9 +162,9 @@ def test_altered_settings_are_a_new_snapshot_on_top_of_what_was_given() -> None:
     first = Settings({"producer.id.expiration.ms": 4000, "message.max.bytes": 10})
     second = first.altered(cluster={"message.max.bytes": "20"})
     third = second.altered(broker={"message.max.bytes": "30"})
-    assert [s.int("message.max.bytes") for s in (first, second, third)] == [10, 20, 30]
-    assert third.altered(broker={}).int("message.max.bytes") == 20
-    assert third.int("producer.id.expiration.ms") == 4000
+    assert [s.get_int("message.max.bytes") for s in (first, second, third)] == [10, 20, 30]
+    assert third.altered(broker={}).get_int("message.max.bytes") == 20
+    assert third.get_int("producer.id.expiration.ms") == 4000
     with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: Set\(num.partitions\)"):
         first.altered(cluster={"num.partitions": "3"})
 
@@ -228,7 +228,7 @@ def test_a_configuration_goes_through_the_environment_unchanged() -> None:
         {"num.partitions": "3", "log.cleanup.policy": "compact,delete", "delete.topic.enable": "false"},
         [],
     )
-    assert Settings(found).list("log.cleanup.policy") == ("compact", "delete")
+    assert Settings(found).get_list("log.cleanup.policy") == ("compact", "delete")
 
 
 def test_an_assignment_keeps_further_equal_signs() -> None:
@@ -236,3 +236,14 @@ def test_an_assignment_keeps_further_equal_signs() -> None:
     for bad in ("a.b", "=c"):
         with pytest.raises(ConfigError, match="key=value"):
             parse_assignment(bad)
+
+
+def test_a_name_that_the_release_does_not_have_is_neither_shown_nor_taken() -> None:
+    name = "max.decompressed.message.bytes"
+    older = Settings().with_defaults({name: None}).altered(cluster={})
+    for settings, there in ((Settings(), True), (older, False)):
+        assert [entry.name for entry in settings.describe([name])] == [name] * there
+        assert [entry.name for entry in settings.describe_topic({}, [name])] == [name] * there
+    assert older.log_config().max_decompressed_message_bytes == 2_147_483_639
+    with pytest.raises(ConfigError, match="Unknown topic config name"):
+        older.log_config({name: "1"})

@@ -11,8 +11,8 @@ from seeds import SEEDS
 
 from minibroker.client.connection import parse_address
 from minibroker.conformance import cli
-from minibroker.conformance.cluster import Cluster
-from minibroker.conformance.results import Outcome
+from minibroker.conformance.cluster import ClusterUnderTest
+from minibroker.conformance.results import Status
 from minibroker.conformance.scenario import KAFKA, KIP, RESTART, bundled
 
 SPECIAL = {"draft-codes", "draft-check-at-level-0", RESTART}
@@ -41,7 +41,7 @@ def test_minibroker_answers_as_expected(
 
 def found(bootstrap: str) -> set[str]:
     """Names of topics and groups."""
-    cluster = Cluster(parse_address(bootstrap), timeout=10, patience=10)
+    cluster = ClusterUnderTest(parse_address(bootstrap), timeout=10, patience=10)
     groups = cluster.ask(cluster.bootstrap, "ListGroups", 2, {})["groups"]
     return {*cluster.every_topic(), *(f"group {group['groupId']}" for group in groups)}
 
@@ -67,7 +67,7 @@ def test_what_another_broker_has(have: str) -> None:
     assert chosen
     with running(have, broker_like(KIP)) as (bootstrap, _):
         ran = results(bootstrap, chosen, expectation=KIP, have=have)
-    assert [(one.scenario.name, one.why) for one in ran if one.outcome is not Outcome.PASSED] == []
+    assert [(one.scenario.name, one.why) for one in ran if one.outcome is not Status.PASSED] == []
 
 
 def test_every_seed_is_proved_by_a_scenario() -> None:

@@ -205,3 +205,10 @@ def test_recording_needs_files(broker: ScriptedBroker, capsys: pytest.CaptureFix
 def test_recorded_values_go_to_their_step_among_repeated_ones() -> None:
     text = "- {name: s, steps: [[{call: A v1, expect: {a: 1}}], {call: A v1, expect: {a: 2}}]}"
     assert rewritten(text, {("s", 1, "a"): "7"}) == text.replace("a: 2", "a: 7")
+
+
+def test_recorded_values_go_to_their_cell_of_a_matrix() -> None:
+    text = "- {matrix: m, before: [{sleep: 1}], cells: {a: {steps: [{call: A v1, expect: {a: 1}}]}}}"
+    assert rewritten(text, {("m-a", 1, "a"): "7"}) == text.replace("a: 1", "a: 7")
+    without = text.replace("before: [{sleep: 1}], ", "")
+    assert rewritten(without, {("m-a", 0, "a"): "7"}) == without.replace("a: 1", "a: 7")

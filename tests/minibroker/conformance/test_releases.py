@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from defect_matrix import broker_like, results, running
 
-from minibroker.conformance.results import Outcome
+from minibroker.conformance.results import Status
 from minibroker.conformance.scenario import KAFKA, RELEASE_EXPECTATIONS, Scenario, bundled, every_step
 
 OLDER = RELEASE_EXPECTATIONS[1:]
@@ -40,8 +40,8 @@ def failed(release: str, chosen: list[Scenario]) -> tuple[set[str], int]:
     with running("short-expiry", broker_like(release)) as (bootstrap, _):
         ran = results(bootstrap, chosen, expectation=release)
     return (
-        {f"{one.scenario.name}: {one.why}" for one in ran if one.outcome is Outcome.FAILED},
-        sum(one.outcome is Outcome.PASSED for one in ran),
+        {f"{one.scenario.name}: {one.why}" for one in ran if one.outcome is Status.FAILED},
+        sum(one.outcome is Status.PASSED for one in ran),
     )
 
 

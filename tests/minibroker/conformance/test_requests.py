@@ -103,6 +103,7 @@ def body(api: str, version: int, **step: Any) -> dict[str, Any]:
                 "topics": [
                     {
                         "name": "mb-t",
+                        "topicId": ID,
                         "partitions": [
                             {
                                 "partitionIndex": 0,

@@ -108,6 +108,12 @@ def steps(text: str) -> str:
         ("[{name: s, topics: [t], steps: [{sleep: 1}]}]", "f.yaml: s: topics: a mapping"),
         ("[{name: s, topics: {t: {parts: 1}}, steps: [{sleep: 1}]}]", "f.yaml: s: topics: t: partitions"),
         ("[{name: s, names: [now], steps: [{sleep: 1}]}]", r"f.yaml: s: \$now"),
+        ("[{matrix: m}]", "f.yaml: matrix m: cells: a mapping"),
+        ("[{matrix: m, cells: {a: 1}}]", "f.yaml: matrix m: cells: a mapping"),
+        ("[{matrix: m, before: 1, cells: {a: {}}}]", "f.yaml: matrix m: before: a list"),
+        ("[{matrix: m, tags: x, cells: {a: {steps: [{sleep: 1}]}}}]", "f.yaml: m-a: tags: a list"),
+        ("[{matrix: m, before: [{sleep: 1}], cells: {a: {why: x}}}]", "f.yaml: m-a: a list of steps"),
+        ("[{matrix: m, before: [{sleep: 1}], cells: {a: {steps: [{nap: 1}]}}}]", "f.yaml: m-a: step 2: none of"),
         (steps("1"), "f.yaml: s: step 1: a mapping"),
         (steps("{sleep: 1}, {expect: {}}"), "f.yaml: s: step 2: none of call"),
         (steps("{sleep: x}"), "f.yaml: s: step 1: sleep: int or float"),
@@ -151,3 +157,23 @@ def test_without_yaml_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ScenarioError, match=r"minibroker\[conformance\]"):
         parse("[]", "f.yaml")
+
+
+def test_a_matrix_is_a_scenario_for_each_of_its_cells() -> None:
+    table = """
+- matrix: m
+  why: W
+  tags: [t, $cell]
+  names: [x]
+  before: [{sleep: 1}]
+  cells:
+    a: {why: one, steps: [{sleep: 2}]}
+    b: {why: two, names: [y], steps: [{sleep: 3}]}
+- {name: s, steps: [{sleep: 4}]}
+"""
+    written = """
+- {name: m-a, why: 'W: one', tags: [t, a], names: [x], steps: [{sleep: 1}, {sleep: 2}]}
+- {name: m-b, why: 'W: two', tags: [t, b], names: [y], steps: [{sleep: 1}, {sleep: 3}]}
+- {name: s, steps: [{sleep: 4}]}
+"""
+    assert parse(table, "f.yaml") == parse(written, "f.yaml")

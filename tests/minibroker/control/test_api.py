@@ -46,7 +46,7 @@ def test_a_type_checker_knows_the_api_and_sees_each_mistake(tmp_path: Path) -> N
     unsaid = tmp_path / "unsaid.py"
     unsaid.write_text(re.sub(r"  # type: ignore.*", "", text))
     assert re.findall(r"error: .*\[([\w-]+)\]", mypy(unsaid).stdout) == expected
-    assert len(expected) == 6
+    assert len(expected) == 7
 
 
 def test_the_methods_of_state_are_the_table() -> None:
@@ -89,6 +89,7 @@ class _Noted:
 def test_every_command_is_a_method() -> None:
     noted = _Noted()
     source = inspect.getsource(sys.modules[Control.__module__]) + STATE.read_text()
+    source += inspect.getsource(sys.modules["minibroker.control.reading"])
     assert set(re.findall(r'_ask\(\s*"([a-z_.]+)"', source)) == set(all_commands())
     with pytest.raises(FaultError, match="noted"):
         Clock(noted).sweep()
@@ -170,7 +171,7 @@ def test_the_names_of_the_api() -> None:
 
 NAMES = {
     "Minibroker": """
-        bootstrap_servers cluster control refusals start stop
+        bootstrap_servers cluster control metrics_url refusals start stop
     """,
     "Controlled": """
         clock control faults state
@@ -187,8 +188,8 @@ NAMES = {
     "State": """
         create_topic cut_link delete_records expire_transactional_id fail_disk fill_disk heal_disk held_markers
         hold_markers kill_broker lose_producer_state lose_producers mend_link move_coordinator move_leader
-        pause_broker release_markers restart_broker restore resume_broker set_producer_epoch set_sequence
-        start_broker start_controller stop_broker stop_controller truncate_tail
+        pause_broker rebalance_group release_markers remove_member restart_broker restore resume_broker
+        set_producer_epoch set_sequence start_broker start_controller stop_broker stop_controller truncate_tail
     """,
     "RunningCluster": """
         add_broker broker_ids coordinator cut_link elect isr kill_broker leader lose_producers mend_link

@@ -19,7 +19,7 @@ from minibroker.cli import main
 from minibroker.control.commands import all_commands
 from minibroker.control.http_client import ControlError, HttpCaller
 from minibroker.control.openapi import describe
-from minibroker.control.server import ControlServer, _Places, parse_control
+from minibroker.control.server import ControlServer, _ConnectionLimit, parse_control
 from minibroker.faults import FaultError
 from minibroker.server.options import make_options
 from minibroker.testing.in_thread import ThreadRunner
@@ -234,7 +234,7 @@ def test_silent_connections_do_not_keep_the_owner_out() -> None:
     done: Future[Any] = Future()
     done.set_result("done")
     server = ControlServer(("127.0.0.1", 0), TOKEN, lambda *_: done, dict)
-    server._server._places = _Places(2)
+    server._server._connection_limit = _ConnectionLimit(2)
     server.start()
     silent = [socket.create_connection(server.address, 10) for _ in range(4)]
     try:
@@ -257,7 +257,7 @@ def test_a_connection_that_is_served_is_not_closed_for_another() -> None:
         return answer
 
     server = ControlServer(("127.0.0.1", 0), TOKEN, run, dict)
-    server._server._places = _Places(1)
+    server._server._connection_limit = _ConnectionLimit(1)
     server.start()
     try:
         with ThreadPoolExecutor(1) as pool:

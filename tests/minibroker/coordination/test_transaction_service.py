@@ -12,9 +12,8 @@ from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch
-from minibroker.coordinators.transactions.queries import TransactionFilter
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
-from minibroker.handlers.dispatch import Answered, Exchange
+from minibroker.handlers.exchange import Exchange
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
@@ -188,9 +187,9 @@ class Looking:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def serve(self, exchange: Exchange) -> Answered:
+    def serve(self, exchange: Exchange) -> Deferred[Any]:
         self.seen.append(exchange.api.name)
-        return exchange.encode(exchange.apply().result())
+        return exchange.apply()
 
 
 def test_rules_can_be_about_what_a_broker_sends_to_itself(cluster: MemoryCluster) -> None:
@@ -398,10 +397,10 @@ def test_a_closed_service_sweeps_no_more(cluster: MemoryCluster) -> None:
 def test_nothing_is_listed_while_a_shard_is_loaded(cluster: MemoryCluster) -> None:
     _begin(cluster, T0)
     service = cluster.broker.coordinators.transactions
-    assert [name for name, _ in service.list(TransactionFilter())] == [ID]
+    assert [name for name, _ in service.entries()] == [ID]
     service.host._hosted[7].loading = True
     with pytest.raises(ApiError) as caught:
-        service.list(TransactionFilter())
+        service.entries()
     assert caught.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampling import search
 
-from minibroker.coordinators.patterns import BadPattern, Pattern
+from minibroker.coordinators.pattern_syntax import BadPattern
+from minibroker.coordinators.patterns import MOST_KEPT, Pattern
 from minibroker_protocol.errors import ApiError
 
 MATCHES = [
@@ -104,17 +105,52 @@ def test_agrees_with_re(text: str, sample: str) -> None:
     assert Pattern(text).fullmatch(sample) == (re.fullmatch(text, sample) is not None)
 
 
-@pytest.mark.parametrize("pattern", ["(?:(?:(?:a?){10}){10}){10}b", "(a{1,10}){1,50}b", "(.*a){20}b"])
+@pytest.mark.parametrize("pattern", ["(?:(?:(?:a?){10}){10}){10}b", "(a{1,10}){1,50}b", "(.?){500}[^a]"])
 def test_a_pattern_that_keeps_all_its_states_alive_is_refused_over_many_names(pattern: str) -> None:
     """Each of these took 5 to 145 ms for one name of 240 characters, on the loop."""
-    names = [f"{'a' * 240}{number}" for number in range(1000)]
+    names = [f"{chr(97 + number % 26)}{'a' * 240}{number}" for number in range(1000)]
     begin = thread_time()
     with pytest.raises(ApiError, match="more than 100000 steps"):
         Pattern(pattern).matching(names)
     assert thread_time() - begin < 0.5
 
 
+def test_the_tests_of_a_class_count_as_steps() -> None:
+    """Every character of this name is a new one, and each class looks at it."""
+    pattern = Pattern("|".join(rf"[\d\w\PZ{chr(97 + i)}]*" for i in range(20)))
+    text = "".join(map(chr, range(0x4E00, 0x5A00)))
+    with pytest.raises(ApiError, match="more than 100000 steps"):
+        pattern.search()(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a" * 32_767, "a|" * 16_383, "()" * 16_383, "(?i)" * 8_191, "[" + "ab" * 16_000 + "]", "a{1000}" * 4_681),
+        "((((){1000}){1000}){1000}){1000}",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_a_text_of_any_length_is_refused_soon(text: str) -> None:
+    """The last one becomes no instructions at all, after a billion repetitions."""
+    begin = thread_time()
+    with pytest.raises(BadPattern, match="too large"):
+        Pattern(text)
+    assert thread_time() - begin < 0.5
+
+
+def test_what_is_known_of_a_pattern_is_limited() -> None:
+    pattern = Pattern("(a|b)*a(a|b){10}")
+    rounds = [f"{number:b}".replace("0", "a").replace("1", "b") for number in range(1 << 12)]
+    found = [name for name in rounds if pattern.fullmatch(name)]
+    assert found == [name for name in rounds if len(name) > 10 and name[-11] == "a"]
+    assert pattern._kept <= 2 * MOST_KEPT
+
+
 def test_ordinary_patterns_go_through_many_names() -> None:
-    names = [f"orders.of-{number}" for number in range(5000)]
-    assert len(Pattern(r"orders\..*").matching(names)) == 5000
-    assert len(Pattern(r"(orders|payments)[.-].*[05]").matching(names)) == 1000
+    names = [f"orders.of-{number}" for number in range(20_000)]
+    begin = thread_time()
+    assert len(Pattern(r"orders\..*").matching(names)) == 20_000
+    assert len(Pattern(r"(orders|payments)[.-].*[05]").matching(names)) == 4000
+    assert len(Pattern("|".join(names[:300])).matching(names)) == 300
+    assert thread_time() - begin < 0.5

@@ -10,8 +10,9 @@ from faulty import FaultyCluster, produce_request
 
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.faults import FaultError
-from minibroker.handlers.dispatch import CloseConnection
-from minibroker.kernel.deferred import Deferred
+from minibroker.handlers.chain import Place
+from minibroker.handlers.context import CloseConnection
+from minibroker.kernel.deferred import Deferred, resolved
 from minibroker_protocol.fields import Buffer
 from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.groups import HeartbeatRequest
@@ -195,8 +196,7 @@ def on(broker: FaultyCluster, info: ConnectionInfo, sequence: int) -> Deferred[A
         produce_request("t", 0, producer_id=5, epoch=0, sequence=sequence), 9, correlation_id=100 + sequence
     )
     answer = broker.dispatcher.dispatch(frame, info)
-    assert isinstance(answer, Deferred)
-    return answer
+    return answer if isinstance(answer, Deferred) else resolved(answer)
 
 
 def test_truncate_sends_the_beginning_and_closes(broker: FaultyCluster) -> None:
@@ -279,4 +279,4 @@ def test_stopping_answers_nobody_and_holds_nobody(broker: FaultyCluster) -> None
     broker.commands.close()
     with pytest.raises(CloseConnection, match="gone"):
         answer.result()
-    assert broker.dispatcher.tap is None
+    assert broker.dispatcher.link_at(Place.FAULTS_AND_TRACE) is None

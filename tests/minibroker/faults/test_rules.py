@@ -11,6 +11,7 @@ from faulty import FaultyCluster, produce_request
 from minibroker.faults import FaultError
 from minibroker.faults.actions import ACTIONS
 from minibroker.faults.rules import rule_from, rule_to
+from minibroker.handlers.chain import Place
 from minibroker.handlers.table import apis
 from minibroker_protocol.messages.groups import HeartbeatRequest
 from minibroker_protocol.messages.transactions import EndTxnRequest
@@ -175,11 +176,11 @@ def test_every_field_of_a_rule_can_be_carried_by_some_request() -> None:
 
 
 def test_requests_go_straight_to_the_handlers_without_rules(broker: FaultyCluster) -> None:
-    assert broker.dispatcher.tap is None
+    assert broker.dispatcher.link_at(Place.FAULTS_AND_TRACE) is None
     rule = broker.inject("Heartbeat", "close")
-    assert broker.dispatcher.tap is not None
+    assert broker.dispatcher.link_at(Place.FAULTS_AND_TRACE) is not None
     broker.commands.call("fault.remove", {"id": rule.number})
-    assert broker.dispatcher.tap is None
+    assert broker.dispatcher.link_at(Place.FAULTS_AND_TRACE) is None
 
 
 def test_a_filter_by_producer_id_is_about_that_producer() -> None:

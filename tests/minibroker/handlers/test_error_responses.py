@@ -13,8 +13,8 @@ from samples import sample
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
 from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import Exchange
 from minibroker.handlers.error_responses import can_fail, error_response, refused
+from minibroker.handlers.exchange import Exchange
 from minibroker.handlers.table import apis
 from minibroker.trace.plain import refusals
 from minibroker_protocol.errors import ErrorCode
@@ -37,8 +37,8 @@ def broker() -> Iterator[FaultyCluster]:
 
 
 def exchange_of(broker: FaultyCluster, api: Api, version: int, request: Any) -> Exchange:
-    context = RequestContext(broker.broker, api.key, version, "test", ConnectionInfo())
-    return Exchange(broker.dispatcher, b"", 0, api, 7, context, request)
+    context = RequestContext(broker.broker, api.key, version, "test", ConnectionInfo(), correlation_id=7)
+    return Exchange(api, context, request, api.handler)
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=lambda v: v.name if isinstance(v, Api) else f"v{v}")

@@ -6,7 +6,7 @@ import pytest
 from memory_cluster import MemoryCluster
 
 from minibroker.handlers.api import Api
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request

@@ -14,12 +14,11 @@ from samples import sample
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.faults.facts import ProducerFact, carried_by, facts_of
 from minibroker.handlers import table
-from minibroker.handlers.context import RequestContext
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.error_responses import refused
-from minibroker.handlers.rights import ALTER, TOPIC, Each
-from minibroker.security.authorizers import STANDARD
-from minibroker.security.sasl import Authentication, Plain
+from minibroker.handlers.rights import ALTER, TOPIC, ItemRight
+from minibroker.security.create_authorizer import STANDARD
+from minibroker.security.sasl import Authentication, PlainSaslServer
 from minibroker.trace.plain import refusals
 from minibroker_protocol import dsl, headers
 from minibroker_protocol.dsl import Request, Response
@@ -87,7 +86,7 @@ def _served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(dsl.APIS, KEY, {"request": PaintTopicsRequest, "response": PaintTopicsResponse})
     first_flexible_version(KEY)  # reads the registry, once
     monkeypatch.setitem(headers._flexible_from, KEY, PaintTopicsRequest.__flexible__)
-    row = table._row(PaintTopicsRequest, paint, Each(ALTER, TOPIC))
+    row = table._row(PaintTopicsRequest, paint, ItemRight(ALTER, TOPIC))
     monkeypatch.setattr(table, "_rows", lambda api_versions: [*rows(api_versions), row])
 
 
@@ -122,7 +121,7 @@ def test_who_has_no_right_is_refused_item_by_item() -> None:
     )
 
     def ask(user: str) -> Any:
-        login = Authentication({"PLAIN": lambda: Plain({user: "a"})})
+        login = Authentication({"PLAIN": lambda: PlainSaslServer({user: "a"})})
         login.handshake("PLAIN", 1)
         login.token(f"\0{user}\0a".encode())
         connection = ConnectionInfo(principal=f"User:{user}", authentication=login)

@@ -217,7 +217,11 @@ class Wire:
             group_id="g",
             producer_id=producer[0],
             producer_epoch=producer[1],
-            topics=[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
+            topics=[
+                m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                    name="t", topic_id=self.cluster.broker.image.topics["t"].topic_id, partitions=[partition]
+                )
+            ],
         )
         answer = self.cluster.call(request, m.TxnOffsetCommitResponse, version)
         return answer.topics[0].partitions[0].error_code
@@ -393,7 +397,7 @@ EXPECTED = {
     "commit": (commit, range(6)),
     "abort": (abort, range(6)),
     "produce": (produce, range(3, 14)),
-    "commit_offset": (commit_offset, range(6)),
+    "commit_offset": (commit_offset, range(7)),
 }
 
 

@@ -16,7 +16,7 @@ from reasons import check_reasons
 from samples import sample
 
 from minibroker.broker.connection import ConnectionInfo
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline

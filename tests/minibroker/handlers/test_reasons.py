@@ -9,7 +9,7 @@ from memory_cluster import MemoryCluster
 from samples import sample
 
 from minibroker.handlers.api import Api
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -14,7 +13,6 @@ from golden import unpack
 from memory_cluster import MemoryCluster
 
 from minibroker.cli import main
-from minibroker.inspection.progress import ProgressLine
 from minibroker_storage.os_disk import OsDisk
 
 LOG = "00000000000000000000.log"
@@ -177,20 +175,3 @@ def test_a_reader_that_has_seen_enough_is_told_nothing(kafka: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(30) == 141
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_shown_on_a_terminal_only() -> None:
-    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
-        now = [0.0]
-        progress = ProgressLine(stream, lambda: now[0])  # noqa: B023
-        progress.show("a.log", 0, 4_000_000)
-        assert stream.getvalue() == ""
-        now[0] = 1.0
-        progress.show("a.log", 1_000_000, 4_000_000)
-        progress.clear()
-        assert ("a.log: 25 % of 4.0 MB" in stream.getvalue()) is shown

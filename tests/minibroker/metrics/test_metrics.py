@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from minibroker import Minibroker
 from minibroker.cli import main
 from minibroker.faults import Error
+from minibroker.handlers.chain import Place
 from minibroker.kernel import extras
 from minibroker.server.service import StartError
 
@@ -164,7 +165,7 @@ def test_a_child_process_serves_them_too() -> None:
 
 def test_without_them_nothing_is_loaded_or_counted() -> None:
     with Minibroker(ephemeral=True) as plain:
-        tap = plain.cluster.run(lambda cluster: cluster.dispatcher(cluster.nodes[0].node_id).tap)
+        tap = plain.cluster.run(lambda cluster: cluster.dispatcher(cluster.nodes[0].node_id).link_at(Place.METER))
         assert tap is None
         with pytest.raises(RuntimeError, match="no metrics are served"):
             _ = plain.metrics_url

@@ -7,19 +7,19 @@ import pytest
 from minibroker import ConfigError
 from minibroker.config.settings import Settings
 from minibroker.security.acls import (
-    AccessControlEntry,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     Authorizer,
-    EntryFilter,
-    Operation,
     PatternType,
-    Permission,
     ResourceType,
     problem_of,
 )
-from minibroker.security.authorizers import STANDARD, authorizer_of
+from minibroker.security.create_authorizer import STANDARD, create_authorizer
 
-READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
-ALLOW, DENY = Permission.ALLOW, Permission.DENY
+READ, WRITE, DESCRIBE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.ALL
+ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 HERE = "10.0.0.1"
@@ -34,11 +34,11 @@ def entry(
     principal: str = "User:a",
     host: str = "*",
     permission: int = ALLOW,
-) -> AccessControlEntry:
-    return AccessControlEntry(kind, name, pattern, principal, host, operation, permission)
+) -> AclBinding:
+    return AclBinding(kind, name, pattern, principal, host, operation, permission)
 
 
-def allows(entries: list[AccessControlEntry], operation: Operation, name: str = "t", who: str = "User:a") -> bool:
+def allows(entries: list[AclBinding], operation: AclOperation, name: str = "t", who: str = "User:a") -> bool:
     return Authorizer().allows(frozenset(entries), who, HERE, operation, TOPIC, name)
 
 
@@ -73,7 +73,7 @@ def test_a_super_user_is_not_asked_for_entries() -> None:
         (entry(READ, host="10.0.0.2"), False),
     ],
 )
-def test_what_an_entry_is_about(given: AccessControlEntry, *, allowed: bool) -> None:
+def test_what_an_entry_is_about(given: AclBinding, *, allowed: bool) -> None:
     assert allows([given], READ) is allowed
 
 
@@ -82,15 +82,15 @@ def test_deny_outweighs_every_allow() -> None:
     assert allows([entry(ALL), entry(WRITE, permission=DENY)], READ)
 
 
-@pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
-def test_who_may_do_something_may_describe_and_who_is_denied_it_may_still(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", [READ, WRITE, AclOperation.DELETE, AclOperation.ALTER])
+def test_who_may_do_something_may_describe_and_who_is_denied_it_may_still(operation: AclOperation) -> None:
     assert allows([entry(operation)], DESCRIBE)
     assert not allows([entry(DESCRIBE)], operation)
     assert allows([entry(DESCRIBE), entry(operation, permission=DENY)], DESCRIBE)
-    assert allows([entry(Operation.ALTER_CONFIGS)], Operation.DESCRIBE_CONFIGS)
+    assert allows([entry(AclOperation.ALTER_CONFIGS)], AclOperation.DESCRIBE_CONFIGS)
 
 
-def some(*entries: AccessControlEntry) -> bool:
+def some(*entries: AclBinding) -> bool:
     return Authorizer().allows_some(entries, "User:a", HERE, WRITE, TOPIC)
 
 
@@ -105,9 +105,9 @@ def test_some_topic_is_enough_for_an_idempotent_producer() -> None:
     assert some(entry(ALL, "*"), entry(WRITE, "t", permission=DENY))
 
 
-def chosen(name: str | None, pattern: int, *, operation: int = Operation.ANY) -> list[str]:
+def chosen(name: str | None, pattern: int, *, operation: int = AclOperation.ANY) -> list[str]:
     entries = [entry(READ, "to"), entry(READ, "t", pattern=PREFIXED), entry(READ, "*"), entry(WRITE, "x")]
-    wanted = EntryFilter(ResourceType.ANY, name, pattern, None, None, operation, Permission.ANY)
+    wanted = AclBindingFilter(ResourceType.ANY, name, pattern, None, None, operation, AclPermissionType.ANY)
     return [e.resource_name for e in entries if wanted.matches(e)]
 
 
@@ -126,14 +126,14 @@ def test_filters() -> None:
         (entry(READ, kind=ResourceType.ANY), "Invalid resourceType"),
         (entry(READ, kind=99), "Invalid resourceType"),
         (entry(READ, pattern=PatternType.MATCH), "Invalid patternType"),
-        (entry(Operation.ANY), "Invalid operation"),
-        (entry(READ, permission=Permission.ANY), "Invalid permissionType"),
+        (entry(AclOperation.ANY), "Invalid operation"),
+        (entry(READ, permission=AclPermissionType.ANY), "Invalid permissionType"),
         (entry(READ, principal="alice"), "no colon"),
         (entry(READ, ""), "should not be empty"),
         (entry(READ, "x", kind=ResourceType.CLUSTER), "only valid name for the CLUSTER"),
     ],
 )
-def test_what_is_no_entry(given: AccessControlEntry, reason: str) -> None:
+def test_what_is_no_entry(given: AclBinding, reason: str) -> None:
     assert reason in (problem_of(given) or "")
     assert problem_of(entry(READ)) is None
 
@@ -147,5 +147,5 @@ def test_what_is_no_entry(given: AccessControlEntry, reason: str) -> None:
 )
 def test_an_authorizer_that_cannot_be(config: dict[str, str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        authorizer_of(Settings(config))
-    assert authorizer_of(Settings()) is None
+        create_authorizer(Settings(config))
+    assert create_authorizer(Settings()) is None

@@ -9,7 +9,7 @@ import pytest
 from seed_client import ID, OK, TOPIC, SeedClient
 
 from minibroker.faults.operations import hold_markers, release_markers
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.releases.chain import RELEASES
 from minibroker.releases.semantics import KIP
 from minibroker_protocol.errors import ErrorCode

@@ -8,7 +8,7 @@ import pytest
 from seed_client import OK, TOPIC, SeedClient, produce_request
 
 from minibroker.config.types import ConfigError
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.table import apis
 from minibroker.releases.chain import RELEASES
 from minibroker.server.options import make_options
@@ -147,5 +147,5 @@ def test_what_makes_no_sense() -> None:
     with pytest.raises(ConfigError, match=r"no transaction\.version above 0, not 2"):
         Service(make_options(as_version="3.9", transaction_version=2))
     given = {"transaction.partition.verification.enable": "true"}
-    assert Service(make_options(as_version="2.8", config=given)).settings.bool(next(iter(given)))
-    assert not Service(make_options(as_version="2.8")).settings.bool(next(iter(given)))
+    assert Service(make_options(as_version="2.8", config=given)).settings.get_boolean(next(iter(given)))
+    assert not Service(make_options(as_version="2.8")).settings.get_boolean(next(iter(given)))

@@ -66,7 +66,7 @@ def test_ipv6() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems cap what they hold lower")
 def test_hundreds_may_come_at_once_before_one_is_accepted() -> None:
-    (listener,) = listen_all("127.0.0.1", [0], Settings({}).int("socket.listen.backlog.size"))
+    (listener,) = listen_all("127.0.0.1", [0], Settings({}).get_int("socket.listen.backlog.size"))
     with listener, contextlib.ExitStack() as clients, selectors.DefaultSelector() as waiting:
         for _ in range(300):
             client = clients.enter_context(socket.socket())

@@ -39,7 +39,7 @@ def calm_world(**differently: Any) -> World:
     world.cluster.start()
     world.attended()
     world.schedule.run(50)
-    world.weather.chances = Chances(delay_ms=1.0)
+    world.conditions.chances = Chances(delay_ms=1.0)
     return world
 
 
@@ -171,10 +171,10 @@ def test_a_coordinator_is_left_behind_only_while_it_is_cut_off_and_another_is_th
     world, _, first = deposed_world()
     second = first % 3 + 1
     assert not world.deposed("x0", first)  # it will hear of it in a moment
-    world.troubles._isolated[first] = 1
+    world.nemesis._isolated[first] = 1
     assert world.deposed("x0", first)
     assert not world.deposed("x0", second)
-    world.troubles._isolated[second] = 1
+    world.nemesis._isolated[second] = 1
     assert not world.deposed("x0", second)
 
 
@@ -235,11 +235,11 @@ def test_all_is_readable_once_followers_have_what_leaders_have() -> None:
     finish(world, client.init())
     finish(world, client.write([client.batch(PLACE, 1)]))
     assert world._all_readable()
-    world.weather.cut(1, 2)
+    world.conditions.cut(1, 2)
     spawn(client.write([client.batch(PLACE, 1)]))
     world.schedule.run(100)
     assert not world._all_readable()
-    world.weather.mend(1, 2)
+    world.conditions.mend(1, 2)
     assert world.schedule.run(5000, world._all_readable)
     leader = world.brokers()[world.cluster.image.leader_of(*PLACE) or 0].partition(*PLACE)
     assert (leader.high_watermark, leader.log_end_offset) == (2, 2)
@@ -259,13 +259,13 @@ def test_a_truncation_is_unsynced_until_a_sync_reaches_its_segment() -> None:
     log.roll(now)
     finish(world, other.write([other.batch(PLACE, 1)]))
     log.flush()
-    world.troubles._note_uncut(1)
+    world.nemesis._note_uncut(1)
     assert world.history.evidence.uncut == {(1, PLACE)}
     world.history.evidence.uncut.clear()
     log.truncate_to(1, now_ms=now)
     finish(world, other.write([other.batch(PLACE, 1)]))
     log.flush()
-    world.troubles._note_uncut(1)
+    world.nemesis._note_uncut(1)
     assert world.history.evidence.uncut == set()
 
 
@@ -279,7 +279,7 @@ def cut_off_leader() -> tuple[World, int, int]:
     first = world.cluster.image.leader_of(*PLACE)
     assert first is not None
     for node in (1, 2, 3, CONTROLLER):
-        world.weather.cut(first, node)
+        world.conditions.cut(first, node)
     spawn(client.write([client.batch(PLACE, 1)]))
     world.schedule.run(100)
     world.cluster.controller.replication.fence(first)
@@ -294,7 +294,7 @@ def cut_off_leader() -> tuple[World, int, int]:
 
 def reconnect(world: World, first: int) -> None:
     for node in (1, 2, 3, CONTROLLER):
-        world.weather.mend(first, node)
+        world.conditions.mend(first, node)
     world.cluster.controller.replication.unfence(first)
     world.schedule.run(5000)
 

@@ -11,11 +11,11 @@ from minibroker.simulation.copier import Copier
 from minibroker.simulation.coverage import report, sizes
 from minibroker.simulation.evidence import Evidence
 from minibroker.simulation.holes import HOLES
+from minibroker.simulation.nemesis import Nemesis
 from minibroker.simulation.own_records import OwnRecords
 from minibroker.simulation.plan import draw
 from minibroker.simulation.producers import Producer
-from minibroker.simulation.run import Outcome, simulate
-from minibroker.simulation.troubles import Troubles
+from minibroker.simulation.run import SeedResult, simulate
 from minibroker.simulation.world import World
 
 SHOWN = Path(__file__).with_name("holes.txt")
@@ -102,7 +102,7 @@ FACTS: dict[str, tuple[type, str]] = {
     "coordinator loads what is not committed": (World, "_early"),
     "producers forgotten with their records": (World, "_note_deleted"),
     "fenced by a coordinator left behind": (World, "deposed"),
-    "truncation undone by a lost machine": (Troubles, "_note_uncut"),
+    "truncation undone by a lost machine": (Nemesis, "_note_uncut"),
     "late TxnOffsetCommit": (Copier, "served_late"),
     "own records below the log start": (OwnRecords, "arrives"),
 }
@@ -116,7 +116,7 @@ def test_a_hole_without_its_facts_is_a_broken_promise(name: str, monkeypatch: py
     assert any(simulate(seed).broken for seed in shown()[name])
 
 
-def told(outcome: Outcome) -> str:
+def told(outcome: SeedResult) -> str:
     return f"minibroker simulate --seed {outcome.plan.seed}: {outcome.why()}\n{outcome.crash}"
 
 

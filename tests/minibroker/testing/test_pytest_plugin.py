@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None
         @pytest.mark.minibroker(brokers=2, config={"transaction.max.timeout.ms": "5000"})
         def test_two_brokers(minibroker):
             assert minibroker.control.describe()["brokers"] == [1, 2]
-            setting = minibroker.cluster.run(lambda c: c.settings.int("transaction.max.timeout.ms"))
+            setting = minibroker.cluster.run(lambda c: c.settings.get_int("transaction.max.timeout.ms"))
             assert setting == 5000
 
         def test_of_the_command_line(minibroker):
@@ -76,7 +77,7 @@ def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None
         "--minibroker-semantics=kip",
     )
     result.assert_outcomes(passed=3, errors=1)
-    result.stdout.fnmatch_lines(["*the marker minibroker has no 'broker'*"])
+    result.stdout.fnmatch_lines(["*the marker minibroker has no 'broker', did you mean brokers?*"])
 
 
 def test_a_release_is_chosen_by_marker_or_option(pytester: pytest.Pytester) -> None:
@@ -218,7 +219,7 @@ def test_what_a_test_did_to_the_clock_and_brokers_ends_with_it(pytester: pytest.
     result.assert_outcomes(passed=2)
 
 
-def test_a_failure_shows_the_last_exchanges_and_reasons(pytester: pytest.Pytester) -> None:
+def test_a_failure_shows_what_a_fault_did(pytester: pytest.Pytester) -> None:
     pytest.importorskip("confluent_kafka")
     result = run(
         pytester,
@@ -233,29 +234,68 @@ def test_a_failure_shows_the_last_exchanges_and_reasons(pytester: pytest.Pyteste
     )
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*minibroker: last exchanges*", "*rdkafka@* Produce v*INVALID_RECORD (87) at topic-*-0: too blue*fault 1*"]
+        ["*minibroker: what was refused*", "* rdkafka Produce: INVALID_RECORD (87) at topic-*-0: too blue *fault 1*"]
     )
+    assert max(map(len, section(result)[:-1])) <= 200
 
 
-def test_a_failure_shows_the_reasons_of_refusals(pytester: pytest.Pytester) -> None:
+def test_a_failure_shows_refusals_of_its_own_clients_and_where_the_rest_is(pytester: pytest.Pytester) -> None:
+    """Not the answers that belong to every join, and not what a client of an earlier test is told."""
     pytest.importorskip("confluent_kafka")
     result = run(
         pytester,
         """
         import pytest
-        from confluent_kafka import KafkaException
+        from confluent_kafka import Producer
+        from minibroker.faults import Error
 
-        def test_fails(confluent_producer, unique_transactional_id):
-            first, second = (confluent_producer({"transactional.id": unique_transactional_id}) for _ in range(2))
-            first.init_transactions(10)
-            second.init_transactions(10)
-            first.begin_transaction()
-            first.produce("t", b"x")
-            first.commit_transaction(10)
+        @pytest.fixture(scope="module")
+        def earlier(minibroker_session):
+            producer = Producer({"bootstrap.servers": minibroker_session.bootstrap_servers, "client.id": "earlier"})
+            producer.list_topics(timeout=10)
+            return producer
+
+        def test_before(earlier, minibroker):
+            pass
+
+        def test_fails(
+            earlier, minibroker, confluent_producer, confluent_consumer, unique_topic, unique_transactional_id
+        ):
+            with minibroker.faults.inject("Metadata", Error("UNKNOWN_SERVER_ERROR"), client_id="earlier"):
+                try:
+                    earlier.list_topics("some", timeout=1)
+                except Exception:
+                    pass
+            consumer = confluent_consumer()
+            consumer.subscribe([unique_topic])
+            producer = confluent_producer({"transactional.id": unique_transactional_id})
+            producer.init_transactions(10)
+            producer.begin_transaction()
+            producer.produce(unique_topic, b"x")
+            producer.flush(10)
+            assert consumer.poll(0.1) is None
+            minibroker.clock.advance(minutes=2)
+            assert minibroker.requests("JoinGroup")[0].errors[0].startswith("MEMBER_ID_REQUIRED")
+            producer.commit_transaction(10)
         """,
     )
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*minibroker: refusals*", "AddPartitionsToTxn v* of txn-*"])
+    result.assert_outcomes(passed=1, failed=1)
+    lines = section(result)
+    assert any("EndTxn: " in line and "PRODUCER" in line for line in lines), lines
+    assert not any("MEMBER_ID_REQUIRED" in line or "earlier Metadata" in line for line in lines)
+    assert any("not shown: 1 refusal of clients that connected before" in line for line in lines)
+    assert max(map(len, lines[:-1])) <= 200
+    file = Path(lines[-1].rpartition(": ")[2])
+    assert {json.loads(line)["api"] for line in file.read_text().splitlines()} >= {"EndTxn", "JoinGroup", "Metadata"}
+    frames = [line for line in result.outlines if "minibroker/" in line.replace("\\", "/")]
+    assert not [line for line in frames if line.startswith(("minibroker/control", "minibroker/testing"))]
+
+
+def section(result: pytest.RunResult) -> list[str]:
+    """The lines of the report's section on the broker."""
+    begin = next(i for i, line in enumerate(result.outlines) if "minibroker: what was refused" in line)
+    end = next(i for i, line in enumerate(result.outlines) if i > begin and line.startswith(("---", "===", "___")))
+    return result.outlines[begin + 1 : end]
 
 
 def test_clients_send_and_read(pytester: pytest.Pytester) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from faulty import FaultyCluster, produce_request
 
-from minibroker.handlers.dispatch import CloseConnection
+from minibroker.handlers.chain import Place
+from minibroker.handlers.context import CloseConnection
 from minibroker.trace.pcapng import PcapngWriter
 from minibroker.trace.recorder import told
 from minibroker_protocol.messages.configs import IncrementalAlterConfigsRequest
@@ -93,5 +94,5 @@ def test_only_so_many_are_kept_and_none_after_the_end(broker: FaultyCluster) -> 
         broker.send(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4)
     assert [exchange["number"] for exchange in last(broker)] == [4, 5]
     broker.commands.call("trace.record", {"kept": 0})
-    assert broker.dispatcher.tap is None
+    assert broker.dispatcher.link_at(Place.FAULTS_AND_TRACE) is None
     assert last(broker) == []

@@ -116,7 +116,7 @@ COORDINATORS: Final = (
         "repeated-join-refused",
         "partitions that are in the transaction may be added again",
         _TXN + "partitions:add_partitions",
-        "return Outcome(None)",
+        "return CoordinatorResult(None)",
         'raise ApiError(ErrorCode.INVALID_TXN_STATE, "again")',
     ),
     Defect(
@@ -158,8 +158,8 @@ COORDINATORS: Final = (
         "internal-topic-joins-a-transaction",
         "a client adds no partition of an internal topic to a transaction",
         "minibroker.handlers.transactions:_may_write",
-        "if topic not in INTERNAL_TOPICS and allowed(",
-        "if allowed(",
+        "if topic not in INTERNAL_TOPICS and authorize(",
+        "if authorize(",
     ),
     Defect(
         "offsets-of-no-producer",
@@ -186,14 +186,14 @@ COORDINATORS: Final = (
         "abortable-to-old-producers",
         "versions that do not know TRANSACTION_ABORTABLE get INVALID_TXN_STATE",
         "minibroker.coordination.transaction_verifier:_code",
-        "operation is Operation.DEFAULT_ERROR:",
+        "operation is SupportedOperation.DEFAULT_ERROR:",
         "False:",
     ),
     Defect(
         "concurrent-to-old-producers",
         "Produce before v12 gets NOT_ENOUGH_REPLICAS while the transaction before ends",
         "minibroker.coordination.transaction_verifier:_for_produce",
-        "or (code is ErrorCode.CONCURRENT_TRANSACTIONS and operation is not Operation.ADD_PARTITION)",
+        "or (code is ErrorCode.CONCURRENT_TRANSACTIONS and operation is not SupportedOperation.ADD_PARTITION)",
         "or False",
     ),
     # -- EndTxn, markers, time -----------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ COORDINATORS: Final = (
         "list-by-prefix",
         "a pattern in ListTransactions matches the whole id",
         _TXN + "queries:TransactionFilter.passes",
-        "return self.pattern is None or self.pattern.fullmatch(transactional_id)",
+        "return self.matches is None or self.matches(transactional_id)",
         "return True",
     ),
     # -- offsets -------------------------------------------------------------------------------------------------------
@@ -538,7 +538,7 @@ COORDINATORS: Final = (
     Defect(
         "instance-taken-over",
         "an instance id that a member holds is not given to another",
-        _HEARTBEAT + "Heartbeat._subscribe",
+        _HEARTBEAT + "HeartbeatDecisions._subscribe",
         "if not held_by.uses_classic_protocol and held_by.member_epoch != STATIC_LEAVE_EPOCH:",
         "if False:",
     ),

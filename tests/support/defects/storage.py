@@ -385,14 +385,14 @@ STORAGE: Final = (
     Defect(
         "delete-past-high-watermark",
         "DeleteRecords past the high watermark is out of range",
-        "minibroker_storage.truncation:Shortening.delete_records",
+        "minibroker_storage.truncation:Truncation.delete_records",
         "if offset < 0 or offset > self.high_watermark:",
         "if offset < 0:",
     ),
     Defect(
         "log-start-goes-back",
         "the log's start never goes back",
-        "minibroker_storage.truncation:Shortening.advance_log_start",
+        "minibroker_storage.truncation:Truncation.advance_log_start",
         "if offset <= self.log_start_offset:",
         "if offset == self.log_start_offset:",
     ),

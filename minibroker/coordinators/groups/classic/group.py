@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from minibroker.coordinators.groups.classic.member import ClassicMember, Protocols
 from minibroker.coordinators.groups.classic.states import PREVIOUS, GroupState, legal
 from minibroker.coordinators.groups.records import group_tombstone
-from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.coordinators.result import CoordinatorRecord
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.coordinator_records import ConsumerProtocolSubscription, GroupMetadataValue

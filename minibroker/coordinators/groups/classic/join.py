@@ -8,7 +8,7 @@ from minibroker.coordinators.groups.classic.rebalance import Rebalance
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
 from minibroker.coordinators.groups.records import group_metadata
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.coordinator_records import GroupMetadataValue
@@ -34,18 +34,20 @@ class Join:
         self._env = env
         self._rebalance = rebalance
 
-    def join(self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, answer: Answer) -> Outcome[None]:
+    def join(
+        self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, answer: Answer
+    ) -> CoordinatorResult[None]:
         member_id = request.member_id
         if not self._has_room(group, member_id):
             group.remove(member_id)
             answer.resolve(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
-            return Outcome(None)
+            return CoordinatorResult(None)
         if group.is_dead:
             answer.resolve(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
-            return Outcome(None)
+            return CoordinatorResult(None)
         if not group.supports(request.protocol_type, [protocol.name for protocol in request.protocols]):
             answer.resolve(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
-            return Outcome(None)
+            return CoordinatorResult(None)
         if member_id == "":
             return self._new(group, client, request, answer)
         return self._known(group, client, request, answer)
@@ -62,7 +64,9 @@ class Join:
 
     # -- without a member id ---------------------------------------------------------------------------------------
 
-    def _new(self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, answer: Answer) -> Outcome[None]:
+    def _new(
+        self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, answer: Answer
+    ) -> CoordinatorResult[None]:
         instance = request.group_instance_id
         member_id = f"{client.client_id if instance is None else instance}-{self._env.new_uuid()}"
         if instance is not None:
@@ -73,12 +77,12 @@ class Join:
             group.pending_joins.add(member_id)
             self._rebalance.watch_pending(group, member_id, request.session_timeout_ms)
             answer.resolve(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-            return Outcome(None)
+            return CoordinatorResult(None)
         return self._add(group, client, request, member_id, answer)
 
     def _add(
         self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, member_id: str, answer: Answer
-    ) -> Outcome[None]:
+    ) -> CoordinatorResult[None]:
         member = ClassicMember(
             member_id,
             group_instance_id=request.group_instance_id,
@@ -105,7 +109,7 @@ class Join:
         old_id: str,
         new_id: str,
         answer: Answer,
-    ) -> Outcome[None]:
+    ) -> CoordinatorResult[None]:
         """A static member came back without its id: it takes over the place of its former self (KIP-345)."""
         instance = request.group_instance_id
         assert instance is not None
@@ -142,7 +146,7 @@ class Join:
                 response = group.join_response(new_id, leader=old_leader)
             group.complete_join(member, response)
 
-        return Outcome(
+        return CoordinatorResult(
             None,
             (group_metadata(group.group_id, group.metadata_value()),),
             on_error=refused,
@@ -153,7 +157,7 @@ class Join:
 
     def _known(
         self, group: ClassicGroup, client: ClientInfo, request: JoinGroupRequest, answer: Answer
-    ) -> Outcome[None]:
+    ) -> CoordinatorResult[None]:
         member_id = request.member_id
         if member_id in group.pending_joins and request.group_instance_id is None:
             return self._add(group, client, request, member_id, answer)
@@ -162,7 +166,7 @@ class Join:
         except ApiError as error:
             log.debug("group %s: %s", group.group_id, error)
             answer.resolve(join_error(error.code, member_id))
-            return Outcome(None)
+            return CoordinatorResult(None)
         leads = group.leader_id == member_id
         unchanged = member.protocols == protocols_of(request)
         if group.state is GroupState.EMPTY:
@@ -178,10 +182,10 @@ class Join:
             )
             what = "leader" if leads else "member"
             return self._rebalance.maybe_prepare(group, f"{what} {member_id} rejoins; {_reason(request)}")
-        return Outcome(None)
+        return CoordinatorResult(None)
 
 
-def creation(group: ClassicGroup, decided: Outcome[None], answer: Answer) -> Outcome[None]:
+def creation(group: ClassicGroup, decided: CoordinatorResult[None], answer: Answer) -> CoordinatorResult[None]:
     """A group that a join has just made is written down, unless the join itself wrote about it."""
     if decided.records:
         return decided
@@ -198,7 +202,7 @@ def creation(group: ClassicGroup, decided: Outcome[None], answer: Answer) -> Out
         current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
         members=[],
     )
-    return Outcome(None, (group_metadata(group.group_id, value),), on_error=refused)
+    return CoordinatorResult(None, (group_metadata(group.group_id, value),), on_error=refused)
 
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:

@@ -7,22 +7,16 @@ from minibroker.coordinators.groups.classic.member import ClassicMember
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.records import group_metadata
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.deferred import Deferred
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.groups import (
-    HeartbeatRequest,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 
-MemberResponse = LeaveGroupResponse.MemberResponse
+MemberResponse = m.LeaveGroupResponse.MemberResponse
 
 
-def sync_error(code: ErrorCode) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=code, assignment=b"")
+def sync_error(code: ErrorCode) -> m.SyncGroupResponse:
+    return m.SyncGroupResponse(error_code=code, assignment=b"")
 
 
 class Membership:
@@ -34,28 +28,28 @@ class Membership:
     # -- SyncGroup -------------------------------------------------------------------------------------------------
 
     def sync(
-        self, group: ClassicGroup, request: SyncGroupRequest, answer: Deferred[SyncGroupResponse]
-    ) -> Outcome[None]:
+        self, group: ClassicGroup, request: m.SyncGroupRequest, answer: Deferred[m.SyncGroupResponse]
+    ) -> CoordinatorResult[None]:
         """Answer with the assignment or park until the leader brought it. Raises ApiError with the refusal."""
         member = _check_sync(group, request)
         if group.state is GroupState.STABLE:
             self._rebalance.synced(group, member.member_id)
             answer.resolve(
-                SyncGroupResponse(
+                m.SyncGroupResponse(
                     protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
                 )
             )
-            return Outcome(None)
+            return CoordinatorResult(None)
         if member.awaiting_sync is not None and not member.awaiting_sync.done:
             # The client gave up on its first request (Kafka never answers it).
             member.awaiting_sync.resolve(sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = answer
         self._rebalance.synced(group, member.member_id)
         if member.member_id != group.leader_id:
-            return Outcome(None)
+            return CoordinatorResult(None)
         return self._assign(group, request)
 
-    def _assign(self, group: ClassicGroup, request: SyncGroupRequest) -> Outcome[None]:
+    def _assign(self, group: ClassicGroup, request: m.SyncGroupRequest) -> CoordinatorResult[None]:
         """Write the leader's assignment down; members it left out get an empty one."""
         told = {entry.member_id: bytes(entry.assignment) for entry in request.assignments}
         generation_id = group.generation_id
@@ -77,11 +71,11 @@ class Membership:
                 self._rebalance.maybe_prepare(group, f"the assignment could not be written: {code.name}")
 
         value = group.metadata_value(lambda member: told.get(member.member_id, b""))
-        return Outcome(None, (group_metadata(group.group_id, value),), on_error=refused, after_commit=written)
+        return CoordinatorResult(None, (group_metadata(group.group_id, value),), on_error=refused, after_commit=written)
 
     # -- Heartbeat -------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> ErrorCode:
+    def heartbeat(self, group: ClassicGroup, request: m.HeartbeatRequest) -> ErrorCode:
         """NONE or REBALANCE_IN_PROGRESS, both of which keep the session; raises ApiError with anything else."""
         group.check_alive()
         member = group.validate_member(request.member_id, request.group_instance_id, "Heartbeat")
@@ -95,18 +89,18 @@ class Membership:
 
     # -- LeaveGroup ------------------------------------------------------------------------------------------------
 
-    def leave(self, group: ClassicGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+    def leave(self, group: ClassicGroup, request: m.LeaveGroupRequest) -> CoordinatorResult[m.LeaveGroupResponse]:
         """Each member for itself; the rebalance starts once for all of them."""
         group.check_alive()
         responses = [self._leave_one(group, member) for member in request.members]
-        response = LeaveGroupResponse(members=responses)
+        response = m.LeaveGroupResponse(members=responses)
         left = [r.member_id or r.group_instance_id or "" for r in responses if r.error_code == ErrorCode.NONE]
         if not left:
-            return Outcome(response)
+            return CoordinatorResult(response)
         follows = self._rebalance.after_removal(group, f"left: {', '.join(left)}")
-        return Outcome(response, follows.records)
+        return CoordinatorResult(response, follows.records)
 
-    def _leave_one(self, group: ClassicGroup, who: LeaveGroupRequest.MemberIdentity) -> MemberResponse:
+    def _leave_one(self, group: ClassicGroup, who: m.LeaveGroupRequest.MemberIdentity) -> MemberResponse:
         response = MemberResponse(member_id=who.member_id, group_instance_id=who.group_instance_id)
         if who.member_id in group.pending_joins:
             group.remove(who.member_id)
@@ -136,7 +130,7 @@ class Membership:
                 self._rebalance.rearm_session(group, member)
 
 
-def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ClassicMember:
+def _check_sync(group: ClassicGroup, request: m.SyncGroupRequest) -> ClassicMember:
     group.check_alive()
     member = group.validate_member(request.member_id, request.group_instance_id, "SyncGroup")
     group.check_generation(request.generation_id)

@@ -12,7 +12,7 @@ from minibroker.coordinators.groups.classic.member import ClassicMember
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.environment import Environment, join_key, session_key, sync_key
 from minibroker.coordinators.groups.records import group_metadata
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.groups import JoinGroupResponse, SyncGroupResponse
@@ -51,15 +51,15 @@ class Rebalance:
     def cancel_session(self, group: ClassicGroup, member_id: str) -> None:
         self._env.timers.cancel(session_key(group.group_id, member_id))
 
-    def expire_session(self, group: ClassicGroup, member_id: str) -> Outcome[None]:
+    def expire_session(self, group: ClassicGroup, member_id: str) -> CoordinatorResult[None]:
         if group.is_dead:
-            return Outcome(None)
+            return CoordinatorResult(None)
         if member_id in group.pending_joins:
             group.remove(member_id)
             return self.maybe_complete(group)
         member = group.members.get(member_id)
         if member is None or member.satisfied_heartbeat:
-            return Outcome(None)
+            return CoordinatorResult(None)
         log.info("group %s: session of member %s expired", group.group_id, member_id)
         self.drop(group, member)
         return self.after_removal(group, f"session of {member_id} expired")
@@ -77,18 +77,18 @@ class Rebalance:
         group.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, assignment=b""))
         group.remove(member.member_id)
 
-    def after_removal(self, group: ClassicGroup, reason: str) -> Outcome[None]:
+    def after_removal(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
         if group.state in _REBALANCED:
             return self.maybe_prepare(group, reason)
         return self.maybe_complete(group)
 
     # -- join phase ------------------------------------------------------------------------------------------------
 
-    def maybe_prepare(self, group: ClassicGroup, reason: str) -> Outcome[None]:
+    def maybe_prepare(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
         """Start a rebalance, or see whether the running one can go on."""
         return self.prepare(group, reason) if group.can_rebalance else self.maybe_complete(group)
 
-    def prepare(self, group: ClassicGroup, reason: str) -> Outcome[None]:
+    def prepare(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
         log.info("group %s: rebalance after generation %d: %s", group.group_id, group.generation_id, reason)
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.fail_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -101,11 +101,11 @@ class Rebalance:
                 return self.complete(group)
             remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             self._wait_for_more(group, delay_ms, delay_ms, remaining_ms)
-            return Outcome(None)
+            return CoordinatorResult(None)
         if group.all_joined:
             return self.complete(group)
         self._wait_for_all(group)
-        return Outcome(None)
+        return CoordinatorResult(None)
 
     def _wait_for_all(self, group: ClassicGroup) -> None:
         self._env.timers.schedule(join_key(group.group_id), group.rebalance_timeout_ms, lambda: self.complete(group))
@@ -116,15 +116,15 @@ class Rebalance:
             join_key(group.group_id), wait_ms, lambda: self._try_complete_initial(group, delay_ms, remaining_ms)
         )
 
-    def _try_complete_initial(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> Outcome[None]:
+    def _try_complete_initial(self, group: ClassicGroup, delay_ms: int, remaining_ms: int) -> CoordinatorResult[None]:
         if not (group.new_member_added and remaining_ms):
             return self.complete(group)
         group.new_member_added = False
         wait_ms = min(self._env.config().initial_rebalance_delay_ms, remaining_ms)
         self._wait_for_more(group, wait_ms, wait_ms, max(remaining_ms - delay_ms, 0))
-        return Outcome(None)
+        return CoordinatorResult(None)
 
-    def maybe_complete(self, group: ClassicGroup) -> Outcome[None]:
+    def maybe_complete(self, group: ClassicGroup) -> CoordinatorResult[None]:
         """End the join phase when everyone is there; the first one of a group always runs its time."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
@@ -132,13 +132,13 @@ class Rebalance:
             and group.all_joined
         ):
             return self.complete(group)
-        return Outcome(None)
+        return CoordinatorResult(None)
 
-    def complete(self, group: ClassicGroup) -> Outcome[None]:
+    def complete(self, group: ClassicGroup) -> CoordinatorResult[None]:
         """End the join phase with the members that have joined."""
         self._env.timers.cancel(join_key(group.group_id))
         if group.state is not GroupState.PREPARING_REBALANCE:
-            return Outcome(None)
+            return CoordinatorResult(None)
         for member in [m for m in group.members.values() if m.awaiting_join is None and not m.static]:
             log.info("group %s: member %s did not rejoin", group.group_id, member.member_id)
             self.cancel_session(group, member.member_id)
@@ -146,13 +146,13 @@ class Rebalance:
         if group.members and not group.elect_joined_leader():
             # Only static members that did not rejoin are left: wait for their sessions to end.
             self._wait_for_all(group)
-            return Outcome(None)
+            return CoordinatorResult(None)
         group.next_generation(self._env.now_ms())
         if group.is_empty:
             log.info("group %s: empty in generation %d", group.group_id, group.generation_id)
-            return Outcome(None, (group_metadata(group.group_id, group.metadata_value()),))
+            return CoordinatorResult(None, (group_metadata(group.group_id, group.metadata_value()),))
         self._tell_generation(group)
-        return Outcome(None)
+        return CoordinatorResult(None)
 
     def _tell_generation(self, group: ClassicGroup) -> None:
         log.info("group %s: generation %d of %d members", group.group_id, group.generation_id, len(group.members))
@@ -175,9 +175,9 @@ class Rebalance:
         if not group.pending_syncs:
             self._env.timers.cancel(sync_key(group.group_id))
 
-    def _expire_sync(self, group: ClassicGroup, generation_id: int) -> Outcome[None]:
+    def _expire_sync(self, group: ClassicGroup, generation_id: int) -> CoordinatorResult[None]:
         if generation_id != group.generation_id or group.state not in _REBALANCED or not group.pending_syncs:
-            return Outcome(None)
+            return CoordinatorResult(None)
         late = sorted(group.pending_syncs)
         for member_id in late:
             self.cancel_session(group, member_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from minibroker.coordinators.state_picture import page
+from minibroker.coordinators.state_diagram import page
 
 
 class GroupState(Enum):

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from minibroker.coordinators.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from minibroker.coordinators.groups.classic.join import MEMBER_ID_REQUIRED_VERSION, join_error
-from minibroker.coordinators.groups.consumer.embedded import (
+from minibroker.coordinators.groups.consumer.consumer_protocol import (
     by_id,
     read_subscription,
     version_of,
     write_assignment,
 )
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
-from minibroker.coordinators.groups.consumer.heartbeat import Change, Heartbeat, check_instance
+from minibroker.coordinators.groups.consumer.heartbeat import Change, HeartbeatDecisions, check_instance
 from minibroker.coordinators.groups.consumer.member import (
     ClassicMemberMetadata,
     ConsumerMember,
@@ -24,31 +24,23 @@ from minibroker.coordinators.groups.consumer.member import (
     protocols_of,
 )
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, TimerKey
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
+from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.messages.groups import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
 
 log = get_logger(__name__)
 
-_MemberResponse = LeaveGroupResponse.MemberResponse
+_MemberResponse = m.LeaveGroupResponse.MemberResponse
 _ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
 
 
 class ClassicMembers:
     """Members of KIP-848 groups that speak the classic protocol."""
 
-    def __init__(self, env: Environment, heartbeat: Heartbeat) -> None:
+    def __init__(self, env: Environment, heartbeat: HeartbeatDecisions) -> None:
         self._env = env
         self._heartbeat = heartbeat
         self._awaited: set[TimerKey] = set()
@@ -56,8 +48,12 @@ class ClassicMembers:
     # -- JoinGroup -------------------------------------------------------------------------------------------------
 
     def join(
-        self, group: ConsumerGroup, client: ClientInfo, request: JoinGroupRequest, answer: Deferred[JoinGroupResponse]
-    ) -> Outcome[None]:
+        self,
+        group: ConsumerGroup,
+        client: ClientInfo,
+        request: m.JoinGroupRequest,
+        answer: Deferred[m.JoinGroupResponse],
+    ) -> CoordinatorResult[None]:
         """Rejoining is how a classic member follows its target. Refusals go into `answer`."""
         member_id = request.member_id or self._env.new_id()
         try:
@@ -66,15 +62,15 @@ class ClassicMembers:
             required = client.api_version >= MEMBER_ID_REQUIRED_VERSION and request.group_instance_id is None
             if not request.member_id and required:
                 answer.resolve(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-                return Outcome(None)
+                return CoordinatorResult(None)
             return self._follow(group, client, request, member_id, answer)
         except ApiError as error:
             log.debug("group %s: JoinGroup refused: %s", group.group_id, error)
             answer.resolve(join_error(error.code, ""))
-            return Outcome(None)
+            return CoordinatorResult(None)
 
     @staticmethod
-    def _check_protocols(group: ConsumerGroup, request: JoinGroupRequest) -> None:
+    def _check_protocols(group: ConsumerGroup, request: m.JoinGroupRequest) -> None:
         """As in Kafka the member that asks counts with what it said before, if it is one already."""
         common = {protocol.name for protocol in request.protocols}
         for member in group.members.values():
@@ -87,16 +83,16 @@ class ClassicMembers:
         self,
         group: ConsumerGroup,
         client: ClientInfo,
-        request: JoinGroupRequest,
+        request: m.JoinGroupRequest,
         member_id: str,
-        answer: Deferred[JoinGroupResponse],
-    ) -> Outcome[None]:
+        answer: Deferred[m.JoinGroupResponse],
+    ) -> CoordinatorResult[None]:
         change = Change(client, group)
         member = self._member(change, request, member_id)
         try:
             told = read_subscription(bytes(request.protocols[0].metadata))
         except Malformed as error:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+            raise ApiError(self._env.config().unreadable_subscription, str(error)) from None
         updated = replace(
             member,
             instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -115,7 +111,7 @@ class ClassicMembers:
         )
         owned = by_id({topic.topic: topic.partitions for topic in told.owned_partitions}, self._env.image())
         _, updated = self._heartbeat.follow(change, member, updated, list(owned.items()))
-        response = JoinGroupResponse(
+        response = m.JoinGroupResponse(
             generation_id=updated.member_epoch,
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=request.protocols[0].name,
@@ -131,14 +127,14 @@ class ClassicMembers:
             self._expect(("sync", group.group_id, member_id), updated.rebalance_timeout_ms)
             answer.resolve(response)
 
-        return Outcome(
+        return CoordinatorResult(
             None,
             tuple(change.records),
             on_error=lambda code: answer.resolve(join_error(code, request.member_id)),
             after_commit=written,
         )
 
-    def _member(self, change: Change, request: JoinGroupRequest, member_id: str) -> ConsumerMember:
+    def _member(self, change: Change, request: m.JoinGroupRequest, member_id: str) -> ConsumerMember:
         group = change.group
         known = group.members.get(member_id) or ConsumerMember(member_id)
         if request.group_instance_id is None:
@@ -151,7 +147,7 @@ class ClassicMembers:
 
     # -- SyncGroup, Heartbeat, LeaveGroup ----------------------------------------------------------------------------
 
-    def sync(self, group: ConsumerGroup, request: SyncGroupRequest) -> SyncGroupResponse:
+    def sync(self, group: ConsumerGroup, request: m.SyncGroupRequest) -> m.SyncGroupResponse:
         """The member's assignment as its embedded protocol tells it. Raises ApiError with the refusal."""
         member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
         name = protocols_of(member)[0][0]
@@ -164,13 +160,13 @@ class ClassicMembers:
         self._forget(("sync", group.group_id, member.member_id))
         self._heartbeat.watch(group.group_id, member)
         version = version_of(protocols_of(member)[0][1])
-        return SyncGroupResponse(
+        return m.SyncGroupResponse(
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=name,
             assignment=write_assignment(member.assigned, version, self._env.image()),
         )
 
-    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest) -> ErrorCode:
+    def heartbeat(self, group: ConsumerGroup, request: m.HeartbeatRequest) -> ErrorCode:
         """NONE, or REBALANCE_IN_PROGRESS when it should rejoin. Raises ApiError with a refusal."""
         member = self._known(group, request.member_id, request.group_instance_id, request.generation_id)
         self._heartbeat.watch(group.group_id, member)
@@ -192,7 +188,7 @@ class ClassicMembers:
             for partition in partitions
         )
 
-    def leave(self, group: ConsumerGroup, request: LeaveGroupRequest) -> Outcome[LeaveGroupResponse]:
+    def leave(self, group: ConsumerGroup, request: m.LeaveGroupRequest) -> CoordinatorResult[m.LeaveGroupResponse]:
         """Each member for itself, native ones too: that is how an admin removes them. The epoch is bumped once."""
         responses, gone = [], []
         for who in request.members:
@@ -207,10 +203,10 @@ class ClassicMembers:
             if member not in gone:
                 gone.append(member)
         result = self._heartbeat.removal(group, *gone) if gone else []
-        return Outcome(LeaveGroupResponse(members=responses), tuple(result))
+        return CoordinatorResult(m.LeaveGroupResponse(members=responses), tuple(result))
 
     @staticmethod
-    def _leaving(group: ConsumerGroup, who: LeaveGroupRequest.MemberIdentity) -> ConsumerMember:
+    def _leaving(group: ConsumerGroup, who: m.LeaveGroupRequest.MemberIdentity) -> ConsumerMember:
         if who.group_instance_id is None:
             member = group.member(who.member_id)
         else:
@@ -243,7 +239,7 @@ class ClassicMembers:
         self._awaited.add(key)
         over = self._heartbeat.removal_when_over(key, None)
 
-        def fire() -> Outcome[None]:
+        def fire() -> CoordinatorResult[None]:
             self._awaited.discard(key)
             return over()
 

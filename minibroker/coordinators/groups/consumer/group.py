@@ -20,14 +20,9 @@ from minibroker.coordinators.groups.consumer.member import (
     decoded,
 )
 from minibroker.coordinators.groups.consumer.records import group_tombstones
-from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.coordinators.result import CoordinatorRecord
 from minibroker.metadata.image import MetadataImage
-from minibroker_protocol.coordinator_records import (
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupTargetAssignmentMemberValue,
-)
+from minibroker_protocol import coordinator_records as c
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 NOTHING_OF_IT: Mapping[int, int] = {}
@@ -170,11 +165,11 @@ class ConsumerGroup:
 
     # -- replay ----------------------------------------------------------------------------------------------------
 
-    def set_epoch(self, value: ConsumerGroupMetadataValue) -> None:
+    def set_epoch(self, value: c.ConsumerGroupMetadataValue) -> None:
         self.group_epoch = value.epoch
         self.metadata_hash = value.metadata_hash
 
-    def set_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue) -> None:
+    def set_member(self, member_id: str, value: c.ConsumerGroupMemberMetadataValue) -> None:
         """What a member says of itself; its assignment stays."""
         before = self.members.get(member_id) or ConsumerMember(member_id)
         self._put(
@@ -192,7 +187,7 @@ class ConsumerGroup:
             )
         )
 
-    def set_assignment(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+    def set_assignment(self, member_id: str, value: c.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         """What a member owns; None takes everything from it. A member not told of yet is made."""
         before = self.members.get(member_id)
         if value is None:
@@ -217,7 +212,7 @@ class ConsumerGroup:
             if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
                 del self.static_members[before.instance_id]
 
-    def set_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+    def set_target(self, member_id: str, value: c.ConsumerGroupTargetAssignmentMemberValue | None) -> None:
         if value is None:
             self.targets.pop(member_id, None)
         else:

@@ -20,8 +20,8 @@ from minibroker.coordinators.groups.consumer.member import (
 )
 from minibroker.coordinators.groups.consumer.reconcile import Owned, reconcile
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, TimerKey, rebalance_key, session_key
-from minibroker.coordinators.outcome import CoordinatorRecord, Outcome
 from minibroker.coordinators.patterns import compile_pattern
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -97,7 +97,7 @@ def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
-class Heartbeat:
+class HeartbeatDecisions:
     """Decides about one heartbeat on a group that exists or is about to; sessions are armed here as well.
 
     find: the group as it is when a wait is over. expired: what the end of a member's session means.
@@ -107,7 +107,7 @@ class Heartbeat:
         self,
         env: Environment,
         find: Callable[[str], ConsumerGroup | None],
-        expired: Callable[[ConsumerGroup, ConsumerMember], Outcome[None]],
+        expired: Callable[[ConsumerGroup, ConsumerMember], CoordinatorResult[None]],
     ) -> None:
         self._env = env
         self._find = find
@@ -115,7 +115,7 @@ class Heartbeat:
 
     # -- members that stay -----------------------------------------------------------------------------------------
 
-    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> Outcome[Response]:
+    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> CoordinatorResult[Response]:
         """Raises ApiError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
         GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION."""
         group = change.group
@@ -142,7 +142,7 @@ class Heartbeat:
         def forget_image() -> None:
             group.seen_image = None
 
-        return Outcome(response, tuple(change.records), on_abandon=forget_image)
+        return CoordinatorResult(response, tuple(change.records), on_abandon=forget_image)
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         if member_id not in group.members and len(group.members) >= self._env.config().consumer_max_size:
@@ -349,15 +349,15 @@ class Heartbeat:
     def _expire_in(self, key: TimerKey, delay_ms: int, epoch: int | None) -> None:
         self._env.timers.schedule(key, delay_ms, self.removal_when_over(key, epoch))
 
-    def removal_when_over(self, key: TimerKey, epoch: int | None) -> Callable[[], Outcome[None]]:
+    def removal_when_over(self, key: TimerKey, epoch: int | None) -> Callable[[], CoordinatorResult[None]]:
         """Takes the member out when its wait is over, if it is still in `epoch` (None: in any)."""
 
-        def over() -> Outcome[None]:
+        def over() -> CoordinatorResult[None]:
             what, group_id, member_id = key
             group = self._find(group_id)
             member = None if group is None else group.members.get(member_id)
             if group is None or member is None or epoch not in (None, member.member_epoch):
-                return Outcome(None)
+                return CoordinatorResult(None)
             log.info("group %s: %s of member %s expired", group_id, what, member_id)
             return self._expired(group, member)
 

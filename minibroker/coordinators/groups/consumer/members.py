@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
-from minibroker.coordinators.groups.consumer.changeover import can_downgrade, check_upgrade, downgraded, upgraded
 from minibroker.coordinators.groups.consumer.classic_members import ClassicMembers
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
-from minibroker.coordinators.groups.consumer.heartbeat import Change, Heartbeat
+from minibroker.coordinators.groups.consumer.group_migration import can_downgrade, check_upgrade, downgraded, upgraded
+from minibroker.coordinators.groups.consumer.heartbeat import Change, HeartbeatDecisions
 from minibroker.coordinators.groups.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -19,24 +19,20 @@ from minibroker.coordinators.groups.consumer.member import (
 )
 from minibroker.coordinators.groups.consumer.replay import AnyGroup
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
-from minibroker.coordinators.outcome import Outcome
+from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import MetadataImage
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
-from minibroker_protocol.messages.consumer_groups import (
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-)
 
 R = TypeVar("R")
 
 log = get_logger(__name__)
 
-_Described = ConsumerGroupDescribeResponse.DescribedGroup
-_Member = ConsumerGroupDescribeResponse.Member
-_Assignment = ConsumerGroupDescribeResponse.Assignment
-_TopicPartitions = ConsumerGroupDescribeResponse.TopicPartitions
+_Described = m.ConsumerGroupDescribeResponse.DescribedGroup
+_Member = m.ConsumerGroupDescribeResponse.Member
+_Assignment = m.ConsumerGroupDescribeResponse.Assignment
+_TopicPartitions = m.ConsumerGroupDescribeResponse.TopicPartitions
 
 _CONSUMER_MEMBER = 1
 _CLASSIC_MEMBER = 0
@@ -49,14 +45,14 @@ class ConsumerMembers:
         self._env = env
         self._groups = groups
         self._rebalance = rebalance
-        self._heartbeat = Heartbeat(env, self._find, self._expired)
+        self._heartbeat = HeartbeatDecisions(env, self._find, self.remove)
         self.classic = ClassicMembers(env, self._heartbeat)
         # Classic groups whose first record is being written: it tells less of them than is known.
         self.forming: dict[str, ClassicGroup] = {}
 
     def heartbeat(
-        self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest
-    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
+    ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
         """For a request that `validate` has passed. Raises GROUP_ID_NOT_FOUND beside what Heartbeat raises."""
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(self.group(request.group_id), request)
@@ -80,7 +76,7 @@ class ConsumerMembers:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {reason}.")
         return group
 
-    def _change(self, client: ClientInfo, request: ConsumerGroupHeartbeatRequest) -> Change:
+    def _change(self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest) -> Change:
         """The group, made when a member joins; an empty classic group gives way, one of consumers changes over."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
@@ -98,32 +94,33 @@ class ConsumerMembers:
         return Change(client, *upgraded(self._env, group))
 
     def _leave(
-        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
-    ) -> Outcome[ConsumerGroupHeartbeatResponse]:
+        self, group: ConsumerGroup, request: m.ConsumerGroupHeartbeatRequest
+    ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
         member = self._heartbeat.leave(group, request)
-        response = ConsumerGroupHeartbeatResponse(
+        response = m.ConsumerGroupHeartbeatResponse(
             member_id=request.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
         )
         if request.member_epoch == STATIC_LEAVE_EPOCH:
-            return Outcome(response, tuple(self._heartbeat.leave_for_now(group, member)))
+            return CoordinatorResult(response, tuple(self._heartbeat.leave_for_now(group, member)))
         return self._without(group, member, response)
 
     def _find(self, group_id: str) -> ConsumerGroup | None:
         group = self._groups.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None
 
-    def _expired(self, group: ConsumerGroup, member: ConsumerMember) -> Outcome[None]:
+    def remove(self, group: ConsumerGroup, member: ConsumerMember) -> CoordinatorResult[None]:
+        """The group without a member whose session has ended, or is ended."""
         return self._without(group, member, None)
 
-    def _without(self, group: ConsumerGroup, member: ConsumerMember, response: R) -> Outcome[R]:
+    def _without(self, group: ConsumerGroup, member: ConsumerMember, response: R) -> CoordinatorResult[R]:
         """The group without a member; when only classic members are left it becomes a classic group and rebalances."""
         if not can_downgrade(self._env, group, member):
-            return Outcome(response, tuple(self._heartbeat.removal(group, member)))
+            return CoordinatorResult(response, tuple(self._heartbeat.removal(group, member)))
         try:
             classic, changes = downgraded(self._env, group, member)
         except Malformed as error:
             log.warning("group %s stays a consumer group: %s", group.group_id, error)
-            return Outcome(response, tuple(self._heartbeat.removal(group, member)))
+            return CoordinatorResult(response, tuple(self._heartbeat.removal(group, member)))
         for each in group.members:
             self._heartbeat.cancel(group.group_id, each)
 
@@ -132,7 +129,7 @@ class ConsumerMembers:
                 self._rebalance.rearm_session(classic, left)
             self._rebalance.prepare(classic, "the last member of the consumer protocol left")
 
-        return Outcome(
+        return CoordinatorResult(
             response,
             tuple(changes),
             before_append=lambda: self.forming.__setitem__(group.group_id, classic),

@@ -6,34 +6,22 @@ from collections.abc import Iterable
 
 from minibroker.coordinators.groups import records as types
 from minibroker.coordinators.groups.consumer.member import ConsumerMember, Target
-from minibroker.coordinators.outcome import CoordinatorRecord
-from minibroker_protocol.coordinator_records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
+from minibroker.coordinators.result import CoordinatorRecord
+from minibroker_protocol import coordinator_records as c
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:
     return CoordinatorRecord(
         types.CONSUMER_GROUP_METADATA,
-        ConsumerGroupMetadataKey(group_id=group_id),
-        ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
+        c.ConsumerGroupMetadataKey(group_id=group_id),
+        c.ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
     )
 
 
 def member_metadata(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     return CoordinatorRecord(
         types.CONSUMER_GROUP_MEMBER_METADATA,
-        ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
+        c.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member.member_id),
         member.metadata_value(),
     )
 
@@ -41,27 +29,27 @@ def member_metadata(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
 def target_epoch(group_id: str, epoch: int, timestamp_ms: int) -> CoordinatorRecord:
     return CoordinatorRecord(
         types.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA,
-        ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-        ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms),
+        c.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+        c.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=timestamp_ms),
     )
 
 
 def target_assignment(group_id: str, member_id: str, target: Target) -> CoordinatorRecord:
     topics = [
-        ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic_id, partitions=sorted(partitions))
+        c.ConsumerGroupTargetAssignmentMemberValue.TopicPartition(topic_id=topic_id, partitions=sorted(partitions))
         for topic_id, partitions in target.items()
     ]
     return CoordinatorRecord(
         types.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
-        ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-        ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics),
+        c.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        c.ConsumerGroupTargetAssignmentMemberValue(topic_partitions=topics),
     )
 
 
 def current_assignment(group_id: str, member: ConsumerMember) -> CoordinatorRecord:
     return CoordinatorRecord(
         types.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
-        ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
+        c.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
         member.assignment_value(),
     )
 
@@ -71,15 +59,15 @@ def regular_expression(
 ) -> CoordinatorRecord:
     return CoordinatorRecord(
         types.CONSUMER_GROUP_REGULAR_EXPRESSION,
-        ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=expression),
-        ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=version, timestamp=timestamp_ms),
+        c.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=expression),
+        c.ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=version, timestamp=timestamp_ms),
     )
 
 
 def regular_expression_tombstone(group_id: str, expression: str) -> CoordinatorRecord:
     return CoordinatorRecord(
         types.CONSUMER_GROUP_REGULAR_EXPRESSION,
-        ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=expression),
+        c.ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=expression),
         None,
     )
 
@@ -89,17 +77,17 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
     return [
         CoordinatorRecord(
             types.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
-            ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
+            c.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
             None,
         ),
         CoordinatorRecord(
             types.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
-            ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+            c.ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
             None,
         ),
         CoordinatorRecord(
             types.CONSUMER_GROUP_MEMBER_METADATA,
-            ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
+            c.ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id),
             None,
         ),
     ]
@@ -112,14 +100,16 @@ def group_tombstones(group_id: str, member_ids: Iterable[str], expressions: Iter
     records.append(
         CoordinatorRecord(
             types.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA,
-            ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+            c.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
             None,
         )
     )
     records.append(
         CoordinatorRecord(
-            types.CONSUMER_GROUP_PARTITION_METADATA, ConsumerGroupPartitionMetadataKey(group_id=group_id), None
+            types.CONSUMER_GROUP_PARTITION_METADATA, c.ConsumerGroupPartitionMetadataKey(group_id=group_id), None
         )
     )
-    records.append(CoordinatorRecord(types.CONSUMER_GROUP_METADATA, ConsumerGroupMetadataKey(group_id=group_id), None))
+    records.append(
+        CoordinatorRecord(types.CONSUMER_GROUP_METADATA, c.ConsumerGroupMetadataKey(group_id=group_id), None)
+    )
     return records

@@ -7,7 +7,7 @@ from typing import Any, cast
 from minibroker.coordinators.groups import records
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
-from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.coordinators.result import CoordinatorRecord
 
 AnyGroup = ClassicGroup | ConsumerGroup
 

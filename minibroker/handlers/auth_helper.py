@@ -6,37 +6,40 @@ Bit n stands for AclOperation with code n (org.apache.kafka.common.acl.AclOperat
 from __future__ import annotations
 
 from minibroker.handlers.context import RequestContext
-from minibroker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 
 NOT_ASKED = -2147483648
 """The value of an authorized-operations field that the request did not ask for."""
 
-_CONFIGS = (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS)
+_CONFIGS = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
 # AclEntry.supportedOperations
 _SUPPORTED = {
     ResourceType.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
         *_CONFIGS,
     ),
-    ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE, *_CONFIGS),
+    ResourceType.GROUP: (AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE, *_CONFIGS),
     ResourceType.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
         *_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
+        AclOperation.IDEMPOTENT_WRITE,
     ),
 }
-_EVERYTHING = {kind: sum(1 << operation for operation in operations) for kind, operations in _SUPPORTED.items()}
+_EVERYTHING = {
+    kind: sum(1 << operation for operation in authorized_operations)
+    for kind, authorized_operations in _SUPPORTED.items()
+}
 
 
-def allowed(ctx: RequestContext, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
+def authorize(ctx: RequestContext, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
     """Whether the client of a request may do this; True without an authorizer, and for other brokers."""
     authorizer = ctx.broker.authorizer
     if authorizer is None or ctx.inter_broker:
@@ -45,13 +48,13 @@ def allowed(ctx: RequestContext, operation: Operation, kind: ResourceType, name:
     return authorizer.allows(ctx.broker.image.acls, who.principal, who.client_host, operation, kind, name)
 
 
-def operations(ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
+def authorized_operations(ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
     """The bits of what the client of a request may do; all that there are without an authorizer.
 
     None of the cluster's without the right to describe it (KafkaApis.handleDescribeCluster).
     """
     if ctx.broker.authorizer is None:
         return _EVERYTHING[kind]
-    if kind is ResourceType.CLUSTER and not allowed(ctx, Operation.DESCRIBE, kind):
+    if kind is ResourceType.CLUSTER and not authorize(ctx, AclOperation.DESCRIBE, kind):
         return 0
-    return sum(1 << operation for operation in _SUPPORTED[kind] if allowed(ctx, operation, kind, name))
+    return sum(1 << operation for operation in _SUPPORTED[kind] if authorize(ctx, operation, kind, name))

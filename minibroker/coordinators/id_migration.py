@@ -2,7 +2,7 @@
 
 minibroker 0.1.0 computed another partition for ids with a negative hash (`hashing.counterpart`). These rules are pure:
 from what lies in the partitions of the two internal topics to the records to append. How they are appended, and what a
-crash in the middle means, is `minibroker.cluster.placement`.
+crash in the middle means, is `minibroker.cluster.id_migration`.
 
 * Of each key the record that counts is copied to the id's own partition, and a tombstone is appended where it was.
   0.1.0 wrote in the wrong partition only, so what is copied is newer than what its own partition may hold of the id
@@ -31,7 +31,7 @@ from minibroker_protocol.errors import Malformed
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRecord:
     """One record of an internal topic. timestamp: ms. value: None is a tombstone. producer: whose transaction it waits
     for; None: it counts."""
 
@@ -50,10 +50,10 @@ class StoredState:
     """
 
     def __init__(self) -> None:
-        self.latest: dict[bytes, Stored] = {}
-        self.waiting: dict[int, dict[bytes, Stored]] = {}
+        self.latest: dict[bytes, StoredRecord] = {}
+        self.waiting: dict[int, dict[bytes, StoredRecord]] = {}
 
-    def record(self, stored: Stored) -> None:
+    def record(self, stored: StoredRecord) -> None:
         """The next record of the log. A tombstone also takes what transactions hold for the key."""
         if stored.value is None:
             for producer_id in list(self.waiting):
@@ -85,7 +85,7 @@ States = Mapping[int, StoredState]
 class Appends:
     """By partition of one internal topic: what arrives there, in order, and the keys that leave it. ids: how many."""
 
-    arriving: dict[int, list[Stored]] = field(default_factory=dict)
+    arriving: dict[int, list[StoredRecord]] = field(default_factory=dict)
     leaving: dict[int, list[bytes]] = field(default_factory=dict)
     ids: int = 0
 
@@ -97,11 +97,11 @@ class Appends:
 @dataclass(slots=True)
 class _Transaction:
     partition: int
-    stored: Stored
+    stored: StoredRecord
     record: transaction_records.TransactionRecord | None
 
 
-def placements(
+def migrations(
     transactions: States,
     transaction_partitions: int,
     groups: States,
@@ -147,7 +147,7 @@ def _transactional_id(key: bytes) -> str | None:
     return None if tombstone is None else tombstone.transactional_id
 
 
-def _decoded(stored: Stored, layout: TransactionStateLayout) -> transaction_records.TransactionRecord | None:
+def _decoded(stored: StoredRecord, layout: TransactionStateLayout) -> transaction_records.TransactionRecord | None:
     try:
         return transaction_records.decode(stored.key, stored.value, layout)
     except Malformed:
@@ -228,7 +228,7 @@ def _removal_order(key: bytes) -> tuple[bool, int]:
     return key_type > group_records.OFFSET_COMMIT, -key_type
 
 
-def _move(appends: Appends, states: States, index: int, home: int, stored: Stored) -> None:
+def _move(appends: Appends, states: States, index: int, home: int, stored: StoredRecord) -> None:
     if stored.value is not None:
         appends.arriving.setdefault(home, []).append(stored)
         appends.leaving.setdefault(index, []).append(stored.key)
@@ -236,9 +236,9 @@ def _move(appends: Appends, states: States, index: int, home: int, stored: Store
         appends.arriving.setdefault(home, []).append(stored)
 
 
-def batches(stored: Iterable[Stored], most_bytes: int) -> Iterable[list[Stored]]:
+def batches(stored: Iterable[StoredRecord], most_bytes: int) -> Iterable[list[StoredRecord]]:
     """Runs of records that can be one batch: of one transaction or none, and of `most_bytes` unless it is only one."""
-    batch: list[Stored] = []
+    batch: list[StoredRecord] = []
     size = 0
     for one in stored:
         weight = len(one.key) + len(one.value or b"")

@@ -8,18 +8,18 @@ import logging
 
 import pytest
 
-from minibroker.server.connection_log import Closings
+from minibroker.server.connection_log import ConnectionLog
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.listeners import listen_all
 
 
 async def test_what_is_too_much_for_a_second_is_counted(caplog: pytest.LogCaptureFixture) -> None:
-    closings = Closings(asyncio.get_running_loop(), 60)
+    connection_log = ConnectionLog(asyncio.get_running_loop(), 60)
     with caplog.at_level(logging.WARNING):
         for number in range(25):
-            closings.say("closing number %d", number)
-        closings.close()
-        closings.close()
+            connection_log.say("closing number %d", number)
+        connection_log.close()
+        connection_log.close()
     assert [r.getMessage() for r in caplog.records] == [
         *(f"closing number {number}" for number in range(10)),
         "15 more connections were closed or refused within 60 s",
@@ -27,13 +27,13 @@ async def test_what_is_too_much_for_a_second_is_counted(caplog: pytest.LogCaptur
 
 
 async def test_after_that_time_it_speaks_again(caplog: pytest.LogCaptureFixture) -> None:
-    closings = Closings(asyncio.get_running_loop(), 0.05)
+    connection_log = ConnectionLog(asyncio.get_running_loop(), 0.05)
     with caplog.at_level(logging.WARNING):
         for _ in range(11):
-            closings.say("one")
+            connection_log.say("one")
         await asyncio.sleep(0.2)
-        closings.say("again")
-        closings.close()
+        connection_log.say("again")
+        connection_log.close()
     told = [record.getMessage() for record in caplog.records]
     assert told[10:] == ["1 more connections were closed or refused within 0.05 s", "again"]
 
@@ -43,7 +43,7 @@ async def test_refused_connections_and_garbage_are_told_by_it(caplog: pytest.Log
     (listener,) = listen_all("127.0.0.1", [0])
     port = listener.getsockname()[1]
     edge = Edge(loop, Limits(max_connections=1))
-    edge.closings = Closings(loop, 60)
+    edge.connection_log = ConnectionLog(loop, 60)
     await edge.listen(listener, lambda frame, info: None)
     with caplog.at_level(logging.WARNING):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

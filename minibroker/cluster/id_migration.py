@@ -22,7 +22,7 @@ from dataclasses import replace
 from minibroker.broker.broker import Broker
 from minibroker.controller.state import ControllerState, PartitionChange
 from minibroker.coordinators.hashing import counterpart
-from minibroker.coordinators.placement import Appends, Stored, StoredState, batches, placements
+from minibroker.coordinators.id_migration import Appends, StoredRecord, StoredState, batches, migrations
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, PartitionImage
@@ -51,7 +51,7 @@ _BASE_SEQUENCE = 0
 _Key = tuple[str, int]
 
 
-def place_ids(
+def migrate_ids(
     state: ControllerState, brokers: Mapping[int, Broker], *, layout: TransactionStateLayout, now_ms: int
 ) -> None:
     """Brokers are prepared and not started. Raises ApiError KAFKA_STORAGE_ERROR when the leader of a partition is not
@@ -70,7 +70,7 @@ class _Placing:
         for (topic, index), end in self._state.placing_from.items():
             if self._leader(topic, index).stores(topic, index):
                 self._log(topic, index).truncate_to(end, now_ms=self._now_ms)
-        transactions, groups = placements(
+        transactions, groups = migrations(
             self._read(TRANSACTION_STATE_TOPIC),
             self._count(TRANSACTION_STATE_TOPIC),
             self._read(CONSUMER_OFFSETS_TOPIC),
@@ -149,10 +149,10 @@ class _Placing:
             for batch in batches(arriving, _BATCH_BYTES):
                 self._append_batch(topic, index, batch)
         for index, keys in sorted(appends.leaving.items()):
-            for batch in batches([Stored(0, self._now_ms, key, None) for key in keys], _BATCH_BYTES):
+            for batch in batches([StoredRecord(0, self._now_ms, key, None) for key in keys], _BATCH_BYTES):
                 self._append_batch(topic, index, batch)
 
-    def _append_batch(self, topic: str, index: int, batch: list[Stored]) -> None:
+    def _append_batch(self, topic: str, index: int, batch: list[StoredRecord]) -> None:
         producer = batch[0].producer
         producer_id, epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         data = build_batch(
@@ -196,7 +196,7 @@ def _read(held: PartitionLog) -> StoredState:
                         state.end(header.producer_id, committed=kind is ControlType.COMMIT)
                 elif record.key is not None:
                     value = None if record.value is None else bytes(record.value)
-                    state.record(Stored(record.offset, record.timestamp, bytes(record.key), value, producer))
+                    state.record(StoredRecord(record.offset, record.timestamp, bytes(record.key), value, producer))
             after = max(after, header.next_offset)
         if after == offset:
             break

@@ -19,7 +19,7 @@ from many_brokers import ManyBrokers
 from memory_cluster import MemoryCluster
 from misplaced_ids import ABANDONED, CONFIG, COUNT, DECIDED, Ids, go_on, opened
 
-from minibroker.cluster import placement
+from minibroker.cluster import id_migration
 from minibroker.coordinators.hashing import partition_for
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker_pipeline import command
@@ -180,7 +180,7 @@ def test_new_directories_and_those_of_kafka_are_not_searched(tmp_path: Path, mon
     def searched(*_: object, **__: object) -> None:
         raise AssertionError("searched for misplaced ids")
 
-    monkeypatch.setattr(placement, "place_ids", searched)
+    monkeypatch.setattr(id_migration, "migrate_ids", searched)
     new = MemoryCluster()
     new.stop()
     MemoryCluster(disk=new.disk).stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minibroker.broker.ports import Member
+from minibroker.broker.ports import ClusterMember
 from minibroker.kernel.clock import TimerHandle
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
@@ -18,13 +18,13 @@ log = get_logger(__name__)
 BROKER_HEARTBEAT_VERSION: Final = 2
 
 
-class Heartbeat:
+class BrokerLifecycleManager:
     """Sends BrokerHeartbeat every broker.heartbeat.interval.ms of real time, while there are other brokers.
 
     A single broker sends no heartbeats: there is nothing to fail over to.
     """
 
-    def __init__(self, broker: Member) -> None:
+    def __init__(self, broker: ClusterMember) -> None:
         self._broker = broker
         self._timer: TimerHandle | None = None
 
@@ -39,7 +39,7 @@ class Heartbeat:
             self._timer = None
 
     def _schedule(self) -> None:
-        interval_ms = self._broker.settings.int("broker.heartbeat.interval.ms")
+        interval_ms = self._broker.settings.get_int("broker.heartbeat.interval.ms")
         self._timer = self._broker.timers.call_later(interval_ms, self._beat)
 
     def _beat(self) -> None:

@@ -14,7 +14,7 @@ from minibroker.coordinators.groups.classic.member import ClassicMember
 from minibroker.coordinators.groups.classic.membership import sync_error
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.consumer import records
-from minibroker.coordinators.groups.consumer.embedded import (
+from minibroker.coordinators.groups.consumer.consumer_protocol import (
     read_assignment,
     read_subscription,
     version_of,
@@ -25,7 +25,7 @@ from minibroker.coordinators.groups.consumer.member import ClassicMemberMetadata
 from minibroker.coordinators.groups.consumer.replay import AnyGroup, replay_consumer_record
 from minibroker.coordinators.groups.environment import Environment
 from minibroker.coordinators.groups.records import GROUP_METADATA, group_metadata
-from minibroker.coordinators.outcome import CoordinatorRecord
+from minibroker.coordinators.result import CoordinatorRecord
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.coordinator_records import ConsumerGroupMemberMetadataValue
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minibroker.coordinators.groups import records as groups
 from minibroker.coordinators.groups.offsets import commit_value
-from minibroker.coordinators.placement import Appends, Stored, StoredState, batches, placements
+from minibroker.coordinators.id_migration import Appends, StoredRecord, StoredState, batches, migrations
 from minibroker.coordinators.transactions import records as transactions
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TransactionMetadata
 from minibroker.coordinators.transactions.states import (
@@ -21,17 +21,19 @@ ORDERS_WAS, ORDERS_IS, COUNT = 1, 3, 4
 PRODUCER = ProducerIdAndEpoch(7, 2)
 
 
-def offset(at: int, value: int | None, group: str = "orders", producer: ProducerIdAndEpoch | None = None) -> Stored:
+def offset(
+    at: int, value: int | None, group: str = "orders", producer: ProducerIdAndEpoch | None = None
+) -> StoredRecord:
     if value is None:
         record = groups.offset_tombstone(group, "t", 0)
     else:
         record = groups.offset_commit(group, "t", 0, commit_value(value, -1, "", commit_timestamp=5))
-    return Stored(at, 1000 + at, record.key_bytes(), record.value_bytes(), producer)
+    return StoredRecord(at, 1000 + at, record.key_bytes(), record.value_bytes(), producer)
 
 
 def transaction(
     state: TransactionState, partitions: frozenset[tuple[str, int]], *, name: str = "payments", version: int = 1
-) -> Stored:
+) -> StoredRecord:
     metadata = TransactionMetadata(
         transactional_id=name,
         producer_id=PRODUCER.producer_id,
@@ -43,10 +45,10 @@ def transaction(
         partitions=partitions,
     )
     record = transactions.record_of(metadata, value_version=version, with_last_epoch=False)
-    return Stored(0, 0, record.key_bytes(), record.value_bytes())
+    return StoredRecord(0, 0, record.key_bytes(), record.value_bytes())
 
 
-def state(*stored: Stored) -> StoredState:
+def state(*stored: StoredRecord) -> StoredState:
     built = StoredState()
     for one in stored:
         built.record(one)
@@ -54,7 +56,7 @@ def state(*stored: Stored) -> StoredState:
 
 
 def placed(states: dict[int, StoredState], of: dict[int, StoredState] | None = None) -> tuple[Appends, Appends]:
-    return placements(of or {}, COUNT, states, COUNT, offsets_topic=OFFSETS, layout="kafka")
+    return migrations(of or {}, COUNT, states, COUNT, offsets_topic=OFFSETS, layout="kafka")
 
 
 def arriving(appends: Appends) -> dict[int, list[tuple[bytes | None, ProducerIdAndEpoch | None]]]:
@@ -138,7 +140,7 @@ def test_the_misplaced_state_of_an_id_is_the_newer_one() -> None:
 
 
 def test_records_of_unknown_kinds_and_broken_ones_stay() -> None:
-    odd = [Stored(i, 0, key, b"\0\1") for i, key in enumerate((b"", b"\0", b"\0\1", b"\0\x11orders", b"\7\7"))]
+    odd = [StoredRecord(i, 0, key, b"\0\1") for i, key in enumerate((b"", b"\0", b"\0\1", b"\0\x11orders", b"\7\7"))]
     changed, moved = placed({ORDERS_WAS: state(*odd)}, {ORDERS_WAS: state(*odd)})
     assert (changed.partitions, moved.partitions) == (set(), set())
 

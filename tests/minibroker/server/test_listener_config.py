@@ -13,8 +13,8 @@ from tls_files import free_port
 from minibroker import ConfigError, Minibroker, StartError
 from minibroker.client.connection import Connection
 from minibroker.config.settings import Settings
-from minibroker.server import declared
-from minibroker.server.declared import declared_listeners
+from minibroker.server import listener_config
+from minibroker.server.listener_config import listener_configs
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_is_refused_at_once(config: dict[str, Any], reason: str) 
 
 def test_listeners_are_for_a_single_broker() -> None:
     with pytest.raises(ConfigError, match="single broker"):
-        declared_listeners(Settings({"listeners": "PLAINTEXT://:9092"}), 2)
+        listener_configs(Settings({"listeners": "PLAINTEXT://:9092"}), 2)
 
 
 def test_log_dirs_keeps_the_data(tmp_path: Path) -> None:
@@ -132,24 +132,24 @@ def test_inside_a_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         "eth0 000011AC 00000000 0001 0 0 0 0000FFFF 0 0 0\n"
         "eth0 00000000 010011AC 0003 0 0 0 00000000 0 0 0\n"
     )
-    monkeypatch.setattr(declared, "_CONTAINER_MARKS", (str(mark),))
-    monkeypatch.setattr(declared, "_ROUTES", str(routes))
+    monkeypatch.setattr(listener_config, "_CONTAINER_MARKS", (str(mark),))
+    monkeypatch.setattr(listener_config, "_ROUTES", str(routes))
     monkeypatch.setattr(socket, "gethostname", lambda: "c0ffee")
-    declared.name_in_container.cache_clear()
+    listener_config.name_in_container.cache_clear()
     try:
-        name_for = declared.name_in_container()
+        name_for = listener_config.name_in_container()
         assert name_for is not None
         assert name_for("172.17.0.1", "172.17.0.5") == "localhost"
         assert name_for("172.17.0.9", "172.17.0.5") == "c0ffee"
         assert name_for("127.0.0.1", "127.0.0.1") == "127.0.0.1"
     finally:
-        declared.name_in_container.cache_clear()
+        listener_config.name_in_container.cache_clear()
 
 
 def test_outside_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declared, "_CONTAINER_MARKS", ("/no/such/mark",))
-    declared.name_in_container.cache_clear()
+    monkeypatch.setattr(listener_config, "_CONTAINER_MARKS", ("/no/such/mark",))
+    listener_config.name_in_container.cache_clear()
     try:
-        assert declared.name_in_container() is None
+        assert listener_config.name_in_container() is None
     finally:
-        declared.name_in_container.cache_clear()
+        listener_config.name_in_container.cache_clear()

@@ -10,13 +10,16 @@ _INTERVAL_SECONDS = 0.2
 
 
 class ProgressLine:
-    """Writes to `stream` when that is a terminal, a few times a second. clock: seconds, as of ``time.monotonic``."""
+    """Writes to `stream` when that is a terminal, a few times a second. clock: seconds, as of ``time.monotonic``.
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    at_once: the first words too, of work that is long in any case.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic, *, at_once: bool = False) -> None:
         self._stream = stream
         self._clock = clock
         self._shown = 0
-        self._next = clock() + _INTERVAL_SECONDS if stream.isatty() else float("inf")
+        self._next = clock() + (0 if at_once else _INTERVAL_SECONDS) if stream.isatty() else float("inf")
 
     def show(self, what: str, done: int, total: int) -> None:
         """`done` of `total` bytes of `what`."""

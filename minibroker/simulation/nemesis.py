@@ -22,7 +22,7 @@ _SESSION_MS = 800.0
 """After which the controller fences a broker it does not hear of."""
 
 
-class Troubles:
+class Nemesis:
     """Draws one event after the other while the world's clients work."""
 
     def __init__(self, world: Scene) -> None:
@@ -261,9 +261,9 @@ class Troubles:
         others = [other for other in world.disks if other != node]
         world.tell("broker isolated", f"broker {node} is cut off from {others}{' and the controller' if whole else ''}")
         for other in others:
-            world.weather.cut(node, other)
+            world.conditions.cut(node, other)
         if whole:
-            world.weather.cut(node, CONTROLLER)
+            world.conditions.cut(node, CONTROLLER)
             world.schedule.call_later(_SESSION_MS, lambda: self._fence(node, turn))
         world.schedule.call_later(self._random.choice((300.0, 1500.0, 3000.0)), lambda: self._reconnect(node, turn))
 
@@ -280,7 +280,7 @@ class Troubles:
         world = self._world
         self._reconnected[node] = world.schedule.elapsed_ms
         for other in (*world.disks, CONTROLLER):
-            world.weather.mend(node, other)
+            world.conditions.mend(node, other)
         world.tell("broker reconnected", f"broker {node} is reachable again")
         if node in self._fenced:
             self._fenced.discard(node)

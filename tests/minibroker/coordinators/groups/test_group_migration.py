@@ -173,7 +173,7 @@ REFUSED: dict[str, ErrorCode] = {
     "other type": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     "other protocol": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     "own other protocol": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-    "unreadable": ErrorCode.UNKNOWN_SERVER_ERROR,
+    "unreadable": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     "no protocols": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
 }
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from minibroker.handlers.answered_errors import looked_through
-from minibroker.handlers.context import Answer, Handler, RequestContext, settled
+from minibroker.handlers.answered_errors import errs, looked_through
+from minibroker.handlers.api import Api
+from minibroker.handlers.context import Answer, Handler, RequestContext, follow, settled
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
 from minibroker_protocol.dsl import Request, Response
@@ -52,29 +53,35 @@ RULES: Final = {
 }
 """What is behind a code that comes without a message."""
 
-_STRUCTS_A_STEP: Final = 16
+_STRUCTS_A_STEP: Final = 8
 """Topics, partitions and the like of an answer that are looked at in the time that other work takes for one."""
 _SAID: Final = frozenset({"groupId", "memberId", "groupInstanceId", "generation", "resourceType"})
 """Entities that a reason names beside the rule."""
 
 
-def explained(handler: Handler) -> Handler:
-    """`handler`, with a note of every refusal in its answers that it made none of itself."""
+class Explain:
+    """`Link` that notes every refusal in an answer that its handler made no note of."""
 
-    def handle(ctx: RequestContext, request: Any) -> Answer:
-        answer = settled(ctx, handler(ctx, request))
-        if answer is None:
-            return None
-        return settled(ctx, _noted(ctx, request, answer))
+    def around(self, api: Api, onward: Handler) -> Handler:
+        if not api.reads_answer:
+            return onward
 
-    return handle
+        def handle(ctx: RequestContext, request: Any) -> Answer:
+            answer = settled(ctx, onward(ctx, request))
+            if type(answer) is Deferred:
+                return follow(ctx, answer, lambda given: _noted(ctx, request, given))
+            return _noted(ctx, request, answer)
+
+        return handle
 
 
-async def _noted(ctx: RequestContext, request: Request, answer: Response | Deferred[Any]) -> Any:
-    given = answer if isinstance(answer, Response) else await answer
-    if isinstance(given, Response):
-        await note_errors(ctx, request, given)
-    return given
+def _noted(ctx: RequestContext, request: Request, answer: Any) -> Answer:
+    return _note(ctx, request, answer) if isinstance(answer, Response) and errs(answer) else answer
+
+
+async def _note(ctx: RequestContext, request: Request, answer: Response) -> Response:
+    await note_errors(ctx, request, answer)
+    return answer
 
 
 async def note_errors(ctx: RequestContext, request: Request, answer: Response) -> None:

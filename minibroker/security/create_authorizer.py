@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
-def authorizer_of(settings: Settings) -> Authorizer | None:
+def create_authorizer(settings: Settings) -> Authorizer | None:
     """None where authorizer.class.name is unset. Raises ConfigError for a class that is not Kafka's own, and for a
     super user without a type."""
-    name = settings.str("authorizer.class.name")
+    name = settings.get_string("authorizer.class.name")
     if not name:
         return None
     if name != STANDARD:
         raise ConfigError(f"authorizer.class.name: there is only {STANDARD}, not {name}")
-    users = [user.strip() for user in settings.str("super.users").split(";") if user.strip()]
+    users = [user.strip() for user in settings.get_string("super.users").split(";") if user.strip()]
     for user in users:
         if ":" not in user:
             raise ConfigError(f"super.users: expected TYPE:NAME, such as User:admin, got {user!r}")
     from minibroker.security.acls import Authorizer
 
-    return Authorizer(frozenset(users), settings.bool("allow.everyone.if.no.acl.found"))
+    return Authorizer(frozenset(users), settings.get_boolean("allow.everyone.if.no.acl.found"))

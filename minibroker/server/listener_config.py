@@ -23,7 +23,7 @@ _ROUTES = "/proc/net/route"
 _UP_AND_GATEWAY = 0x3
 
 
-class DeclaredListener(NamedTuple):
+class ListenerConfig(NamedTuple):
     """One of `listeners`; advertised: (host, port) for its clients, None for what the connection says."""
 
     name: str
@@ -33,7 +33,7 @@ class DeclaredListener(NamedTuple):
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
 
-def declared_listeners(settings: Settings, brokers: int) -> tuple[DeclaredListener, ...]:
+def listener_configs(settings: Settings, brokers: int) -> tuple[ListenerConfig, ...]:
     """The listeners of the settings for clients and brokers, () without any. Raises ConfigError.
 
     Listeners of a Kafka's controller (CONTROLLER, as every image calls them) are none of ours.
@@ -51,7 +51,7 @@ def declared_listeners(settings: Settings, brokers: int) -> tuple[DeclaredListen
     if unknown:
         raise ConfigError(f"advertised.listeners: there is no listener {sorted(unknown)[0]}")
     return tuple(
-        DeclaredListener(name, *address, advertised.get(name), protocols.get(name) or default_protocol(name))
+        ListenerConfig(name, *address, advertised.get(name), protocols.get(name) or default_protocol(name))
         for name, address in listeners.items()
     )
 
@@ -85,7 +85,7 @@ def _protocols(settings: Settings) -> dict[str, SecurityProtocol]:
 
 
 def advertised_by_port(
-    declared: Sequence[DeclaredListener], bound: Sequence[socket.socket]
+    declared: Sequence[ListenerConfig], bound: Sequence[socket.socket]
 ) -> Mapping[int, tuple[str, int]]:
     """Port a client connected to → what it is told; the host "" stands for the address it connected to."""
     told: dict[int, tuple[str, int]] = {}
@@ -97,7 +97,7 @@ def advertised_by_port(
 
 
 def told_outside(
-    declared: Sequence[DeclaredListener], bound: Sequence[socket.socket], name: str
+    declared: Sequence[ListenerConfig], bound: Sequence[socket.socket], name: str
 ) -> list[tuple[str, int]]:
     """Of each socket, what clients of other machines are told; `name` is this machine's, for what nothing else says."""
     advertised = advertised_by_port(declared, bound)

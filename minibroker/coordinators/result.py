@@ -1,6 +1,6 @@
 """What a coordinator decides: the records to append, the answer, and what to do once they are durable.
 
-A coordinator method is a function of its state, the request and now. It returns an `Outcome`. The host
+A coordinator method is a function of its state, the request and now. It returns a `CoordinatorResult`. The host
 (`minibroker.coordination.coordinator_host`) appends the records, has them replayed, and only then lets the answer go.
 The idea is that of Kafka's CoordinatorResult.
 """
@@ -42,7 +42,7 @@ class CoordinatorRecord:
 
 
 @dataclass(slots=True)
-class Outcome(Generic[R]):
+class CoordinatorResult(Generic[R]):
     """A decision. `response` is what the caller gets once `records` are durable.
 
     on_error: makes the response when the append is refused; gets the coordinator-level error

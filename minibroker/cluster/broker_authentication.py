@@ -22,11 +22,11 @@ _ID_BYTES: Final = 4
 RandomBytes = Callable[[int], bytes]
 
 
-class NotProven(Exception):
+class BrokerAuthenticationFailed(Exception):
     """The other end does not know the secret, or does not speak this; the text says which."""
 
 
-class Connecting:
+class ClientAuthenticator:
     """The end that connects, `source`, to the node `target`."""
 
     def __init__(self, secret: bytes, random_bytes: RandomBytes, source: int, target: int) -> None:
@@ -36,17 +36,17 @@ class Connecting:
         self.hello = source.to_bytes(_ID_BYTES, "big", signed=True) + self._number
 
     def prove(self, challenge: bytes) -> bytes:
-        """The last step, after the other end's. Raises NotProven."""
+        """The last step, after the other end's. Raises BrokerAuthenticationFailed."""
         if len(challenge) != 2 * NUMBER_BYTES:
-            raise NotProven(f"a challenge of {len(challenge)} bytes")
+            raise BrokerAuthenticationFailed(f"a challenge of {len(challenge)} bytes")
         numbers = self._number + challenge[:NUMBER_BYTES]
         expected = _proof(self._secret, b"listening", self._ids, numbers)
         if not hmac.compare_digest(expected, challenge[NUMBER_BYTES:]):
-            raise NotProven("the node that listens does not know the cluster's secret")
+            raise BrokerAuthenticationFailed("the node that listens does not know the cluster's secret")
         return _proof(self._secret, b"connecting", self._ids, numbers)
 
 
-class Listening:
+class ServerAuthenticator:
     """The accepting end, of the node `target`. source: the connected node, once authenticated."""
 
     def __init__(self, secret: bytes, random_bytes: RandomBytes, target: int) -> None:
@@ -58,17 +58,17 @@ class Listening:
         self._expected = b""
 
     def step(self, data: bytes) -> bytes:
-        """What answers `data`; `source` is set by the last step. Raises NotProven."""
+        """What answers `data`; `source` is set by the last step. Raises BrokerAuthenticationFailed."""
         if not self._expected:
             return self._challenge(data)
         if not hmac.compare_digest(self._expected, data):
-            raise NotProven("it does not know the cluster's secret")
+            raise BrokerAuthenticationFailed("it does not know the cluster's secret")
         self.source = self._claimed
         return b""
 
     def _challenge(self, hello: bytes) -> bytes:
         if len(hello) != _ID_BYTES + NUMBER_BYTES:
-            raise NotProven(f"a greeting of {len(hello)} bytes")
+            raise BrokerAuthenticationFailed(f"a greeting of {len(hello)} bytes")
         self._claimed = int.from_bytes(hello[:_ID_BYTES], "big", signed=True)
         ids = _ids(self._claimed, self._target)
         number = self._random_bytes(NUMBER_BYTES)

@@ -1,0 +1,193 @@
+"""What a test looks at without a client of its own: records, committed offsets, transactions, requests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minibroker.control.client import Control
+
+__tracebackhide__ = True  # pytest shows the line of the test
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a topic. timestamp_ms: as stored, -1 for none. producer_id: -1 for a producer without."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str | bytes, bytes | None], ...]
+    producer_id: int
+    producer_epoch: int
+    transactional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id and its last transaction.
+
+    state: as Kafka names it: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort and so on.
+    started_ms: broker clock, None when it never began one. partitions: those of a transaction that has not ended; while
+    it ends, those that lack their marker.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request that a client sent, and what became of it.
+
+    client: ``HOST:PORT``. outcome: ``answered``, ``waiting``, ``no answer``, or why the connection was closed. errors:
+    Kafka's names of the errors in the answer, with their places; reasons: why. fault: number of the rule that acted, 0
+    for none. request, response: the fields, under the names of Kafka's protocol in snake case.
+    """
+
+    api: str
+    version: int
+    client_id: str | None
+    client: str
+    broker: int
+    time_ms: int
+    took_ms: float
+    outcome: str
+    errors: tuple[str, ...]
+    reasons: tuple[str, ...]
+    fault: int
+    request: Mapping[str, Any]
+    response: Mapping[str, Any] | None
+
+
+class Reading:
+    """What is on the broker, for the assertions of a test. Each method has a twin for coroutines, ``…_async``."""
+
+    @property
+    def control(self) -> Control:
+        """The commands. RuntimeError when the broker does not run."""
+        raise NotImplementedError
+
+    def records(
+        self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted"
+    ) -> list[Record]:
+        """What a consumer with this isolation reads of a topic, or of one partition, from its start to its end.
+
+        In the order of partitions, then of offsets. Raises ApiError(UNKNOWN_TOPIC_OR_PARTITION).
+        """
+        found = self.control._ask("read.records", topic=topic, partition=partition, isolation=isolation)
+        return [_record(record) for record in found]
+
+    def wait_for_records(
+        self,
+        topic: str,
+        count: int = 1,
+        partition: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        timeout: float = 10.0,
+    ) -> list[Record]:
+        """`records`, once there are at least `count` of them; the topic need not exist yet.
+
+        Raises TimeoutError, which says how many there are, after `timeout` seconds of real time.
+        """
+        try:
+            found = self.control._ask(
+                "read.wait_for_records",
+                topic=topic,
+                count=count,
+                partition=partition,
+                isolation=isolation,
+                timeout_ms=round(timeout * 1000),
+            )
+        except ApiError as error:
+            if error.code != ErrorCode.REQUEST_TIMED_OUT:
+                raise
+            raise TimeoutError(error.message) from None
+        return [_record(record) for record in found]
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """Committed offsets of a group by topic and partition; not those of a transaction that has not ended."""
+        found = self.control._ask("read.committed", group=group)
+        return {(entry["topic"], entry["partition"]): entry["offset"] for entry in found}
+
+    def transactions(self, transactional_id: str | None = None) -> list[Transaction]:
+        """Transactional ids, all or those that match (``*`` and ``?``), with the state of their last transaction."""
+        found = self.control._ask("read.transactions", transactional_id=transactional_id)
+        return [Transaction(**{**entry, "partitions": tuple(map(tuple, entry["partitions"]))}) for entry in found]
+
+    def requests(self, api: str | None = None, *, client_id: str | None = None) -> list[Exchange]:
+        """Recorded exchanges with clients, of one API (``"EndTxn"``), of client ids that match; the oldest first.
+
+        The fixtures of pytest record; elsewhere ``Minibroker(record=1000)`` does. Raises FaultError when nothing is
+        recorded, and for an API that there is not.
+        """
+        return [_exchange(entry) for entry in self.control._ask("read.requests", api=api, client_id=client_id)]
+
+    async def records_async(
+        self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted"
+    ) -> list[Record]:
+        """`records` without holding the event loop up."""
+        return await asyncio.to_thread(self.records, topic, partition, isolation=isolation)
+
+    async def wait_for_records_async(
+        self,
+        topic: str,
+        count: int = 1,
+        partition: int | None = None,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        timeout: float = 10.0,  # noqa: ASYNC109  (as `wait_for_records` has it)
+    ) -> list[Record]:
+        """`wait_for_records` without holding the event loop up."""
+        return await asyncio.to_thread(
+            self.wait_for_records, topic, count, partition, isolation=isolation, timeout=timeout
+        )
+
+    async def committed_async(self, group: str) -> dict[tuple[str, int], int]:
+        """`committed` without holding the event loop up."""
+        return await asyncio.to_thread(self.committed, group)
+
+    async def transactions_async(self, transactional_id: str | None = None) -> list[Transaction]:
+        """`transactions` without holding the event loop up."""
+        return await asyncio.to_thread(self.transactions, transactional_id)
+
+    async def requests_async(self, api: str | None = None, *, client_id: str | None = None) -> list[Exchange]:
+        """`requests` without holding the event loop up."""
+        return await asyncio.to_thread(self.requests, api, client_id=client_id)
+
+
+def _record(given: Mapping[str, Any]) -> Record:
+    headers = tuple((_name(name), _bytes(value)) for name, value in given["headers"])
+    return Record(**{**given, "key": _bytes(given["key"]), "value": _bytes(given["value"]), "headers": headers})
+
+
+def _bytes(told: Any) -> bytes | None:
+    if told is None:
+        return None
+    return told.encode() if isinstance(told, str) else base64.b64decode(told["base64"])
+
+
+def _name(told: Any) -> str | bytes:
+    return told if isinstance(told, str) else base64.b64decode(told["base64"])
+
+
+def _exchange(given: Mapping[str, Any]) -> Exchange:
+    kept = {name: given[name] for name in Exchange.__slots__}
+    return Exchange(**{**kept, "errors": tuple(given["errors"]), "reasons": tuple(given["reasons"])})

@@ -1,0 +1,54 @@
+"""What can be done to a consumer group from outside; operations of the table in `minibroker.faults.operations`."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from minibroker.faults.errors import FaultError
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minibroker.cluster.cluster import Cluster
+    from minibroker.coordination.group_service import GroupService
+    from minibroker.coordinators.groups.forced import Known
+
+
+async def rebalance_group(cluster: Cluster, *, group: str) -> None:
+    """Have the members of a group rebalance, as when one joins: they learn of it by their next heartbeats. Offsets of
+    the generation (KIP-848: of the member epoch) before are refused once the members have joined again."""
+    from minibroker.coordinators.groups import forced
+
+    service = _coordinator(cluster, group)
+    index, shard = service.shard_for(group)
+    await service.host.execute(index, forced.rebalance(shard, group))
+
+
+async def remove_member(cluster: Cluster, *, group: str, member: str | None = None) -> list[str]:
+    """Throw members out of a group, as when their sessions end; their ids. member: what member ids, client ids or
+    group.instance.ids match (``*`` and ``?``); it may be left out where there is one member."""
+    from minibroker.coordinators.groups import forced
+
+    service = _coordinator(cluster, group)
+    index, shard = service.shard_for(group)
+    known = forced.members(shard, group)
+    if member is None and len(known) != 1:
+        raise FaultError(f"member is needed: group {group} has {_named(known)}")
+    chosen = [each for each in known if member is None or any(fnmatchcase(name or "", member) for name in each)]
+    if not chosen:
+        raise FaultError(f"no member of group {group} fits {member!r}; it has {_named(known)}")
+    for each in chosen:
+        await service.host.execute(index, forced.remove(shard, group, each.member_id))
+    return sorted(each.member_id for each in chosen)
+
+
+def _named(known: list[Known]) -> str:
+    return ", ".join(sorted(each.member_id for each in known)) or "no members"
+
+
+def _coordinator(cluster: Cluster, group: str) -> GroupService:
+    node = cluster.coordinator("group", group)
+    broker = None if node is None else cluster.brokers.get(node)
+    if broker is None:
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group!r}")
+    return broker.coordinators.groups

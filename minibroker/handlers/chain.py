@@ -1,0 +1,69 @@
+"""What stands between a request and its handler, in one order.
+
+`Place` has the order, from the connection to the handler. Before the first place is authentication, on a SASL listener
+only: it reads frames, because the tokens of old clients have no header, and refuses before anything is decoded; once
+the user is known, it takes itself out of the connection (`minibroker.server.authenticator`).
+
+A link gives for each API the handler that goes around the next one. A place that is empty, or a link that has nothing
+to do for an API, is not called at all.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Protocol
+
+from minibroker.handlers.api import Api
+from minibroker.handlers.context import Handler
+
+
+class Place(IntEnum):
+    """Where a link stands, from the outside in."""
+
+    PAUSE = 0
+    """A paused broker takes no request up."""
+    METER = 1
+    """Counts what leaves, of faults as well."""
+    FAULTS_AND_TRACE = 2
+    """Outside of rights, as an error of the network is, and so that a trace has what rights refuse."""
+    QUOTA = 3
+    EXPLAIN = 4
+    """Outside of rights, whose refusals need reasons as well."""
+    RIGHTS = 5
+
+
+class Link(Protocol):
+    """One link of the chain."""
+
+    def around(self, api: Api, onward: Handler) -> Handler:
+        """What serves `api` from here on: `onward` itself, or what calls it, or answers in its place."""
+        ...
+
+
+class Chain:
+    """The links in their order."""
+
+    def __init__(self) -> None:
+        self._links: dict[Place, Link] = {}
+
+    def put(self, place: Place, link: Link | None) -> None:
+        """Put a link at its place; None leaves the place empty."""
+        if link is None:
+            self._links.pop(place, None)
+        else:
+            self._links[place] = link
+
+    def at(self, place: Place) -> Link | None:
+        """The link at a place, None where it is empty."""
+        return self._links.get(place)
+
+    def bound(self, apis: dict[int, Api]) -> dict[int, Handler]:
+        """The outermost handler of each API, by key."""
+        links = [self._links[place] for place in sorted(self._links, reverse=True)]
+        handlers = {}
+        for key, api in apis.items():
+            handler = api.handler
+            for link in links:
+                handler = link.around(api, handler)
+            handlers[key] = handler
+        return handlers

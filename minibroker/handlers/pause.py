@@ -1,0 +1,25 @@
+"""Requests of clients to a broker that is paused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minibroker.broker.suspension import Suspension
+from minibroker.handlers.api import Api
+from minibroker.handlers.context import Answer, Handler, RequestContext, later
+from minibroker.kernel.deferred import Deferred
+
+
+class Pause:
+    """`Link` of a broker while it is paused: requests wait, in order, until it is resumed."""
+
+    def __init__(self, suspension: Suspension) -> None:
+        self._suspension = suspension
+
+    def around(self, api: Api, onward: Handler) -> Handler:
+        def handle(ctx: RequestContext, request: Any) -> Answer:
+            answer: Deferred[Any] = Deferred()
+            self._suspension.run(lambda: later(ctx, onward, request).then(answer.take))
+            return answer
+
+        return handle

@@ -1,0 +1,203 @@
+"""Rights and refusals that are like no other API's, as values for the rows of the table (Kafka's ``KafkaApis``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from minibroker.handlers.auth_helper import authorize as may
+from minibroker.handlers.context import RequestContext
+from minibroker.handlers.rights import (
+    CLUSTER,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Also,
+    Refused,
+    Shown,
+    denied,
+    topic_of,
+)
+from minibroker.kernel.turns import STEP
+from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import Response
+from minibroker_protocol.errors import ApiError, ErrorCode
+
+_TOP_LEVEL_OFFSET_FETCH = 2
+"""First version of OffsetFetch with an error of the whole."""
+
+
+def _may_be_idempotent(ctx: RequestContext, request: Any) -> ApiError | None:
+    """An idempotent producer needs a topic to write to, or the old right to the cluster (KIP-679)."""
+    if request.transactional_id is not None or may(ctx, AclOperation.IDEMPOTENT_WRITE, CLUSTER):
+        return None
+    authorizer, who = ctx.broker.authorizer, ctx.connection
+    assert authorizer is not None
+    acls = ctx.broker.image.acls
+    if authorizer.allows_some(acls, who.principal, who.client_host, AclOperation.WRITE, ResourceType.TOPIC):
+        return None
+    return denied(ctx, AclOperation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME)
+
+
+# -- what the client may see of an answer ------------------------------------------------------------------------------
+
+
+async def _allowed(
+    ctx: RequestContext, operation: AclOperation, kind: ResourceType, items: Sequence[Any], name: str
+) -> list[Any]:
+    """Those of `items` that the client has the right to. name: the field with the name; items without one stay."""
+    kept = []
+    for item in items:
+        await STEP
+        named = getattr(item, name)
+        if named is None or may(ctx, operation, kind, named):
+            kept.append(item)
+    return kept
+
+
+async def _described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
+    if request.topics is None or (ctx.api_version == 0 and not request.topics):
+        answer.topics = await _allowed(ctx, DESCRIBE, TOPIC, answer.topics, "name")
+    return answer  # type: ignore[no-any-return]
+
+
+async def _described_groups(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    if not may(ctx, DESCRIBE, CLUSTER):
+        answer.groups = await _allowed(ctx, DESCRIBE, GROUP, answer.groups, "group_id")
+    return answer  # type: ignore[no-any-return]
+
+
+async def _described_transactions(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    states = answer.transaction_states
+    answer.transaction_states = await _allowed(ctx, DESCRIBE, TRANSACTIONAL_ID, states, "transactional_id")
+    return answer  # type: ignore[no-any-return]
+
+
+async def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
+    """Offsets of topics that may not be described: left out where all were asked for, refused where they were named."""
+    named = {group.group_id: group.topics is not None for group in request.groups}
+    answer.topics = await _described_offsets(ctx, answer.topics, named=request.topics is not None)
+    for group in answer.groups:
+        group.topics = await _described_offsets(ctx, group.topics, named=named.get(group.group_id, False))
+    return answer  # type: ignore[no-any-return]
+
+
+async def _described_offsets(ctx: RequestContext, topics: list[Any], *, named: bool) -> list[Any]:
+    kept = []
+    for topic in topics:
+        await STEP
+        name = topic_of(ctx, topic)
+        if name is not None and not may(ctx, DESCRIBE, TOPIC, name):
+            if not named:
+                continue
+            code = denied(ctx, DESCRIBE, TOPIC, name).code
+            for partition in topic.partitions:
+                await STEP
+                partition.committed_offset, partition.metadata, partition.error_code = -1, "", code
+        kept.append(topic)
+    return kept
+
+
+async def _configs_of_created(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    """The configs of a created topic are only for clients that may describe them (KIP-525)."""
+    for topic in answer.topics:
+        await STEP
+        if topic.error_code == ErrorCode.NONE and not may(ctx, DESCRIBE_CONFIGS, TOPIC, topic.name):
+            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topic.num_partitions = topic.replication_factor = -1
+            topic.configs = []
+    return answer  # type: ignore[no-any-return]
+
+
+async def _groups_of_described_topics(ctx: RequestContext, _: Any, answer: Any) -> Response:
+    """A group whose members have topics that may not be described is refused, as in
+    KafkaApis.handleConsumerGroupDescribe."""
+    answer.groups = [await _without_hidden_topics(ctx, group) for group in answer.groups]
+    return answer  # type: ignore[no-any-return]
+
+
+async def _without_hidden_topics(ctx: RequestContext, group: Any) -> Any:
+    assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
+    names = dict.fromkeys(topic.topic_name for held in assignments for topic in held.topic_partitions)
+    for name in names:
+        await STEP
+        if not may(ctx, DESCRIBE, TOPIC, name):
+            code = denied(ctx, DESCRIBE, TOPIC, name).code
+            return type(group)(
+                error_code=code,
+                error_message="The group has described topic(s) that the client is not authorized to describe.",
+                group_id=group.group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=[],
+            )
+    return group
+
+
+# -- refusals that name less, or other things, than was asked about: Kafka's getErrorResponse of each ------------------
+
+
+def _empty(field: str) -> Callable[[RequestContext, Any, Any], None]:
+    return lambda _, __, answer: setattr(answer, field, [])
+
+
+def offsets_of_no_group(ctx: RequestContext, _: Any, answer: Any) -> None:
+    if ctx.api_version >= _TOP_LEVEL_OFFSET_FETCH:
+        answer.topics = []
+        for group in answer.groups:
+            group.topics = []
+
+
+def _no_quotas(_: RequestContext, __: Any, answer: Any) -> None:
+    answer.entries = None
+
+
+def _no_credentials(_: RequestContext, request: Any, answer: Any) -> None:
+    kind = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+    answer.results = [
+        kind(user="", error_code=answer.error_code, error_message=answer.error_message, credential_infos=[])
+        for _ in request.users or []
+    ]
+
+
+def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
+    topic, partition = (
+        m.ListPartitionReassignmentsResponse.OngoingTopicReassignment,
+        m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment,
+    )
+    answer.topics = [
+        topic(
+            name=asked.name,
+            partitions=[
+                partition(partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[])
+                for index in asked.partition_indexes
+            ],
+        )
+        for asked in request.topics or []
+    ]
+
+
+def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
+    answer.member_epoch = answer.heartbeat_interval_ms = 0
+
+
+IDEMPOTENT = Also(_may_be_idempotent)
+DESCRIBED_TOPICS = Shown(_described_topics)
+DESCRIBED_GROUPS = Shown(_described_groups)
+DESCRIBED_TRANSACTIONS = Shown(_described_transactions)
+OFFSETS_OF_DESCRIBED_TOPICS = Shown(_offsets_of_described_topics)
+CONFIGS_OF_CREATED = Shown(_configs_of_created)
+GROUPS_OF_DESCRIBED_TOPICS = Shown(_groups_of_described_topics)
+OFFSETS_OF_NO_GROUP = Refused(offsets_of_no_group)
+NO_TOPICS = Refused(_empty("topics"))
+NO_RESULTS = Refused(_empty("results"))
+NO_TRANSACTIONS = Refused(_empty("results_by_transaction"))
+NO_QUOTAS = Refused(_no_quotas)
+NO_CREDENTIALS = Refused(_no_credentials)
+NO_REASSIGNMENTS = Refused(_no_reassignments)
+NO_MEMBER = Refused(_no_member)

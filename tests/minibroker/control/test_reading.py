@@ -1,0 +1,229 @@
+"""What a test sees without a client of its own: records, offsets, transactions, requests; from Python, from coroutines,
+over HTTP and on the command line."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from faulty import produce_request
+from seed_client import GROUP, ID, OK, TOPIC, SeedClient
+
+from minibroker import Minibroker
+from minibroker.cli import main
+from minibroker.client.connection import Connection, parse_address
+from minibroker.control import read_commands
+from minibroker.control.commands import Commands
+from minibroker.faults import FaultError
+from minibroker.kernel.deferred import Deferred
+from minibroker.testing.in_process import ChildRunner
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.produce import ProduceRequest
+from minibroker_protocol.records import Record, build_batch
+
+SECONDS = 10.0
+
+
+# -- what is told, on a broker in memory -------------------------------------------------------------------------------
+
+
+class Told(SeedClient):
+    """The commands of a broker in memory."""
+
+    def ask(self, name: str, *, wait_ms: int = 0, **arguments: Any) -> Any:
+        """The result; real time goes on until there is one, for `wait_ms` at most."""
+        if not hasattr(self, "commands"):
+            self.commands = Commands(self.cluster.cluster, self.cluster.timers)
+        found = self.commands.call(f"read.{name}", arguments)
+        for _ in range(wait_ms // 10 + 20):
+            if isinstance(found, Deferred) and not found.done:
+                self.cluster.timers.advance(10)
+        return found.result() if isinstance(found, Deferred) else found
+
+    def values(self, isolation: str = "read_uncommitted", **arguments: Any) -> list[Any]:
+        return [record["value"] for record in self.ask("records", topic=TOPIC, isolation=isolation, **arguments)]
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    client = Told()
+    yield client
+    client.stop()
+
+
+def test_records_are_what_a_consumer_with_that_isolation_reads(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over two segments and more reads: committed, aborted and open transactions, and a record outside of any."""
+    monkeypatch.setattr(read_commands, "_SLICE_BYTES", 100)
+    producer = told.new()
+    sequence = 0
+    for commit in (True, False, True):
+        told.add(producer)
+        assert told.produce(producer, sequence, count=3).code == OK
+        assert told.end(producer, commit=commit) == OK
+        sequence += 3
+        if sequence == 6:
+            told.cluster.broker.partition(TOPIC, 0).log.roll(told.cluster.clock.now_ms())
+    told.add(producer)
+    assert told.produce(producer, sequence).code == OK  # stays open
+    assert told.produce((77, 0), 50, transactional=False).code == OK
+    assert told.values("read_uncommitted") == [*(str(n) for n in range(10)), "50"]
+    assert told.values("read_committed") == ["0", "1", "2", "6", "7", "8"]  # "50" is above the last stable offset
+    assert told.end(producer, commit=False) == OK
+    assert told.values("read_committed") == ["0", "1", "2", "6", "7", "8", "50"]
+    offsets = [record["offset"] for record in told.ask("records", topic=TOPIC)]
+    assert offsets == [0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13]
+
+
+def test_partitions_come_in_order_and_one_alone(told: Told) -> None:
+    for partition, value in ((1, 10), (0, 20)):
+        assert told.produce((77 + partition, 0), value, partition=partition, transactional=False).code == OK
+    assert told.values() == ["20", "10"]
+    assert told.values(partition=1) == ["10"]
+    for arguments, words in (
+        ({"partition": 2}, "has no partition 2"),
+        ({"topic": "tt"}, "no topic 'tt', did you mean t?"),
+    ):
+        with pytest.raises(ApiError, match=words) as raised:
+            told.ask("records", **{"topic": TOPIC, **arguments})
+        assert raised.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    with pytest.raises(FaultError, match="isolation is read_uncommitted or read_committed, not 'none'"):
+        told.values("none")
+
+
+def test_records_below_the_log_start_are_gone(told: Told) -> None:
+    assert told.produce((77, 0), 0, count=4, transactional=False).code == OK
+    told.cluster.broker.partition(TOPIC, 0).log.delete_records(2)  # within the batch
+    assert told.values() == ["2", "3"]
+
+
+def test_a_transaction_is_seen_with_its_state_and_its_offsets_once_it_is_committed(told: Told) -> None:
+    assert told.ask("transactions") == []
+    assert told.ask("committed", group=GROUP) == []
+    producer = told.new()
+    told.add(producer)
+    told.add_offsets(producer)
+    assert told.produce(producer, 0).code == OK
+    assert told.commit_offset(producer, 5) == OK
+    (open_one,) = told.ask("transactions", transactional_id="t*")
+    assert (open_one["state"], open_one["producer_id"]) == ("Ongoing", producer[0])
+    assert [TOPIC, 0] in open_one["partitions"]
+    assert open_one["started_ms"] == told.cluster.clock.now_ms()
+    assert told.ask("committed", group=GROUP) == []
+    assert told.end(producer, commit=True) == OK
+    (ended,) = told.ask("transactions", transactional_id=ID)
+    assert (ended["state"], ended["partitions"]) == ("CompleteCommit", [])
+    assert told.ask("committed", group=GROUP) == [{"topic": TOPIC, "partition": 0, "offset": 5, "metadata": "m"}]
+    assert told.ask("transactions", transactional_id="other") == []
+
+
+def test_waiting_ends_with_the_records_or_says_what_there_is(told: Told) -> None:
+    assert told.produce((77, 0), 0, transactional=False).code == OK
+    waiting = Commands(told.cluster.cluster, told.cluster.timers).call(
+        "read.wait_for_records", {"topic": TOPIC, "count": 2}
+    )
+    told.cluster.timers.advance(100)
+    assert not waiting.done
+    assert told.produce((77, 0), 1, partition=0, transactional=False).code == OK
+    told.cluster.timers.advance(100)
+    assert [record["value"] for record in waiting.result()] == ["0", "1"]
+    with pytest.raises(ApiError, match="t has 2 of 3 records") as raised:
+        told.ask("wait_for_records", wait_ms=600, topic=TOPIC, count=3, timeout_ms=500)
+    assert raised.value.code == ErrorCode.REQUEST_TIMED_OUT
+    with pytest.raises(ApiError, match="there is no topic 'later' after 500 ms"):
+        told.ask("wait_for_records", wait_ms=600, topic="later", timeout_ms=500)
+    with pytest.raises(FaultError, match="count is 1 or more"):
+        told.ask("wait_for_records", topic=TOPIC, count=0)
+
+
+# -- the ways to ask ---------------------------------------------------------------------------------------------------
+
+
+def send(broker: Minibroker, sequence: int, client_id: str = "someone") -> None:
+    with closing_connection(broker) as connection:
+        request = produce_request("t", 0, producer_id=5, epoch=0, sequence=sequence)
+        answer: Any = connection.ask(request, 9, client_id, SECONDS)
+        assert answer.responses[0].partition_responses[0].error_code in (0, 45)
+
+
+def closing_connection(broker: Minibroker) -> closing[Connection]:
+    return closing(Connection(parse_address(broker.bootstrap_servers), SECONDS))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["thread", "process"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Minibroker]:
+    with Minibroker(topics={"t": 1, "bytes": 1}, process=request.param, record=100, ephemeral=True) as running:
+        send(running, 0)
+        send(running, 7)  # out of order
+        yield running
+
+
+def test_from_python(broker: Minibroker) -> None:
+    (record,) = broker.records("t", isolation="read_committed")
+    assert (record.topic, record.partition, record.offset, record.key, record.value) == ("t", 0, 0, None, b"0")
+    assert (record.producer_id, record.transactional) == (5, False)
+    assert broker.committed("g") == {}
+    assert broker.transactions() == []
+    first, second = broker.requests("Produce", client_id="some*")
+    assert (first.errors, first.outcome) == ((), "answered")
+    assert second.errors[0].startswith("OUT_OF_ORDER_SEQUENCE_NUMBER")
+    assert second.reasons
+    assert broker.requests("EndTxn") == []
+    with pytest.raises(FaultError, match="no API 'EndTx', did you mean EndTxn"):
+        broker.requests("EndTx")
+    with pytest.raises(TimeoutError, match="t has 1 of 2 records"):
+        broker.wait_for_records("t", 2, timeout=0.1)
+
+
+async def test_from_a_coroutine(broker: Minibroker) -> None:
+    assert [r.value for r in await broker.wait_for_records_async("t")] == [b"0"]
+    assert await broker.records_async("t") == broker.records("t")
+    assert await broker.committed_async("g") == {}
+    assert await broker.transactions_async() == []
+    assert await broker.requests_async("Produce") == broker.requests("Produce")
+
+
+def test_bytes_that_are_no_text_and_headers_arrive_as_they_are(broker: Minibroker) -> None:
+    headers = [("h", b"\xff"), ("n", None), ("t", b"ext")]
+    batch = build_batch([Record(0, 5, b"\x80", None, headers), Record(1, 6, b"", "ä".encode(), [])])
+    request = produce_request("bytes", 0, producer_id=5, epoch=0, sequence=0)
+    request.topic_data[0].partition_data[0] = ProduceRequest.PartitionProduceData(index=0, records=batch)
+    if not broker.records("bytes"):
+        with closing_connection(broker) as connection:
+            connection.ask(request, 9, "bytes", SECONDS)
+    one, two = broker.records("bytes")
+    assert (one.key, one.value, one.headers, one.timestamp_ms) == (b"\x80", None, tuple(headers), 5)
+    assert (two.key, two.value) == (b"", "ä".encode())
+
+
+def test_what_arrives_later_is_waited_for() -> None:
+    with Minibroker(topics={"t": 1}, ephemeral=True) as broker:
+        later = threading.Thread(target=lambda: (time.sleep(0.05), send(broker, 0)))
+        later.start()
+        assert [record.value for record in broker.wait_for_records("t", timeout=30)] == [b"0"]
+        later.join()
+        with pytest.raises(FaultError, match=r"exchanges are not recorded.*Minibroker\(record=1000\)"):
+            broker.requests()
+
+
+def test_over_http_and_on_the_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with Minibroker(topics={"t": 1}, process=True, ephemeral=True, record=10) as broker:
+        send(broker, 0)
+        runner = broker._runner
+        assert isinstance(runner, ChildRunner)
+        monkeypatch.setenv("MINIBROKER_CONTROL_TOKEN", runner._token)
+
+        def control(*arguments: str) -> int:
+            return main(["control", "--control", runner._control, *arguments])
+
+        assert control("read.wait_for_records", "topic=t", "isolation=read_committed") == 0
+        (record,) = json.loads(capsys.readouterr().out)
+        assert (record["value"], record["offset"]) == ("0", 0)
+        assert control("read.requests", "api=Produce") == 0
+        assert [exchange["api"] for exchange in json.loads(capsys.readouterr().out)] == ["Produce"]
+        assert control("read.wait_for_records", "topic=t", "count=2", "timeout_ms=50") == 1
+        assert "t has 1 of 2 records" in capsys.readouterr().err

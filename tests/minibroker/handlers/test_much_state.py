@@ -1,0 +1,61 @@
+"""Requests that are short and ask about everything there is: no turn of the loop is long, however much that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from watched_loop import MOST_SECONDS, WatchedLoop, watched
+
+from minibroker.coordinators.patterns import compile_pattern
+from minibroker.kernel.turns import STEPS_AT_ONCE
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.groups import FindCoordinatorRequest
+from minibroker_protocol.messages.transactions import (
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+IDS = 4000
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[WatchedLoop]:
+    """With `IDS` transactional ids."""
+    with watched() as made:
+        made.serve(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
+        for number in range(IDS):
+            name = f"id-{number}-{chr(0x4E00 + number)}"  # a character that no other id has
+            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+            made.cluster.send(request, 5)
+            if number == 0:
+                made.cluster.timers.advance(100)  # the coordinator is made
+        yield made
+
+
+def listed(loop: WatchedLoop, pattern: str | None) -> ListTransactionsResponse:
+    request = ListTransactionsRequest(
+        state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=pattern
+    )
+    answer = loop.cluster.decode(ListTransactionsRequest, 2, loop.serve(request, 2))
+    assert isinstance(answer, ListTransactionsResponse)
+    return answer
+
+
+def test_the_transactions_of_a_broker_are_listed_in_turns(loop: WatchedLoop) -> None:
+    for pattern, count in ((None, IDS), ("id-.*", IDS), (r"(?i)ID-\d*7-.", IDS // 10), ("id", 0)):
+        assert len(listed(loop, pattern).transaction_states) == count
+        assert len(loop.turns) > IDS // STEPS_AT_ONCE, "others have their turn in between"
+        assert max(loop.turns) < 5 * MOST_SECONDS
+
+
+def test_a_pattern_over_all_transactional_ids_has_one_limit(loop: WatchedLoop) -> None:
+    """Each id alone is within it: what is known of the pattern does not help with a character that is new."""
+    pattern = compile_pattern("(.?){400}")
+    assert pattern is not None
+    assert all(pattern.search()(f"id-{number}-{chr(0x4E00 + number)}") for number in range(0, IDS, 100))
+    answer = listed(loop, pattern.text)
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert answer.transaction_states == []
+    assert max(loop.turns) < 5 * MOST_SECONDS
