@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,10 +49,81 @@ def test_imports_inside_functions_are_where_the_page_says_why() -> None:
     assert {name for name in named if not any(file == name or file.startswith(f"{name}/") for file in found)} == set()
 
 
+def test_every_import_inside_a_function_spares_its_module_a_load() -> None:
+    # What the module itself loads, by whatever way, is imported at its top.
+    useless = [
+        f"{name}:{node.lineno} {ast.unparse(node)}" for name, node in late_imports() if spares_nothing(name, node)
+    ]
+    assert useless == []
+
+
+PACKAGES = {"minibroker": ".", "minibroker_protocol": "protocol", "minibroker_storage": "storage",
+            "minibroker_pipeline": "pipeline"}  # fmt: skip
+SOURCES = {
+    ".".join(path.relative_to(ROOT / folder).with_suffix("").parts).removesuffix(".__init__"): path
+    for package, folder in PACKAGES.items()
+    for path in (ROOT / folder / package).rglob("*.py")
+}
+Import = ast.Import | ast.ImportFrom
+
+
 def imports_late(path: Path) -> bool:
     """Whether a function of the module imports."""
-    functions = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, FUNCTION))
-    return any(isinstance(node, (ast.Import, ast.ImportFrom)) for one in functions for node in ast.walk(one))
+    return bool(inside_functions(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def inside_functions(tree: ast.Module) -> dict[int, Import]:
+    """By id, as nested functions are walked twice."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, FUNCTION))
+    return {id(node): node for one in functions for node in ast.walk(one) if isinstance(node, Import)}
+
+
+@cache
+def parsed(name: str) -> ast.Module:
+    return ast.parse(SOURCES[name].read_text(encoding="utf-8"))
+
+
+def late_imports() -> Iterator[tuple[str, Import]]:
+    for name in SOURCES:
+        for node in inside_functions(parsed(name)).values():
+            yield name, node
+
+
+def imported(node: Import) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    below = {f"{node.module}.{alias.name}" for alias in node.names}
+    return {str(node.module)} | (below & SOURCES.keys())
+
+
+@cache
+def loaded_by(name: str) -> frozenset[str]:
+    """What an import of the module loads, as far as our packages say."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        module = waiting.pop()
+        if module in found:
+            continue
+        found.add(module)
+        if module not in SOURCES:
+            continue
+        parts = module.split(".")
+        waiting += [".".join(parts[:count]) for count in range(1, len(parts))]
+        tree = parsed(module)
+        late = inside_functions(tree)
+        checking = (
+            node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        )
+        typed = {id(node) for block in checking for node in ast.walk(block)}
+        for node in ast.walk(tree):
+            if isinstance(node, Import) and id(node) not in late and id(node) not in typed:
+                waiting += imported(node)
+    return frozenset(found)
+
+
+def spares_nothing(name: str, node: Import) -> bool:
+    return imported(node) <= loaded_by(name)
 
 
 BREACHES = {

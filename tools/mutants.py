@@ -229,7 +229,9 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 def _worth_it(node: Any, line: str) -> bool:
     """No annotation, log line, type check or abstract body: nothing of these is seen by a user."""
-    if any(word in line for word in ("_log.", "TYPE_CHECKING", "__slots__", "NotImplementedError", "slots=True")):
+    if any(word in line for word in ("log.debug(", "log.info(", "log.warning(", "log.error(", "log.exception(")):
+        return False
+    if any(word in line for word in ("TYPE_CHECKING", "__slots__", "NotImplementedError", "slots=True")):
         return False
     child, parent = node, node.parent
     if node.type == "operator" and node.value == "*" and parent.type not in ("term", "expr_stmt"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minibroker.broker.ports import ClusterMember
+from minibroker.broker.ports import RegisteredBroker
 from minibroker.kernel.clock import TimerHandle
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
@@ -24,7 +24,7 @@ class BrokerLifecycleManager:
     A single broker sends no heartbeats: there is nothing to fail over to.
     """
 
-    def __init__(self, broker: ClusterMember) -> None:
+    def __init__(self, broker: RegisteredBroker) -> None:
         self._broker = broker
         self._timer: TimerHandle | None = None
 

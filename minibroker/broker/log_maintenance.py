@@ -8,6 +8,7 @@ from functools import partial
 from minibroker.broker.log_cleaner import LogCleaner
 from minibroker.broker.ports import LogManagingBroker
 from minibroker.kernel.clock import IdleUntil, TimerHandle
+from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker_protocol.errors import ApiError
 
@@ -95,8 +96,6 @@ class LogMaintenance:
 
 
 def _report(done: object) -> None:
-    from minibroker.kernel.deferred import Deferred
-
     assert isinstance(done, Deferred)
     try:
         done.result()

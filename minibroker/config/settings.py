@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope, Value
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minibroker_storage.config import LogConfig
@@ -337,8 +338,6 @@ _ORDERED = (
 
 def validate_topic_config(overrides: Mapping[str, str | None], settings: Settings | None = None) -> None:
     """Refuse topic overrides as Kafka's CreateTopics and AlterConfigs do: ApiError(INVALID_CONFIG) with the reason."""
-    from minibroker_protocol.errors import ApiError, ErrorCode
-
     try:
         for name, value in overrides.items():
             if value is None:

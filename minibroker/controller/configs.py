@@ -13,15 +13,11 @@ from minibroker.config.keys import TOPIC_KEYS
 from minibroker.config.settings import ConfigError, validate_topic_config
 from minibroker.config.types import ConfigType
 from minibroker.controller.state import ControllerState, Steps
+from minibroker.controller.topics import check_topic_name
 from minibroker.kernel.logs import NAMED_LEVELS, logger_levels, set_logger_level
 from minibroker.metadata.config_resources import ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.configs import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 
 
 class AlterConfigOpType(IntEnum):
@@ -33,7 +29,7 @@ class AlterConfigOpType(IntEnum):
     SUBTRACT = 3
 
 
-_Resource = IncrementalAlterConfigsRequest.AlterConfigsResource | AlterConfigsRequest.AlterConfigsResource
+_Resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource | m.AlterConfigsRequest.AlterConfigsResource
 Change = Callable[[Mapping[str, str]], dict[str, str]]
 """From a resource's current overrides to the new ones."""
 
@@ -46,7 +42,7 @@ class ConfigControl:
     def __init__(self, state: ControllerState) -> None:
         self._state = state
 
-    def incremental_alter(self, request: IncrementalAlterConfigsRequest) -> Steps[IncrementalAlterConfigsResponse]:
+    def incremental_alter(self, request: m.IncrementalAlterConfigsRequest) -> Steps[m.IncrementalAlterConfigsResponse]:
         responses = []
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         for resource in request.resources:
@@ -57,16 +53,16 @@ class ConfigControl:
                 work = partial(self._alter, resource, partial(_incremented, resource), request.validate_only)
             code, message = _refusal(counts, resource, work)
             responses.append(
-                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
                     error_code=code,
                     error_message=message,
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
                 )
             )
-        return IncrementalAlterConfigsResponse(responses=responses)
+        return m.IncrementalAlterConfigsResponse(responses=responses)
 
-    def alter(self, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
+    def alter(self, request: m.AlterConfigsRequest) -> Steps[m.AlterConfigsResponse]:
         """The old form: what the request does not name goes back to its default."""
         responses = []
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
@@ -75,14 +71,14 @@ class ConfigControl:
             change = partial(_replaced, resource)
             code, message = _refusal(counts, resource, partial(self._alter, resource, change, request.validate_only))
             responses.append(
-                AlterConfigsResponse.AlterConfigsResourceResponse(
+                m.AlterConfigsResponse.AlterConfigsResourceResponse(
                     error_code=code,
                     error_message=message,
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
                 )
             )
-        return AlterConfigsResponse(responses=responses)
+        return m.AlterConfigsResponse(responses=responses)
 
     def _alter(self, resource: _Resource, change: Change, validate_only: bool) -> None:
         kind, name = resource.resource_type, resource.resource_name
@@ -111,16 +107,19 @@ class ConfigControl:
         if not validate_only and wanted != current:
             self._state.set_resource_configs(kind, name, wanted)
 
-    def _alter_loggers(
-        self, resource: IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
-    ) -> None:
-        """Levels of the loggers of this process, until it ends (Kafka's LoggingController)."""
-        node = resource.resource_name
+    def _check_node(self, node: str) -> None:
         if not (node.isascii() and node.isdigit()):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {node}")
         if int(node) not in self._state.image.brokers:
             expected = min(self._state.image.brokers)
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {expected}, but received {node}")
+
+    def _alter_loggers(
+        self, resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
+    ) -> None:
+        """Levels of the loggers of this process, until it ends (Kafka's LoggingController)."""
+        node = resource.resource_name
+        self._check_node(node)
         _check_once(resource)
         known = logger_levels()
         for change in resource.configs:
@@ -133,21 +132,24 @@ class ConfigControl:
 
     def _alter_topic(self, name: str, change: Change, *, validate_only: bool) -> None:
         topic = self._state.image.topics.get(name)
+        wanted = change({} if topic is None else topic.configs)
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_topic_name(name)
+        validate_topic_config(wanted, self._state.settings)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-        wanted = change(topic.configs)
-        validate_topic_config(wanted, self._state.settings)
         if not validate_only:
             self._state.set_topic_configs(name, wanted)
 
     def _alter_broker(self, node: str, change: Change, *, validate_only: bool) -> None:
-        if node and not (node.isascii() and node.isdigit() and int(node) in self._state.image.brokers):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id '{node}'.")
-        wanted = change(self._state.image.broker_configs.get(node, {}))
         if node:
-            self._state.settings.altered(broker=wanted)
-        else:
-            self._state.settings.altered(cluster=wanted)
+            self._check_node(node)
+        wanted = change(self._state.image.broker_configs.get(node, {}))
+        try:
+            self._state.settings.altered(**{"broker" if node else "cluster": wanted})
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
         if not validate_only:
             self._state.set_broker_configs(node, wanted)
 
@@ -173,7 +175,7 @@ def _check_once(resource: _Resource) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
-def _check_logger_change(change: IncrementalAlterConfigsRequest.AlterableConfig, known: Mapping[str, str]) -> None:
+def _check_logger_change(change: m.IncrementalAlterConfigsRequest.AlterableConfig, known: Mapping[str, str]) -> None:
     operation, name = change.config_operation, change.name
     if operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT):
         raise ApiError(
@@ -197,7 +199,7 @@ def _check_logger_change(change: IncrementalAlterConfigsRequest.AlterableConfig,
 
 
 def _incremented(
-    resource: IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
+    resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
 ) -> dict[str, str]:
     _check_once(resource)
     wanted = dict(current)
@@ -212,7 +214,7 @@ def _incremented(
         elif operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT):
             wanted[config.name] = _list_changed(config.name, wanted, config.value, AlterConfigOpType(operation))
         else:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation}")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
     return wanted
 
 
@@ -233,7 +235,7 @@ def _list_changed(name: str, current: Mapping[str, str], value: str, operation: 
     return ",".join(items)
 
 
-def _replaced(resource: AlterConfigsRequest.AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:
+def _replaced(resource: m.AlterConfigsRequest.AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:
     """What the request does not name goes back to its default."""
     wanted = {}
     for config in resource.configs:

@@ -23,6 +23,9 @@ def default_features(transaction_version: int) -> dict[str, int]:
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 
 
+_ALL_FAILED = "The update failed for all features since the following feature had an error: "
+
+
 class FeatureControl:
     """UpdateFeatures v0-2 against one `ControllerState`."""
 
@@ -32,20 +35,19 @@ class FeatureControl:
         self._problems = problems
 
     def update(self, request: UpdateFeaturesRequest) -> Steps[UpdateFeaturesResponse]:
-        """All updates or none (v2 reports a top-level error, earlier versions one per feature)."""
+        """All updates or none; what is refused is said once. v2 has no results."""
         results = []
         failed: ApiError | None = None
         for update in request.feature_updates:
             yield
             try:
                 self._check(update)
-                code, message = ErrorCode.NONE, None
             except ApiError as error:
-                failed = failed or error
-                code, message = error.code, error.message
+                failed = error
+                break
             results.append(
                 UpdateFeaturesResponse.UpdatableFeatureResult(
-                    feature=update.feature, error_code=code, error_message=message
+                    feature=update.feature, error_code=ErrorCode.NONE, error_message="NONE"
                 )
             )
         if failed is None and not request.validate_only:
@@ -53,8 +55,8 @@ class FeatureControl:
                 self._state.set_feature(update.feature, update.max_version_level)
         return UpdateFeaturesResponse(
             error_code=failed.code if failed is not None else ErrorCode.NONE,
-            error_message=failed.message if failed is not None else None,
-            results=results,
+            error_message=f"{_ALL_FAILED}{failed.message}" if failed is not None else None,
+            results=[] if failed is not None else results,
         )
 
     def _check(self, update: UpdateFeaturesRequest.FeatureUpdateKey) -> None:
@@ -62,19 +64,29 @@ class FeatureControl:
         level = update.max_version_level
         if supported is None:
             raise ApiError(
-                ErrorCode.INVALID_UPDATE_VERSION, f"The controller does not support the given feature {update.feature}."
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {level} for feature {update.feature}. Local controller "
+                f"{self._state.image.controller_id} does not support this feature.",
             )
         if level != 0 and not supported.lowest <= level <= supported.highest:
             raise ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"{update.feature}: expected a level from {supported.lowest} to {supported.highest}, got {level}",
+                f"Invalid update version {level} for feature {update.feature}. Local controller "
+                f"{self._state.image.controller_id} only supports versions {supported.lowest}-{supported.highest}",
             )
         now = self._state.image.feature(update.feature)
-        downgrade = update.allow_downgrade or update.upgrade_type in (_SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)
+        if update.upgrade_type not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
+            raise ApiError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Invalid update version {level} for feature {update.feature}. The controller does not support the "
+                f"given upgrade type.",
+            )
+        downgrade = update.upgrade_type != _UPGRADE  # v0's allowDowngrade says nothing to Kafka 4
         if level < now and not downgrade:
             raise ApiError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"Can't downgrade the version of feature {update.feature} without setting the upgrade type.",
+                f"Invalid update version {level} for feature {update.feature}. Can't downgrade the version of this "
+                "feature without setting the upgrade type to either safe or unsafe downgrade.",
             )
         if level > now and downgrade:
             raise ApiError(

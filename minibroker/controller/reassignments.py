@@ -60,8 +60,10 @@ class ReassignmentControl:
         """Begin a reassignment, or with None cancel one. Raises ApiError with the codes of `alter`."""
         topic = self._state.image.topics.get(topic_name)
         partition = self._state.image.partition(topic_name, index)
-        if topic is None or partition is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a partition {topic_name}-{index}.")
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic_name}.")
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic_name}:{index}.")
         after = (
             self._cancelled(topic, partition)
             if replicas is None

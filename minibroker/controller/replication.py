@@ -218,6 +218,8 @@ class ReplicationControl:
         if every:
             named = [(t.name, p.index) for t, p in self._partitions(None)]
         results: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
+        if every:  # topics without such a partition are named too
+            results = {topic: [] for topic, _ in named}
         for topic, index in named:
             yield
             try:
@@ -249,7 +251,9 @@ class ReplicationControl:
         """Raises ApiError with the code of `elect_leaders`."""
         topic = self._state.image.topics.get(topic_name)
         partition = self._state.image.partition(topic_name, index)
-        if topic is None or partition is None:
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic_name}")
+        if partition is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic_name}-{index}")
         if (election is Election.PREFERRED and partition.leader == partition.replicas[0]) or (
             election is Election.UNCLEAN and partition.leader != NO_LEADER

@@ -8,7 +8,7 @@ TransactionStateManager and CoordinatorRuntime.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
@@ -26,6 +26,7 @@ from minibroker_protocol.records import (
     iter_batches,
     lone_batch,
     parse_control,
+    parse_header,
 )
 from minibroker_storage.origin import Origin
 
@@ -45,42 +46,39 @@ class Shard(Protocol):
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
         """Typed record, or None for a type or version this code does not know (skipped with a warning)."""
-        ...
 
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int, producer_epoch: int, transactional: bool
     ) -> None:
         """Apply one durable record; the only writer of state."""
-        ...
 
     def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """Apply a transaction marker found in the log."""
-        ...
 
     def loaded(self) -> None:
         """The whole log was replayed; requests may come."""
-        ...
 
     def resigned(self) -> None:
         """This broker no longer leads the partition; cancel timers, answer what is parked."""
-        ...
 
 
 S = TypeVar("S", bound=Shard)
 
 
+APPEND_ERRORS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+"""What clients of every coordinator are told when an append to its log is refused."""
+
+
 def append_error(code: ErrorCode) -> ErrorCode:
-    """What the coordinator answers when its own append is refused (Kafka's appendTransactionToLog)."""
-    if code in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
-        return ErrorCode.NOT_COORDINATOR
-    return ErrorCode.UNKNOWN_SERVER_ERROR
+    """What the transaction coordinator answers when its append is refused (Kafka's appendTransactionToLog)."""
+    return APPEND_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 class _Hosted(Generic[S]):
@@ -209,8 +207,6 @@ class CoordinatorHost(Generic[S]):
                     return
 
     def _replay_batch(self, shard: S, chunk: bytes | bytearray | memoryview, position: int) -> None:
-        from minibroker_protocol.records import parse_header
-
         header = parse_header(chunk, position)
         records = decode_records(chunk, position, header, max_bytes=_MAX_RECORDS_BYTES)
         if header.is_control:

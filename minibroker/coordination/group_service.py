@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from minibroker.config.settings import Settings
-from minibroker.coordination.coordinator_host import CoordinatorHost
+from minibroker.coordination.coordinator_host import APPEND_ERRORS, CoordinatorHost
 from minibroker.coordination.ports import CoordinatingBroker
 from minibroker.coordination.transaction_verifier import TransactionVerifier, timed_out
 from minibroker.coordinators.groups.commits import Commit, Committed, all_partitions
@@ -90,22 +90,18 @@ _SMALLEST_COMMIT_BYTES = 40
 """What one offset takes in the log, with the shortest names that there are."""
 
 
+_GROUP_ERRORS = {
+    **APPEND_ERRORS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+
+
 def group_error(code: ErrorCode) -> ErrorCode:
     """What a group's client is told when the append is refused (Kafka's CoordinatorOperationExceptionHelper)."""
-    if code in (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    ):
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
-        return ErrorCode.NOT_COORDINATOR
-    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    if code is ErrorCode.NETWORK_EXCEPTION:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    return code
+    return _GROUP_ERRORS.get(code, code)
 
 
 class GroupService:

@@ -5,34 +5,22 @@ from __future__ import annotations
 from random import Random
 from typing import Protocol
 
-from minibroker.config.settings import Settings
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
-from minibroker.kernel.clock import ClockTimers, Timers
-from minibroker.kernel.transport import Transport
-from minibroker.metadata.image import MetadataImage
+from minibroker.kernel.clock import ClockTimers
+from minibroker.metadata.cluster_member import ClusterMember
 from minibroker.partitions.partition import Partition
 from minibroker.releases.semantics import Semantics
 
 
-class CoordinatingBroker(Protocol):
+class CoordinatingBroker(ClusterMember, Protocol):
     """A broker as its coordinators see it."""
 
     @property
-    def node_id(self) -> int: ...
-    @property
-    def settings(self) -> Settings: ...
-    @property
     def semantics(self) -> Semantics: ...
-    @property
-    def image(self) -> MetadataImage: ...
     @property
     def clock(self) -> ClockTimers: ...
     @property
-    def timers(self) -> Timers: ...
-    @property
     def random(self) -> Random: ...
-    @property
-    def transport(self) -> Transport: ...
     @property
     def producer_ids(self) -> ProducerIdBlocks: ...
 

@@ -14,7 +14,9 @@ from minibroker_protocol.messages.acls import DescribeAclsRequest, DescribeAclsR
 def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """DescribeAcls v1-3: the entries that match, by resource."""
     if ctx.broker.authorizer is None:
-        return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[])
+        return DescribeAclsResponse(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER[:-1]} on the broker", resources=[]
+        )
     chosen = AclBindingFilter(
         request.resource_type_filter,
         request.resource_name_filter,

@@ -15,31 +15,25 @@ from minibroker.handlers.context import RequestContext
 from minibroker.kernel.logs import logger_levels
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.config_resources import ResourceType
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
+from minibroker_protocol import messages as m
+from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 
 _STEPS_A_RESOURCE = 16
 """A resource has some dozens of settings."""
-_MALFORMED = (
-    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
-    "incompatible broker. See the broker logs for more details."
-)
-"""What Kafka says of an invalid request when it has nothing else to say."""
-_Result = DescribeConfigsResponse.DescribeConfigsResult
-_Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+_TYPES = frozenset(int(kind) for kind in ResourceType)
+_Result = m.DescribeConfigsResponse.DescribeConfigsResult
+_Entry = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
-async def describe(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def describe(ctx: RequestContext, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
     results = []
+    strange = any(resource.resource_type not in _TYPES for resource in request.resources)
     for resource in request.resources:
         for _ in range(_STEPS_A_RESOURCE):
             await STEP
         try:
+            if strange:  # one type that is none refuses them all
+                raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_TEXT)
             entries = _entries(ctx, resource)
             code, message = ErrorCode.NONE, ""
         except ApiError as error:
@@ -53,10 +47,10 @@ async def describe(ctx: RequestContext, request: DescribeConfigsRequest) -> Desc
                 configs=[_row(request, entry) for entry in entries],
             )
         )
-    return DescribeConfigsResponse(results=results)
+    return m.DescribeConfigsResponse(results=results)
 
 
-def _entries(ctx: RequestContext, resource: DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
     broker = ctx.broker
     name = resource.resource_name
     names = resource.configuration_keys or None
@@ -64,22 +58,22 @@ def _entries(ctx: RequestContext, resource: DescribeConfigsRequest.DescribeConfi
         check_topic_name(name)
         topic = broker.image.topics.get(name)
         if topic is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return broker.settings.describe_topic(topic.configs, names)
     if resource.resource_type == ResourceType.BROKER:
         if not name:
             # The cluster-wide defaults: only what was set there.
             return [
-                entry
+                entry._replace(synonyms=entry.synonyms[:1])
                 for entry in broker.settings.describe(names)
                 if entry.source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             ]
-        _check_node(ctx, name)
+        _check_node(ctx, name, f"{broker.node_id} or empty string, but")
         return broker.settings.describe(names)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-        _check_node(ctx, name)
+        _check_node(ctx, name, f"{broker.node_id} but")
         return [_logger(*row) for row in logger_levels().items() if names is None or row[0] in names]
     if resource.resource_type == ResourceType.GROUP:
         if not name:
@@ -90,18 +84,17 @@ def _entries(ctx: RequestContext, resource: DescribeConfigsRequest.DescribeConfi
             raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         overrides = broker.image.configs_of(ResourceType.CLIENT_METRICS, name)
         return describe_client_metrics(overrides, broker.settings, names)
-    raise ApiError(ErrorCode.INVALID_REQUEST, _MALFORMED)
+    raise AssertionError(f"resource type {resource.resource_type}")
 
 
-def _check_node(ctx: RequestContext, name: str) -> None:
+def _check_node(ctx: RequestContext, name: str, expected: str) -> None:
     """Raises INVALID_REQUEST unless `name` is this broker's id."""
-    node_id = ctx.broker.node_id
     try:
         asked = int(name)
     except ValueError:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
-    if asked != node_id:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {node_id} but received {name}")
+    if asked != ctx.broker.node_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {expected} received {name}")
 
 
 def _logger(name: str, level: str) -> ConfigEntry:
@@ -109,7 +102,9 @@ def _logger(name: str, level: str) -> ConfigEntry:
     return ConfigEntry(name, level, source, False, ConfigType.UNKNOWN, "", ())
 
 
-def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+def _row(
+    request: m.DescribeConfigsRequest, entry: ConfigEntry
+) -> m.DescribeConfigsResponse.DescribeConfigsResourceResult:
     return _Entry(
         name=entry.name,
         value=entry.value,
@@ -118,7 +113,7 @@ def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigs
         is_sensitive=entry.type is ConfigType.PASSWORD,
         synonyms=(
             [
-                DescribeConfigsResponse.DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)
+                m.DescribeConfigsResponse.DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)
                 for s in entry.synonyms
             ]
             if request.include_synonyms
@@ -129,12 +124,12 @@ def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigs
     )
 
 
-def list_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def list_resources(ctx: RequestContext, request: m.ListConfigResourcesRequest) -> m.ListConfigResourcesResponse:
     """ListConfigResources v0-1: v0 asks for client metrics; v1 names the types (none: all)."""
     supported = {int(kind) for kind in ResourceType}
     wanted = {int(ResourceType.CLIENT_METRICS)} if ctx.api_version == 0 else set(request.resource_types) or supported
     if not wanted <= supported:
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+        return m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = ctx.broker.image
     nodes = [str(node) for node in image.brokers]
     names = {
@@ -146,10 +141,10 @@ def list_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> 
         ResourceType.BROKER: nodes,
         ResourceType.TOPIC: list(image.topics),
     }
-    return ListConfigResourcesResponse(
+    return m.ListConfigResourcesResponse(
         error_code=0,
         config_resources=[
-            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
+            m.ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
             for kind, known in names.items()
             if kind in wanted
             for name in known

@@ -28,7 +28,7 @@ from minibroker.handlers import follower_fetch
 from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import Answer, RequestContext
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP, STEPS, STEPS_AT_ONCE, parts
+from minibroker.kernel.turns import AT_A_TIME, STEP, STEPS, STEPS_AT_ONCE, parts
 from minibroker.kernel.waiting import with_timeout
 from minibroker.partitions.partition import Partition
 from minibroker.security.acls import AclOperation, ResourceType
@@ -44,12 +44,16 @@ _TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
 """Fewer partitions than these are named, read and answered in one turn of the loop."""
 
 _PartitionData = FetchResponse.PartitionData
+_Named = tuple[FetchRequest.FetchTopic, FetchRequest.FetchPartition]
 
 
 class _Fetch:
-    """One request while it is served."""
+    """One request while it is served. nodes: where the leaders of partitions are that are not here."""
 
-    __slots__ = ("denied", "full", "isolation", "max_bytes", "min_bytes", "replica_id", "session", "targets", "waited")
+    __slots__ = (
+        "denied", "full", "isolation", "max_bytes", "min_bytes", "nodes", "nothing_yet", "reads", "remaining",
+        "replica_id", "responses", "session", "targets",
+    )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
         self.replica_id = _replica_id(request, ctx.api_version)
@@ -61,7 +65,11 @@ class _Fetch:
         self.full = True
         self.targets: list[FetchTarget] = []
         self.denied: dict[str, ApiError] = {}
-        self.waited = False
+        self.remaining = self.max_bytes
+        self.nothing_yet = True
+        self.reads: list[_Read] = []
+        self.responses: list[FetchResponse.FetchableTopicResponse] = []
+        self.nodes: dict[int, FetchResponse.NodeEndpoint] = {}
 
     @property
     def follower(self) -> bool:
@@ -82,42 +90,78 @@ class _Read:
 
 
 def handle(ctx: RequestContext, request: FetchRequest) -> Answer:
-    return follower_fetch.handle(ctx, request) if ctx.inter_broker else _serve(ctx, request)
-
-
-async def _serve(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
+    if ctx.inter_broker:
+        return follower_fetch.handle(ctx, request)
     fetch = _Fetch(ctx, request)
-    targets: dict[PartitionKey, FetchTarget] = {}
     named = [(topic, partition) for topic in request.topics for partition in topic.partitions]
-    for number, few in enumerate(parts(named)):
-        if number:
-            await STEPS
+    if len(named) > AT_A_TIME or request.forgotten_topics_data:
+        return _serve(ctx, request, fetch, named)
+    targets: dict[PartitionKey, FetchTarget] = {}
+    _name_targets(ctx, named, targets)
+    refusal = _open(ctx, request, fetch, targets, [])
+    if refusal is not None:
+        return refusal
+    if len(fetch.targets) > AT_A_TIME:
+        return _read_and_answer(ctx, request, fetch)
+    fetch.remaining = _limit(ctx, fetch)
+    _read(ctx, fetch, fetch.targets)
+    if not _complete(request, fetch, fetch.reads):
+        return _read_and_answer(ctx, request, fetch, complete=False)
+    _add(ctx, fetch, fetch.reads)
+    return _response(fetch)
+
+
+async def _serve(ctx: RequestContext, request: FetchRequest, fetch: _Fetch, named: Sequence[_Named]) -> FetchResponse:
+    """Serve a request that names many partitions."""
+    targets: dict[PartitionKey, FetchTarget] = {}
+    for few in parts(named):
         _name_targets(ctx, few, targets)
+        await STEPS
+    forgotten = await _forgotten(ctx, request)
+    refusal = _open(ctx, request, fetch, targets, forgotten)
+    return refusal if refusal is not None else await _read_and_answer(ctx, request, fetch)
+
+
+async def _read_and_answer(
+    ctx: RequestContext, request: FetchRequest, fetch: _Fetch, *, complete: bool | None = None
+) -> FetchResponse:
+    """Read many partitions, or once more when there is enough. complete: False where what was read is too little."""
+    if complete is None:
+        await _read_all(ctx, fetch)
+        complete = _complete(request, fetch, fetch.reads)
+    if not complete:
+        await _wait(ctx, request, fetch, fetch.reads)
+        await _read_all(ctx, fetch)
+    for few in parts(fetch.reads):
+        _add(ctx, fetch, few)
+        await STEPS
+    return _response(fetch)
+
+
+async def _read_all(ctx: RequestContext, fetch: _Fetch) -> None:
+    fetch.reads, fetch.nothing_yet = [], True
+    fetch.remaining = _limit(ctx, fetch)
+    for few in parts(fetch.targets):
+        _read(ctx, fetch, few)
+        await STEPS
+
+
+def _open(
+    ctx: RequestContext,
+    request: FetchRequest,
+    fetch: _Fetch,
+    targets: dict[PartitionKey, FetchTarget],
+    forgotten: list[PartitionKey],
+) -> FetchResponse | None:
+    """Open the session; the answer where it is refused."""
     try:
-        forgotten = await _forgotten(ctx, request) if request.forgotten_topics_data else []
         _open_session(ctx, request, fetch, list(targets.values()), forgotten)
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
     if ctx.broker.authorizer is not None:
         fetch.denied = _denied_topics(ctx, fetch)
-    while True:
-        reading = _Reading(ctx, fetch)
-        for number, some in enumerate(parts(fetch.targets)):
-            if number:
-                await STEPS
-            reading.read(some)
-        reads = reading.reads
-        if fetch.waited or _complete(request, fetch, reads):
-            break
-        fetch.waited = True
-        await _wait(ctx, request, fetch, reads)
-    answer = _Answering(ctx, fetch)
-    for number, read in enumerate(parts(reads)):
-        if number:
-            await STEPS
-        answer.add(read)
-    return answer.response()
+    return None
 
 
 def _replica_id(request: FetchRequest, version: int) -> int:
@@ -160,7 +204,7 @@ def _open_session(
 
 def _name_targets(
     ctx: RequestContext,
-    named: Sequence[tuple[FetchRequest.FetchTopic, FetchRequest.FetchPartition]],
+    named: Sequence[_Named],
     targets: dict[PartitionKey, FetchTarget],
 ) -> None:
     """Add the partitions that the request names; one that it names twice is read once, as the later says
@@ -223,40 +267,29 @@ def _name_now(ctx: RequestContext, target: FetchTarget) -> str:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class _Reading:
-    """Reads the partitions in their order until the byte limit is used up; the first batch is given whole.
+def _limit(ctx: RequestContext, fetch: _Fetch) -> int:
+    """The bytes of the answer: where clients have not read what they were sent, what is left over all connections."""
+    link = ctx.connection.link
+    room = None if link is None else link.answer_room()
+    return fetch.max_bytes if room is None or room > fetch.max_bytes else room
 
-    Where clients have not read what they were sent, the limit is what is left for answers over all connections.
-    """
 
-    __slots__ = ("_ctx", "_fetch", "_first", "_link", "_remaining", "reads")
-
-    def __init__(self, ctx: RequestContext, fetch: _Fetch) -> None:
-        self._ctx = ctx
-        self._fetch = fetch
-        self._remaining = fetch.max_bytes
-        self._first = True
-        self._link = ctx.connection.link
-        self.reads: list[_Read] = []
-        self._look_at_room()
-
-    def read(self, targets: Sequence[FetchTarget]) -> None:
-        ctx, fetch = self._ctx, self._fetch
-        for target in targets:
-            read = _read_one(ctx, fetch, target, min(target.max_bytes, self._remaining), self._first)
-            self.reads.append(read)
-            if read.size:
-                self._first = False
-                self._remaining = max(0, self._remaining - read.size)
-                if self._link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
-                    # Others may read as well before this is sent.
-                    self._link.hold(read.size)
-                    self._look_at_room()
-
-    def _look_at_room(self) -> None:
-        room = None if self._link is None else self._link.answer_room()
-        if room is not None and room < self._remaining:
-            self._remaining = room
+def _read(ctx: RequestContext, fetch: _Fetch, targets: Sequence[FetchTarget]) -> None:
+    """Read partitions in their order until the byte limit is used up; the first batch is given whole."""
+    reads, link = fetch.reads, ctx.connection.link
+    for target in targets:
+        remaining = fetch.remaining
+        read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), fetch.nothing_yet)
+        reads.append(read)
+        if read.size:
+            fetch.nothing_yet = False
+            fetch.remaining = max(0, remaining - read.size)
+            if link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
+                # Others may read as well before this is sent.
+                link.hold(read.size)
+                room = link.answer_room()
+                if room is not None and room < fetch.remaining:
+                    fetch.remaining = room
 
 
 def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes: int, min_one_message: bool) -> _Read:
@@ -413,43 +446,31 @@ def _has_enough(fetch: _Fetch, partitions: list[tuple[Partition, FetchTarget]]) 
 # -- answering ---------------------------------------------------------------------------------------------------------
 
 
-class _Answering:
-    """The answer, read by read."""
+def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
+    """Put reads into the answer."""
+    session, responses = fetch.session, fetch.responses
+    current = responses[-1] if responses else None
+    for read in reads:
+        if session is not None and not _is_news(fetch, session, read):
+            continue
+        target = read.target
+        if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
+            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
+            responses.append(current)
+        moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+        if moved and ctx.api_version >= _CURRENT_LEADER_VERSION:
+            _tell_leader(ctx, read, fetch.nodes)
+        current.partitions.append(read.data)
 
-    __slots__ = ("_ctx", "_current", "_fetch", "_nodes", "_responses")
 
-    def __init__(self, ctx: RequestContext, fetch: _Fetch) -> None:
-        self._ctx = ctx
-        self._fetch = fetch
-        self._responses: list[FetchResponse.FetchableTopicResponse] = []
-        self._current: FetchResponse.FetchableTopicResponse | None = None
-        self._nodes: dict[int, FetchResponse.NodeEndpoint] = {}
-
-    def add(self, reads: Sequence[_Read]) -> None:
-        fetch, session, current = self._fetch, self._fetch.session, self._current
-        for read in reads:
-            if session is not None and not _is_news(fetch, session, read):
-                continue
-            target = read.target
-            if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
-                current = FetchResponse.FetchableTopicResponse(
-                    topic=target.topic, topic_id=target.topic_id, partitions=[]
-                )
-                self._responses.append(current)
-            moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-            if moved and self._ctx.api_version >= _CURRENT_LEADER_VERSION:
-                _tell_leader(self._ctx, read, self._nodes)
-            current.partitions.append(read.data)
-        self._current = current
-
-    def response(self) -> FetchResponse:
-        session = self._fetch.session
-        return FetchResponse(
-            error_code=0,
-            session_id=session.id if session is not None else INVALID_SESSION_ID,
-            responses=self._responses,
-            node_endpoints=list(self._nodes.values()),
-        )
+def _response(fetch: _Fetch) -> FetchResponse:
+    session = fetch.session
+    return FetchResponse(
+        error_code=0,
+        session_id=session.id if session is not None else INVALID_SESSION_ID,
+        responses=fetch.responses,
+        node_endpoints=list(fetch.nodes.values()),
+    )
 
 
 def _is_news(fetch: _Fetch, session: FetchSession, read: _Read) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 from minibroker_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0
@@ -32,7 +32,7 @@ async def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCo
     only = found[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message,
+        error_message=only.error_message or "NONE",  # as Kafka does, up to v3
         node_id=only.node_id,
         host=only.host,
         port=only.port,
@@ -54,12 +54,14 @@ async def _find(ctx: RequestContext, key_type: int, key: str) -> FindCoordinator
 async def _coordinator(ctx: RequestContext, key_type: int, key: str) -> int:
     topic = _TOPICS.get(key_type)
     if topic is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not served")
+        raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_TEXT)
     broker = ctx.broker
     if topic not in broker.image.topics:
         refused = await broker.create_topics([topic])
         if topic in refused:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} could not be created: {refused[topic].name}")
+    if broker.not_yet is not None and (code := broker.not_yet.next_code(topic)) is not None:
+        raise ApiError(code, f"{topic} was created a moment ago (minibroker.not.yet.answers)")
     node_id = broker.coordinator_of(topic, key)
     if node_id is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {topic} that owns the key has no leader")

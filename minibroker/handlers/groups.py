@@ -57,7 +57,6 @@ async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGrou
         check_group_id(request.group_id)
         config = ctx.broker.coordinators.groups.config()
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
-            request.member_id = ""
             raise ApiError(
                 ErrorCode.INVALID_SESSION_TIMEOUT,
                 f"session timeout {request.session_timeout_ms} is not within {config.min_session_timeout_ms} and "

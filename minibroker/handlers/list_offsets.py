@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 
 from minibroker.handlers.context import RequestContext
-from minibroker.kernel.turns import STEP
+from minibroker.kernel.turns import AT_A_TIME, STEP
 from minibroker.kernel.waiting import sleep
 from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -36,11 +36,13 @@ _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 async def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    many = sum(1 + len(topic.partitions) for topic in request.topics) > AT_A_TIME
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
         for wanted in topic.partitions:
-            await STEP
+            if many:
+                await STEP
             key = (topic.name, wanted.partition_index)
             (twice if key in seen else seen).add(key)
     topics: list[list[_Asked]] = []
@@ -48,14 +50,19 @@ async def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
         # A partition that comes twice is answered once (ReplicaManager.fetchOffset).
         partitions: dict[int, _Asked] = {}
         for wanted in topic.partitions:
-            await STEP
+            if many:
+                await STEP
             index = wanted.partition_index
             partitions[index] = _Asked(topic.name, wanted, (topic.name, index) in twice)
         topics.append(list(partitions.values()))
-    await _look_up_all(ctx, request, [one for asked in topics for one in asked])
+    every = [one for asked in topics for one in asked]
+    done = _look_up_some(ctx, request, every, 0)
+    if done < len(every):
+        await _look_up_rest(ctx, request, every, done)
     answered = []
     for topic, asked in zip(request.topics, topics, strict=True):
-        await STEP
+        if many:
+            await STEP
         partitions_of = [one.answer for one in asked if one.answer is not None]
         answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions_of))
     return ListOffsetsResponse(topics=answered)
@@ -85,9 +92,8 @@ def _look_up_some(ctx: RequestContext, request: ListOffsetsRequest, asked: list[
     return len(asked)
 
 
-async def _look_up_all(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked]) -> None:
-    """In turns; a search that fills one by itself is made on another thread."""
-    done = _look_up_some(ctx, request, asked, 0)
+async def _look_up_rest(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked], done: int) -> None:
+    """What a turn of the loop was too short for; a search that fills one by itself is made on another thread."""
     alone = done == 0
     while done < len(asked):
         if alone:
@@ -104,6 +110,7 @@ def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pa
     try:
         if asked.twice:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+        _check_version(ctx, wanted.timestamp)
         partition = ctx.broker.partition(asked.topic, wanted.partition_index)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         asked.answer = _offset(ctx, request, partition, wanted.timestamp, pace)
@@ -114,11 +121,14 @@ def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pa
         )
 
 
+def _check_version(ctx: RequestContext, timestamp: int) -> None:
+    if ctx.api_version < _SINCE_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"v{ctx.api_version} does not know timestamp {timestamp}")
+
+
 def _offset(
     ctx: RequestContext, request: ListOffsetsRequest, partition: Partition, timestamp: int, pace: Pace
 ) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
-    if ctx.api_version < _SINCE_VERSION.get(timestamp, 0) or timestamp < EARLIEST_PENDING_UPLOAD:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"v{ctx.api_version} does not know timestamp {timestamp}")
     log = partition.log
     if request.replica_id >= 0:
         bound = log.log_end_offset

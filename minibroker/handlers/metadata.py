@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.auth_helper import NOT_ASKED, authorize, authorized_operations
-from minibroker.handlers.context import CloseConnection, RequestContext
+from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import AclOperation, ResourceType
@@ -29,6 +29,7 @@ from minibroker_protocol.messages.metadata import (
 _TOPIC = ResourceType.TOPIC
 _Topic = MetadataResponse.MetadataResponseTopic
 _ENDPOINT_BROKER = 1
+_IDS_UNUSED = (10, 11)
 
 
 async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
@@ -36,6 +37,8 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
     image = ctx.broker.image
     if wanted is None or (ctx.api_version == 0 and not wanted):
         return _answer(ctx, request, [await _describe(ctx, request, topic) for topic in image.topics.values()])
+    if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
+        return _ids_refused(wanted)
     refused: dict[str, ErrorCode] = {}
     may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
     if may_be_made and ctx.broker.settings.get_boolean("auto.create.topics.enable"):
@@ -47,6 +50,15 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
         if missing:
             refused = await ctx.broker.create_topics(missing)
     return _answer(ctx, request, [await _find(ctx, request, topic, refused) for topic in wanted])
+
+
+def _ids_refused(wanted: list[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse:
+    """Versions 10 and 11 have topic ids, and no meaning for them (KAFKA-12701)."""
+    topics = [
+        _Topic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+        for topic in wanted
+    ]
+    return MetadataResponse(throttle_time_ms=0, brokers=[], cluster_id=None, controller_id=-1, topics=topics)
 
 
 async def _find(
@@ -67,8 +79,25 @@ async def _find(
         return _unknown_id(ctx, NO_ID)
     topic = image.topics.get(name)
     if topic is None:
-        return _Topic(error_code=refused.get(name) or _absent(name), name=name, topic_id=NO_ID, partitions=[])
+        return _unavailable(ctx, request, name, refused.get(name) or _absent(name))
+    not_yet = ctx.broker.not_yet
+    if not_yet is not None and not topic.internal and (code := not_yet.next_code(name)) is not None:
+        return _unavailable(ctx, request, name, code)
     return await _describe(ctx, request, topic)
+
+
+def _unavailable(
+    ctx: RequestContext, request: MetadataRequest, name: str, code: ErrorCode
+) -> MetadataResponse.MetadataResponseTopic:
+    return _Topic(
+        error_code=code,
+        name=name,
+        topic_id=NO_ID,
+        partitions=[],
+        topic_authorized_operations=(
+            authorized_operations(ctx, _TOPIC, name) if request.include_topic_authorized_operations else NOT_ASKED
+        ),
+    )
 
 
 def _absent(name: str) -> ErrorCode:
@@ -158,7 +187,7 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             error_message="The request was sent to an endpoint of wrong type."
             if known
             else "Unsupported endpoint type",
-            endpoint_type=request.endpoint_type,
+            endpoint_type=_ENDPOINT_BROKER,
             cluster_id="",
             brokers=[],
         )
@@ -197,8 +226,8 @@ async def describe_topic_partitions(
     first_topic, first_partition = "", 0
     if request.cursor is not None:
         first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
-        if first_partition < 0:
-            raise CloseConnection(f"DescribeTopicPartitions: cursor partition {first_partition} is negative")
+        if first_partition < 0 or (request.topics and first_topic not in names):
+            return _bad_cursor(names)
     topics = []
     cursor = None
     for name in names:
@@ -231,6 +260,20 @@ async def describe_topic_partitions(
                 cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following[0], partition_index=0)
             break
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _bad_cursor(names: list[str]) -> DescribeTopicPartitionsResponse:
+    """A cursor that points at no partition that was asked for refuses every topic."""
+    return DescribeTopicPartitionsResponse(
+        throttle_time_ms=0,
+        topics=[
+            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=NO_ID, is_internal=False, partitions=[]
+            )
+            for name in names
+        ],
+        next_cursor=None,
+    )
 
 
 def _topic_partitions(

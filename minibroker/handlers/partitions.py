@@ -5,6 +5,7 @@ Kafka: ReplicaManager.deleteRecords, lastOffsetForLeaderEpoch, activeProducerSta
 
 from __future__ import annotations
 
+from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
@@ -148,6 +149,7 @@ async def describe_producers(ctx: RequestContext, request: DescribeProducersRequ
                 partition_index=index, error_code=0, error_message=None, active_producers=[]
             )
             try:
+                check_topic_name(topic.name)
                 held = ctx.broker.replica(topic.name, index)
                 result.active_producers = [
                     DescribeProducersResponse.ProducerState(

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -124,7 +124,5 @@ def _journal(disk: Disk) -> Iterator[Finding]:
 
 
 def _print(finding: Finding, prefix: str, *, as_json: bool) -> None:
-    from dataclasses import replace
-
     placed = replace(finding, path=prefix + finding.path)
     print(json.dumps(asdict(placed), ensure_ascii=False) if as_json else str(placed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from concurrent import futures
 from typing import TYPE_CHECKING, TypeVar
 
 from minibroker.kernel.deferred import Deferred
@@ -38,25 +39,19 @@ class ThreadExecutor:
     def submit(self, work: Callable[[], T]) -> Deferred[T]:
         """Run `work` on a thread; must be called on the loop's thread, where the Deferred is resolved as well."""
         if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._pool = ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-disk")
+            self._pool = futures.ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-disk")
         return self._delivered(self._pool.submit(work))
 
     def aside(self, work: Callable[[], T]) -> Deferred[T]:
         """The same on threads of their own."""
         if self._aside is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._aside = ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-aside")
+            self._aside = futures.ThreadPoolExecutor(self._max_threads, thread_name_prefix="minibroker-aside")
         return self._delivered(self._aside.submit(work))
 
     def compute(self, work: Callable[[Pace], T]) -> Deferred[T]:
         """The same on one thread, in order: two at a time would only take the interpreter from the loop more often."""
         if self._computing is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._computing = ThreadPoolExecutor(1, thread_name_prefix="minibroker-computing")
+            self._computing = futures.ThreadPoolExecutor(1, thread_name_prefix="minibroker-computing")
         return self._delivered(self._computing.submit(work, self._breath))
 
     def _delivered(self, future: Future[T]) -> Deferred[T]:
@@ -84,10 +79,8 @@ class ThreadExecutor:
             for item in pending:
                 work(item)
             return
-        from concurrent.futures import ThreadPoolExecutor
-
         threads = min(_CLOSING_THREADS, len(pending))
-        with ThreadPoolExecutor(threads, thread_name_prefix="minibroker-closing") as pool:
+        with futures.ThreadPoolExecutor(threads, thread_name_prefix="minibroker-closing") as pool:
             for _ in pool.map(work, pending):
                 pass
 

@@ -30,14 +30,15 @@ class _Step:
 
 STEP: Final = _Step()
 
-_AT_A_TIME: Final = 32
+AT_A_TIME: Final = 32
+"""Elements of a slice, for which no turn of the loop is too short."""
 
 
 def parts(items: Sequence[T]) -> list[Sequence[T]]:
     """A list as slices of a few elements: `STEPS` stands between one and the next."""
-    if len(items) <= _AT_A_TIME:
+    if len(items) <= AT_A_TIME:
         return [items]
-    return [items[start : start + _AT_A_TIME] for start in range(0, len(items), _AT_A_TIME)]
+    return [items[start : start + AT_A_TIME] for start in range(0, len(items), AT_A_TIME)]
 
 
 class _Steps:
@@ -46,7 +47,7 @@ class _Steps:
     __slots__ = ()
 
     def __await__(self) -> Generator[None, None, None]:
-        for _ in range(_AT_A_TIME):
+        for _ in range(AT_A_TIME):
             yield None
 
 

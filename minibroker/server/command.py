@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from minibroker.config.types import ConfigError
+from minibroker.config.types import ConfigError, parse_address
 from minibroker.control import TOKEN_VARIABLE
 from minibroker.kernel import logs
 from minibroker.kernel.logs import get_logger
@@ -117,8 +117,6 @@ def _options(arguments: argparse.Namespace) -> Options:
         control = parse_control(arguments.control)
     metrics = None
     if arguments.metrics:
-        from minibroker.config.types import parse_address
-
         metrics = parse_address(arguments.metrics, "the address of the metrics")
     return make_options(
         host=arguments.host,

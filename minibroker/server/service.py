@@ -12,16 +12,21 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from minibroker.config.keys import SEMANTICS_PREFIX
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
+from minibroker.handlers.context import CloseConnection
 from minibroker.kernel.asyncio_runtime import LoopTimers
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.executor import DiskInline
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.threads import ThreadExecutor
+from minibroker.kernel.turns import in_turns
+from minibroker.releases.semantics import PRESETS, mixed
 from minibroker.security.create_authorizer import create_authorizer
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.broker_disks import BrokerDisk, BrokerDisks
+from minibroker.server.connection_log import ConnectionLog
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.file_descriptors import Exhaustion, connection_limit
 from minibroker.server.listener_config import (
@@ -36,6 +41,8 @@ from minibroker.server.listeners import ListenError, format_address, listen_all,
 from minibroker.server.options import Options
 from minibroker.server.ports import BrokerPorts
 from minibroker.server.watchdog import LoopWatchdog
+from minibroker_protocol.errors import ApiError
+from minibroker_storage.disk import StorageError
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -171,7 +178,6 @@ class Service:
         self.control.start()
 
     def _start_metrics(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int], cluster: Cluster) -> None:
-        from minibroker.kernel.turns import in_turns
         from minibroker.metrics.page import MetricsServer, read
 
         timers = self._timers
@@ -223,7 +229,6 @@ class Service:
         import secrets
 
         from minibroker.cluster.socket_network import SocketNetwork
-        from minibroker.server.connection_log import ConnectionLog
 
         return SocketNetwork(
             loop,
@@ -263,9 +268,7 @@ class Service:
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
         """What can be wrong with the data, as StartError."""
-        from minibroker_protocol.errors import ApiError
         from minibroker_storage.directory import DirectoryLocked, WrongDirectory
-        from minibroker_storage.disk import StorageError
         from minibroker_storage.file_errors import MalformedFile
 
         try:
@@ -278,8 +281,6 @@ class Service:
             raise StartError(str(error)) from error
 
     async def _serve(self, loop: asyncio.AbstractEventLoop, cluster: Cluster) -> None:
-        from minibroker.handlers.context import CloseConnection
-
         assert self._places is not None
         settings = self.settings
         disks = [place.disk for place in self._places.brokers]
@@ -437,9 +438,6 @@ def _transaction_version(options: Options) -> int | None:
 
 
 def _semantics(options: Options, settings: Settings) -> Semantics:
-    from minibroker.config.keys import SEMANTICS_PREFIX
-    from minibroker.releases.semantics import PRESETS, mixed
-
     preset = PRESETS.get(options.semantics)
     if options.as_version is not None:
         from minibroker.releases.chain import RELEASES

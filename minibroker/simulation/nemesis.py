@@ -10,6 +10,7 @@ from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.rules.scan import partition_of
 from minibroker.simulation.members import INPUT
+from minibroker.simulation.producers import Producer
 from minibroker.simulation.scene import Scene
 from minibroker_protocol.errors import ApiError
 from minibroker_storage.disk import StorageError
@@ -318,8 +319,6 @@ class Nemesis:
 
     def _another_instance(self) -> None:
         """A client dies, or seems to, and a new instance with its transactional id takes over."""
-        from minibroker.simulation.producers import Producer
-
         world = self._world
         found = [c for c in world.clients if isinstance(c, Producer) and c.transactional_id and not c.superseded]
         if not found:

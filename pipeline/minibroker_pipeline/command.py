@@ -14,6 +14,7 @@ from minibroker.kernel.extras import hint_for
 from minibroker.kernel.words import reason
 from minibroker.rules.scan import DEPTHS, RECORDS
 from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
+from minibroker_protocol.errors import Malformed
 
 if TYPE_CHECKING:
     from minibroker_pipeline.plan import Lineage, Plan
@@ -74,7 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _expected() -> tuple[type[Exception], ...]:
     from minibroker_pipeline.files import NotReadable
     from minibroker_pipeline.java import NoJava
-    from minibroker_protocol.errors import Malformed
 
     return NotReadable, NoJava, Malformed, OSError, ValueError
 

@@ -28,11 +28,10 @@ from pyspark.sql.datasource import (
 from minibroker.rules import rows as r
 from minibroker.rules.scan import CHECKSUMS, DEPTHS, HEADERS
 from minibroker_pipeline.files import SPLIT_BYTES, Files, Part, bins, list_directory
-from minibroker_pipeline.reading import PlainRecord, read_part, read_records
-from minibroker_pipeline.tables import TABLES, batch_table, fault_batch, record_batch, table_of
+from minibroker_pipeline.reading import read_part, read_records
+from minibroker_pipeline.tables import TABLES, batch_table, fault_batch, record_batches, table_of
 
 NAME = "kafka-segments"
-ROWS_AT_ONCE = 16_384
 _COMPARED = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 _COMPARISONS = {
     "EqualTo": operator.eq,
@@ -233,14 +232,7 @@ class SegmentReader(DataSourceReader):
                 yield fault_batch(row)
 
     def _records(self, part: Part) -> Iterator[Any]:
-        rows: list[PlainRecord] = []
-        for record in read_records(self._files, part, chosen=self._chosen):
-            rows.append(record)
-            if len(rows) == ROWS_AT_ONCE:
-                yield record_batch(rows, self._schema)
-                rows = []
-        if rows:
-            yield record_batch(rows, self._schema)
+        return record_batches(read_records(self._files, part, chosen=self._chosen), self._schema)
 
     def _rows(self, part: Part) -> Iterator[Any]:
         kinds = _KINDS[self._table]

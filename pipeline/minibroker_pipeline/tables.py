@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from minibroker_pipeline.headers import Block
 from minibroker_pipeline.reading import PlainRecord
 from minibroker_protocol.records import LOG_OVERHEAD, MAX_SEQUENCE
 
+ROWS_AT_ONCE = 16_384
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "5", "6", "7")
 _STR, _I32 = pa.string(), pa.int32()
 _COLUMNS = {
@@ -133,6 +135,12 @@ def record_batch(records: Sequence[PlainRecord], schema: Any) -> Any:
             values = [getattr(record, field.name) for record in records]
         arrays.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def record_batches(records: Iterator[PlainRecord], schema: Any) -> Iterator[Any]:
+    """`record_batch` of so many records at a time."""
+    while rows := list(islice(records, ROWS_AT_ONCE)):
+        yield record_batch(rows, schema)
 
 
 def _header(name: str | bytes, value: bytes | None) -> dict[str, Any]:

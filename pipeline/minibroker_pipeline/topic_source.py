@@ -19,12 +19,11 @@ from minibroker_pipeline.files import Part
 from minibroker_pipeline.headers import HeaderScan
 from minibroker_pipeline.reading import PlainRecord, records_of
 from minibroker_pipeline.source import wanted
-from minibroker_pipeline.tables import TABLES, record_batch
+from minibroker_pipeline.tables import TABLES, record_batches
 from minibroker_pipeline.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Topics
 from minibroker_protocol.records import BatchHeader
 
 NAME = "kafka-topics"
-ROWS_AT_ONCE = 16_384
 _ISOLATION = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
 
 
@@ -110,14 +109,7 @@ class _Ranges:
         return found
 
     def read(self, chosen: Range) -> Iterator[Any]:
-        rows: list[PlainRecord] = []
-        for record in self._records(chosen):
-            rows.append(record)
-            if len(rows) == ROWS_AT_ONCE:
-                yield record_batch(rows, self.schema)
-                rows = []
-        if rows:
-            yield record_batch(rows, self.schema)
+        return record_batches(self._records(chosen), self.schema)
 
     def _records(self, chosen: Range) -> Iterator[PlainRecord]:
         """Records as a consumer of this isolation is given them."""

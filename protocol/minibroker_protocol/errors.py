@@ -195,6 +195,13 @@ _RETRIABLE = frozenset(
 )
 
 
+INVALID_REQUEST_TEXT = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+"""What Kafka says of an invalid request when it has nothing else to say."""
+
+
 class ApiError(Exception):
     """A refusal: the error code for the response, and in words why.
 

@@ -65,8 +65,7 @@ class PartitionLog(Truncation):
             disk.make_dir(path)
             warnings: list[str] = []
             topic_id = _claim(disk, path, topic_id, clean, warnings)
-            epochs = _read_epochs(disk, path, clean, warnings)
-            before = epochs.entries
+            epochs, on_file = _read_epochs(disk, path, clean, warnings)
             snapshots = SnapshotFiles(disk, path)
             loaded = recovery.load(
                 disk,
@@ -83,7 +82,7 @@ class PartitionLog(Truncation):
             log = cls(disk, path, topic, partition, topic_id, config, loaded, epochs, snapshots, high_watermark)
             log.warnings[:0] = warnings
             log._dir_unsynced = new
-            if epochs.entries != before:
+            if epochs.entries != on_file:
                 log._save_epochs()
         return log
 
@@ -333,13 +332,17 @@ def _claim(disk: Disk, path: str, topic_id: bytes, clean: bool, warnings: list[s
     return topic_id
 
 
-def _read_epochs(disk: Disk, path: str, clean: bool, warnings: list[str]) -> LeaderEpochCache:
-    """The epoch file's content; after a crash an unreadable one is as good as none: batches know their epochs."""
+def _read_epochs(
+    disk: Disk, path: str, clean: bool, warnings: list[str]
+) -> tuple[LeaderEpochCache, list[tuple[int, int]] | None]:
+    """The epoch file's content, and what is on the disk, None for what must be written anew; after a crash an
+    unreadable file is as good as none: batches know their epochs."""
     file = join(path, LEADER_EPOCH)
     try:
-        return LeaderEpochCache.decode(disk.read_bytes(file), file) if disk.exists(file) else LeaderEpochCache()
+        epochs = LeaderEpochCache.decode(disk.read_bytes(file), file) if disk.exists(file) else LeaderEpochCache()
     except MalformedFile as error:
         if clean:
             raise
         warnings.append(f"{error}; epochs are taken from the batches")
-        return LeaderEpochCache()
+        return LeaderEpochCache(), None
+    return epochs, epochs.entries

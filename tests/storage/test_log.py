@@ -473,6 +473,19 @@ def test_a_broken_epoch_file_names_itself(disk: MemoryDisk) -> None:
         open_log(disk)
 
 
+@pytest.mark.parametrize("records", [0, 1])
+def test_a_torn_epoch_file_is_mended_by_the_start_after_the_crash(disk: MemoryDisk, records: int) -> None:
+    """Also where no batch says what was in it: the next start comes after a clean end, and would refuse the file."""
+    log = open_log(disk)
+    for _ in range(records):
+        append(log, batch(b"a"))
+    log.close()
+    disk.write_atomic("t-0/leader-epoch-checkpoint", b"0\n1\n0")
+    open_log(disk, clean=False).close()
+    assert disk.read_bytes("t-0/leader-epoch-checkpoint") == (b"0\n1\n0 0\n" if records else b"0\n0\n")
+    assert open_log(disk).log_end_offset == records
+
+
 # -- a disk that refuses
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from judged_applications import CLIENTS, command, release, verdicts
 from toolchain import tool
@@ -19,20 +20,33 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "judge.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
 
 
-def results(client: str) -> dict[str, str]:
-    """Script → verdict, with the rules that were broken."""
+SEMANTICS = ("kafka", "kip")
+
+
+def results(client: str) -> dict[str, dict[str, str]]:
+    """Semantics → script → verdict, with the rules that were broken."""
     with tempfile.TemporaryDirectory() as place:
-        found = verdicts(command(client, Path(place)), bundled())
-    return {n: " ".join([one["verdict"], *sorted({b["rule"] for b in one["broken"]})]) for n, one in found.items()}
+        argv = command(client, Path(place))
+        found = {semantics: verdicts(argv, bundled(), semantics) for semantics in SEMANTICS}
+    return {semantics: {name: _said(one) for name, one in told.items()} for semantics, told in found.items()}
 
 
-def table(date: str) -> str:
+def _said(report: dict[str, Any]) -> str:
+    return " ".join([report["verdict"], *sorted({broken["rule"] for broken in report["broken"]})])
+
+
+def tables(date: str) -> str:
     by_client = {client: results(client) for client in CLIENTS}
     heads = [f"{client} {release(client)}" for client in CLIENTS]
-    rows = [f"| script | {' | '.join(heads)} |", "|---|" + "---|" * len(CLIENTS)]
-    rows += [f"| `{name}` | {' | '.join(by_client[client][name] for client in CLIENTS)} |" for name in bundled()]
-    head = f"`minibroker judge --script all --topic orders:1 -- …` on {date}, semantics kafka, {_tools()}:"
-    return f"{head}\n\n" + "\n".join(rows)
+    parts = [f"`minibroker judge --script all --topic orders:1 --semantics … -- …` on {date}, {_tools()}."]
+    for semantics in SEMANTICS:
+        rows = [f"| script, semantics {semantics} | {' | '.join(heads)} |", "|---|" + "---|" * len(CLIENTS)]
+        rows += [
+            f"| `{name}` | {' | '.join(by_client[client][semantics][name] for client in CLIENTS)} |"
+            for name in bundled()
+        ]
+        parts.append("\n".join(rows))
+    return "\n\n".join(parts)
 
 
 def _tools() -> str:
@@ -50,4 +64,4 @@ if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{scripts()}\n\n{table(sys.argv[1])}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{scripts()}\n\n{tables(sys.argv[1])}\n{END}{after}", encoding="utf-8")

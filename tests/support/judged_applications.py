@@ -51,12 +51,13 @@ def _found(pattern: str, file: Path) -> str:
     return match[1]
 
 
-def verdicts(argv: Sequence[str], scripts: Sequence[str]) -> dict[str, dict[str, Any]]:
+def verdicts(argv: Sequence[str], scripts: Sequence[str], semantics: str = "kafka") -> dict[str, dict[str, Any]]:
     """Script → what `minibroker judge` reports of this command."""
     with tempfile.TemporaryDirectory() as place:
         report = Path(place, "judge.json")
         chosen = [argument for script in scripts for argument in ("--script", script)]
-        main(["judge", *chosen, "--topic", "orders:1", "--report", "json", "--report-dir", place, "--", *argv])
+        how = ["--semantics", semantics, "--topic", "orders:1", "--report", "json", "--report-dir", place]
+        main(["judge", *chosen, *how, "--", *argv])
         found: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))
     return {one["script"]: one for one in found}
 

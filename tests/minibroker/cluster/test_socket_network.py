@@ -204,7 +204,8 @@ def authenticate(correlation_id: int, step: bytes) -> bytes:
 
 
 async def answer_of(reader: asyncio.StreamReader) -> bytes:
-    return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+    async with asyncio.timeout(20):
+        return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
 
 
 async def ended(reader: asyncio.StreamReader) -> None:

@@ -2,82 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
-from held_executor import HeldExecutor
-from manual_time import ManualTimers
+from one_partition import FOLLOWER, LEADER, OnePartition
 
 from minibroker.kernel.deferred import Deferred
-from minibroker.metadata.image import PartitionImage
-from minibroker.partitions.log_flush import LogFlush
-from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.config import LogConfig
-from minibroker_storage.log import PartitionLog
-from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin
-from minibroker_storage.producer_state import ProducerRules
-
-LEADER, FOLLOWER = 1, 2
-
-
-@dataclass
-class Rules:
-    """ReplicationRules in which a test says who is eligible and which tick it is; proposals are only written down."""
-
-    tick: int = 0
-    absent: set[int] = field(default_factory=set)
-    proposed: list[set[int]] = field(default_factory=list)
-
-    def eligible(self, node_id: int, broker_epoch: int) -> bool:
-        return node_id not in self.absent
-
-    def alive(self, node_id: int) -> bool:
-        return node_id not in self.absent
-
-    def propose(self, partition: Partition, isr: frozenset[int]) -> None:
-        self.proposed.append(set(isr))
-
-
-class Story:
-    """t-0 on broker 1, with replicas 1, 2, 3 of which 1 leads and all are in sync, unless told otherwise."""
-
-    def __init__(self, config: LogConfig | None = None, **image: Any) -> None:
-        self.config = config or LogConfig(min_insync_replicas=2)
-        self.disk, self.timers, self.rules = MemoryDisk(), ManualTimers(), Rules()
-        self.image = PartitionImage(0, (1, 2, 3), (1, 2, 3), LEADER, 5, partition_epoch=1)
-        self.image = replace(self.image, **image)
-        self.partition = Partition(
-            "t", 0, bytes(16), broker_id=1, image=self.image, open_log=self.open, make_flush=self.flush,
-            clock=self.timers, replication=self.rules,
-        )  # fmt: skip
-
-    def open(self) -> PartitionLog:
-        return PartitionLog.open(
-            self.disk, "t-0", topic="t", partition=0, config=self.config, rules=ProducerRules(), now_ms=0
-        )
-
-    def flush(self, log: PartitionLog, flushed: Callable[[], None], failed: Callable[[ApiError], None]) -> LogFlush:
-        return LogFlush(log, executor=HeldExecutor(), clock=self.timers, flushed=flushed, failed=failed)
-
-    def write(self, count: int = 10) -> None:
-        batch = build_batch([Record(offset, 0, None, b"v") for offset in range(count)])
-        self.partition.append(bytearray(batch), origin=Origin.CLIENT)
-
-    def fetch(self, **offsets: int) -> None:
-        """`b2=10`: broker 2 asks from 10 on."""
-        for name, offset in offsets.items():
-            self.partition.follower_fetched(int(name[1:]), offset, 1)
-
-    def told(self, **changes: Any) -> bool:
-        """The controller says something new."""
-        self.image = replace(self.image, partition_epoch=self.image.partition_epoch + 1, **changes)
-        return self.partition.follow(self.image)
 
 
 def code(waiting: Deferred[None]) -> ErrorCode | None:
@@ -89,7 +24,7 @@ def code(waiting: Deferred[None]) -> ErrorCode | None:
 
 
 def test_acks_all_waits_for_every_replica_in_sync() -> None:
-    story = Story()
+    story = OnePartition()
     story.write()
     waiting = story.partition.when_high_watermark(10)
     story.fetch(b2=10, b3=9)
@@ -99,7 +34,7 @@ def test_acks_all_waits_for_every_replica_in_sync() -> None:
 
 
 def test_those_who_wait_are_answered_in_order_and_no_further() -> None:
-    story = Story(isr=(1, 2))
+    story = OnePartition(isr=(1, 2))
     first, second = story.write() or story.partition.when_high_watermark(10), None
     story.write()
     second = story.partition.when_high_watermark(20)
@@ -110,7 +45,7 @@ def test_those_who_wait_are_answered_in_order_and_no_further() -> None:
 
 
 def test_the_high_watermark_never_goes_back() -> None:
-    story = Story(isr=(1, 2))
+    story = OnePartition(isr=(1, 2))
     story.write()
     story.fetch(b2=10)
     story.fetch(b2=4)
@@ -119,7 +54,7 @@ def test_the_high_watermark_never_goes_back() -> None:
 
 @pytest.mark.parametrize(("isr", "refused"), [((1, 2), False), ((1,), True)])
 def test_min_insync_replicas_before_and_after_the_append(isr: tuple[int, ...], refused: bool) -> None:
-    partition = Story(isr=isr).partition
+    partition = OnePartition(isr=isr).partition
     for check, expected in (
         (partition.check_min_insync_replicas, ErrorCode.NOT_ENOUGH_REPLICAS),
         (partition.check_still_enough_replicas, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
@@ -133,7 +68,7 @@ def test_min_insync_replicas_before_and_after_the_append(isr: tuple[int, ...], r
 
 
 def test_who_is_proposed_counts_after_the_append_but_not_before_it() -> None:
-    story = Story(isr=(1,))
+    story = OnePartition(isr=(1,))
     story.fetch(b2=0)
     assert story.rules.proposed == [{1, 2}]
     story.partition.check_still_enough_replicas()
@@ -142,7 +77,7 @@ def test_who_is_proposed_counts_after_the_append_but_not_before_it() -> None:
 
 
 def test_a_single_replica_needs_no_other_whatever_the_minimum() -> None:
-    story = Story(replicas=(1,), isr=(1,))
+    story = OnePartition(replicas=(1,), isr=(1,))
     story.partition.check_min_insync_replicas()
     story.partition.check_still_enough_replicas()
     story.write()
@@ -150,7 +85,7 @@ def test_a_single_replica_needs_no_other_whatever_the_minimum() -> None:
 
 
 def test_a_follower_that_caught_up_is_proposed_once_and_taken_when_confirmed() -> None:
-    story = Story(isr=(1, 2))
+    story = OnePartition(isr=(1, 2))
     story.write()
     story.fetch(b2=10, b3=9)
     assert story.rules.proposed == []
@@ -164,7 +99,7 @@ def test_a_follower_that_caught_up_is_proposed_once_and_taken_when_confirmed() -
 
 
 def test_a_refused_proposal_is_made_again_at_the_next_look() -> None:
-    story = Story(isr=(1, 2))
+    story = OnePartition(isr=(1, 2))
     story.write()
     story.fetch(b2=10, b3=10)
     story.partition.in_sync_answered(None)
@@ -174,7 +109,7 @@ def test_a_refused_proposal_is_made_again_at_the_next_look() -> None:
 
 
 def test_an_idle_follower_that_became_ready_during_a_change_is_proposed_after_it() -> None:
-    story = Story(isr=(1,), replicas=(1, 2, 3))
+    story = OnePartition(isr=(1,), replicas=(1, 2, 3))
     story.fetch(b2=0)
     story.fetch(b3=0)
     assert story.rules.proposed == [{1, 2}]
@@ -183,7 +118,7 @@ def test_an_idle_follower_that_became_ready_during_a_change_is_proposed_after_it
 
 
 def test_an_answer_of_an_older_partition_epoch_changes_nothing() -> None:
-    story = Story(isr=(1, 2))
+    story = OnePartition(isr=(1, 2))
     story.write()
     story.fetch(b2=10, b3=10)
     story.told(isr=(1,))
@@ -194,14 +129,14 @@ def test_an_answer_of_an_older_partition_epoch_changes_nothing() -> None:
 
 
 def test_an_answer_after_the_reign_changes_nothing() -> None:
-    story = Story(isr=(1, 2))
+    story = OnePartition(isr=(1, 2))
     story.told(leader=FOLLOWER, leader_epoch=6)
     story.partition.in_sync_answered((1, 2, 3), partition_epoch=9)
     assert (story.partition.isr, story.partition.partition_epoch) == ((1, 2), 2)
 
 
 def test_a_lagging_follower_is_proposed_away_and_the_high_watermark_moves_when_that_is_confirmed() -> None:
-    story = Story(config=LogConfig(min_insync_replicas=1))
+    story = OnePartition(config=LogConfig(min_insync_replicas=1))
     story.write()
     story.fetch(b2=10)
     story.rules.tick = 3
@@ -214,7 +149,7 @@ def test_a_lagging_follower_is_proposed_away_and_the_high_watermark_moves_when_t
 
 
 def test_a_follower_joins_only_past_the_start_of_the_leaders_epoch() -> None:
-    story = Story(isr=(1,), leader=FOLLOWER, config=LogConfig(min_insync_replicas=1))
+    story = OnePartition(isr=(1,), leader=FOLLOWER, config=LogConfig(min_insync_replicas=1))
     story.partition.replicate(build_batch([Record(0, 0, None, b"v")]), high_watermark=0, log_start_offset=0)
     story.told(leader=LEADER, leader_epoch=6)
     story.rules.absent = {2}
@@ -233,7 +168,7 @@ def test_a_follower_joins_only_past_the_start_of_the_leaders_epoch() -> None:
     ],
 )
 def test_who_waits_for_a_leader_that_resigns_is_told(change: dict[str, int], expected: ErrorCode) -> None:
-    story = Story()
+    story = OnePartition()
     story.write()
     waiting, woken = story.partition.when_high_watermark(10), []
     story.partition.watch(lambda: woken.append(1))
@@ -246,7 +181,7 @@ def test_who_waits_for_a_leader_that_resigns_is_told(change: dict[str, int], exp
 
 
 def test_a_new_epoch_of_the_same_leader_keeps_who_waits_and_asks_followers_anew() -> None:
-    story = Story()
+    story = OnePartition()
     story.write()
     story.fetch(b2=10, b3=5)
     waiting = story.partition.when_high_watermark(10)
@@ -259,7 +194,7 @@ def test_a_new_epoch_of_the_same_leader_keeps_who_waits_and_asks_followers_anew(
 
 
 def test_what_is_known_already_is_not_followed() -> None:
-    story = Story()
+    story = OnePartition()
     assert not story.partition.follow(replace(story.image, leader=FOLLOWER, leader_epoch=6))
     assert story.partition.is_leader
 
@@ -271,7 +206,7 @@ def test_what_is_known_already_is_not_followed() -> None:
 def test_a_clients_leader_epoch(epoch: int, expected: ErrorCode | None) -> None:
     caught = None
     try:
-        Story().partition.check_leader_epoch(epoch)
+        OnePartition().partition.check_leader_epoch(epoch)
     except ApiError as error:
         caught = error.code
     assert caught == expected
@@ -283,12 +218,12 @@ def test_a_clients_leader_epoch(epoch: int, expected: ErrorCode | None) -> None:
 )
 def test_a_fetch_of_a_follower_that_does_not_belong_here(follower: int, leader: int, expected: ErrorCode) -> None:
     with pytest.raises(ApiError) as caught:
-        Story(leader=leader).partition.follower_fetched(follower, 0, 1)
+        OnePartition(leader=leader).partition.follower_fetched(follower, 0, 1)
     assert caught.value.code == expected
 
 
 def test_a_watcher_of_a_followers_earlier_session_does_not_take_the_new_ones_place() -> None:
-    story, told = Story(), []
+    story, told = OnePartition(), []
 
     def old(at_once: bool) -> None:
         told.append("old")
@@ -309,7 +244,7 @@ def test_a_watcher_of_a_followers_earlier_session_does_not_take_the_new_ones_pla
 
 
 def test_the_low_watermark_follows_what_followers_say_of_their_logs() -> None:
-    story, woken = Story(), []
+    story, woken = OnePartition(), []
     story.write()
     story.fetch(b2=10, b3=10)
     story.partition.log.advance_log_start(6)
@@ -324,7 +259,7 @@ def test_the_low_watermark_follows_what_followers_say_of_their_logs() -> None:
 
 
 def test_a_partition_that_was_never_written_has_no_files() -> None:
-    story = Story()
+    story = OnePartition()
     assert (story.partition.high_watermark, story.partition.log_end_offset, story.partition.latest_epoch) == (0, 0, -1)
     story.partition.replicate(b"", high_watermark=0, log_start_offset=0)
     assert not story.partition.has_log
@@ -332,7 +267,7 @@ def test_a_partition_that_was_never_written_has_no_files() -> None:
 
 
 def test_deletion_ends_every_wait() -> None:
-    story, woken = Story(), []
+    story, woken = OnePartition(), []
     story.write()
     waiting = story.partition.when_high_watermark(10)
     story.partition.watch(lambda: woken.append(1))
@@ -342,7 +277,7 @@ def test_deletion_ends_every_wait() -> None:
 
 
 def test_a_killed_brokers_partition_opens_no_file_again() -> None:
-    story, woken = Story(), []
+    story, woken = OnePartition(), []
     story.write()
     waiting = story.partition.when_high_watermark(10)
     story.partition.watch(lambda: woken.append(1))
@@ -353,7 +288,7 @@ def test_a_killed_brokers_partition_opens_no_file_again() -> None:
 
 
 def test_a_single_replicas_waits_and_watchers_hear_of_each_append() -> None:
-    story, woken = Story(replicas=(1,), isr=(1,)), []
+    story, woken = OnePartition(replicas=(1,), isr=(1,)), []
     watcher = partial(woken.append, 1)
     story.partition.watch(watcher)
     story.write()
@@ -364,19 +299,19 @@ def test_a_single_replicas_waits_and_watchers_hear_of_each_append() -> None:
 
 
 def test_a_log_that_is_opened_by_its_only_leader_is_committed_to_its_end() -> None:
-    story = Story(replicas=(1,), isr=(1,))
+    story = OnePartition(replicas=(1,), isr=(1,))
     story.write()
     held = story.partition.close()
     assert held is not None
     held.close()
-    again = Story(replicas=(1,), isr=(1,), leader_epoch=7)
+    again = OnePartition(replicas=(1,), isr=(1,), leader_epoch=7)
     again.disk = story.disk
     assert again.partition.log.high_watermark == 10
     assert again.partition.log.leader_epochs.entries[-1] == (7, 10)
 
 
 def test_a_new_epoch_is_written_when_it_begins() -> None:
-    story = Story()
+    story = OnePartition()
     story.write()
     story.told(leader_epoch=6)
     assert story.partition.log.leader_epochs.entries == [(5, 0), (6, 10)]
@@ -384,7 +319,7 @@ def test_a_new_epoch_is_written_when_it_begins() -> None:
 
 
 def test_an_append_of_an_earlier_reign_is_refused() -> None:
-    story = Story()
+    story = OnePartition()
     batch = build_batch([Record(0, 0, None, b"v")])
     story.partition.append(bytearray(batch), origin=Origin.COORDINATOR, leader_epoch=5)
     for epoch in (4, 6):
@@ -395,7 +330,7 @@ def test_an_append_of_an_earlier_reign_is_refused() -> None:
 
 
 def test_a_reassignment_under_the_same_leader() -> None:
-    story = Story(isr=(1, 2), config=LogConfig(min_insync_replicas=1))
+    story = OnePartition(isr=(1, 2), config=LogConfig(min_insync_replicas=1))
     story.write()
     story.fetch(b2=10, b3=10)
     assert story.rules.proposed == [{1, 2, 3}]
@@ -413,14 +348,14 @@ def test_a_reassignment_under_the_same_leader() -> None:
 
 
 def test_who_may_join_is_asked_with_the_epoch_of_the_last_fetch() -> None:
-    story, asked = Story(isr=(1, 2)), []
+    story, asked = OnePartition(isr=(1, 2)), []
     story.rules.eligible = lambda node_id, epoch: asked.append((node_id, epoch)) or True  # type: ignore[method-assign]
     story.partition.follower_fetched(3, 0, 71)
     assert (3, 71) in asked
 
 
 def test_a_follower_takes_what_the_leader_says_of_its_log() -> None:
-    story = Story(leader=FOLLOWER)
+    story = OnePartition(leader=FOLLOWER)
     records = [Record(offset, 0, None, b"v") for offset in range(10)]
     story.partition.replicate(build_batch(records, base_offset=0), high_watermark=7, log_start_offset=3)
     log = story.partition.log
@@ -433,7 +368,7 @@ def test_a_follower_takes_what_the_leader_says_of_its_log() -> None:
 
 def test_an_empty_followers_log_begins_where_the_leaders_batch_does() -> None:
     """DeleteRecords left the leader's log start at 4, inside a batch that it sends whole."""
-    story = Story(leader=FOLLOWER)
+    story = OnePartition(leader=FOLLOWER)
     story.partition.log.truncate_fully_and_start_at(4, now_ms=0)
     batch = build_batch([Record(offset, 0, None, b"v") for offset in range(10)], base_offset=0)
     story.partition.replicate(batch, high_watermark=10, log_start_offset=4)
@@ -441,7 +376,7 @@ def test_an_empty_followers_log_begins_where_the_leaders_batch_does() -> None:
 
 
 def test_a_partition_made_again_after_deletion_opens_a_log_of_its_own() -> None:
-    story = Story(replicas=(1,), isr=(1,))
+    story = OnePartition(replicas=(1,), isr=(1,))
     story.write()
     story.partition.dropped()
     assert not story.partition.is_leader

@@ -1,0 +1,3 @@
+module minibroker.example/minibroker
+
+go 1.21

@@ -1,0 +1,71 @@
+// A Kafka-protocol broker for tests: `minibroker serve`, from PATH or as the variable MINIBROKER names it.
+import { spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+
+const STOP_MS = 10_000
+const KEPT_LINES = 20
+
+/**
+ * Starts a broker and resolves once it serves; rejects with what it said when it does not start.
+ *
+ * It has `bootstrapServers` (HOST:PORT), `control(command, body)` for any command that `minibroker control` lists, which
+ * rejects with the reason of a refusal, and `stop()`. It logs nothing, and ends with this process however that ends.
+ *
+ * @param {...string} args further arguments of `minibroker serve`, such as '--topic', 'orders:3'
+ */
+export async function minibroker(...args) {
+  const token = randomUUID()
+  const fixed = ['serve', '--port', '0', '--ephemeral', '--control', '127.0.0.1:0']
+  const quiet = ['--until-stdin-closes', '--log-level', 'warning']
+  const broker = spawn(process.env.MINIBROKER ?? 'minibroker', [...fixed, ...quiet, ...args], {
+    env: { ...process.env, MINIBROKER_CONTROL_TOKEN: token },
+    stdio: ['pipe', 'pipe', 'pipe'],
+  })
+  const said = []
+  createInterface({ input: broker.stderr }).on('line', (line) => {
+    said.push(line)
+    if (said.length > KEPT_LINES) said.shift()
+  })
+  const ended = new Promise((resolve) => {
+    broker.on('error', (error) => resolve(said.push(error.message)))
+    broker.on('close', resolve)
+  })
+  // It prints two lines once it serves: bootstrap.servers=… and control=….
+  const told = {}
+  const lines = createInterface({ input: broker.stdout })
+  const serves = new Promise((resolve) => {
+    lines.on('line', (line) => {
+      const at = line.indexOf('=')
+      told[line.slice(0, at)] = line.slice(at + 1)
+      if (told.control) resolve()
+    })
+  })
+  await Promise.race([serves, ended])
+  if (!told.control) throw new Error(`minibroker did not start: ${said.join('\n')}`)
+
+  async function control(command, body = {}) {
+    const response = await fetch(`http://${told.control}/v1/${command.replaceAll('.', '/')}`, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    })
+    const answer = await response.json()
+    if (!response.ok) throw new Error(`${command}: ${answer.error.message}`)
+    return answer.result
+  }
+
+  async function stop() {
+    if (broker.exitCode !== null || broker.signalCode !== null) return
+    const closed = once(broker, 'close')
+    broker.stdin.end()
+    const killed = setTimeout(() => broker.kill('SIGKILL'), STOP_MS)
+    await closed
+    clearTimeout(killed)
+  }
+
+  return { bootstrapServers: told['bootstrap.servers'], control, stop }
+}
+
+export default minibroker

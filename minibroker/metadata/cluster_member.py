@@ -1,0 +1,25 @@
+"""A broker as a member of its cluster, as far as its coordinators and its own parts alike see it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from minibroker.config.settings import Settings
+from minibroker.kernel.clock import Timers
+from minibroker.kernel.transport import Transport
+from minibroker.metadata.image import MetadataImage
+
+
+class ClusterMember(Protocol):
+    """Its id, its settings, its metadata and its way to others."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def timers(self) -> Timers: ...
+    @property
+    def transport(self) -> Transport: ...

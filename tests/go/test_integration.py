@@ -1,0 +1,70 @@
+"""The Go package; the test on its page must work as it stands."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from broker import installed_command
+from samples_of_pages import INTEGRATIONS, sample
+from toolchain import Unavailable, go_with_libraries
+
+pytestmark = pytest.mark.go
+
+HERE = Path(__file__).parent
+PACKAGE = INTEGRATIONS / "go"
+
+
+def run(directory: Path, test: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`go test` of a program with the package beside it, as its page says."""
+    app = directory / "app"
+    app.mkdir()
+    shutil.copytree(PACKAGE, app / "minibroker")
+    for file in ("go.mod", "go.sum"):
+        shutil.copy(HERE / file, app)
+    page = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    with (app / "go.mod").open("a") as file:
+        file.write("".join(f"\n{line}\n" for line in page.splitlines() if line.startswith(("require ", "replace "))))
+    (app / "app_test.go").write_text(test)
+    try:
+        go = go_with_libraries(app)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    environment = {**installed_command(directory), **variables}
+    argv = [go, "test", "-count=1", "-v", "."]
+    return subprocess.run(argv, cwd=app, env=environment, capture_output=True, text=True, timeout=400)
+
+
+def test_the_test_on_the_page(tmp_path: Path) -> None:
+    done = run(tmp_path, sample(PACKAGE / "README.md", "go"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "--- PASS: TestALostCommitReplyCommitsOnce" in done.stdout
+    assert "minibroker:" not in done.stdout + done.stderr
+
+
+FAILS = """package app
+
+import (
+	"testing"
+
+	"minibroker.example/minibroker"
+)
+
+func TestRefused(t *testing.T) {
+	minibroker.Start(t).Control("clock.advance", `{"minuts": 2}`, nil)
+}
+
+func TestNoBroker(t *testing.T) {
+	minibroker.Start(t, "--topic", "a/b")
+}
+"""
+
+
+def test_a_refusal_and_a_broker_that_does_not_start_fail_the_test_with_the_reason(tmp_path: Path) -> None:
+    done = run(tmp_path, FAILS)
+    assert done.returncode == 1
+    assert "did you mean minutes?" in done.stdout
+    assert "minibroker did not start" in done.stdout
+    assert "a/b" in done.stdout

@@ -1,0 +1,76 @@
+"""The JUnit 5 extension: its example runs under Maven, as its page says, and the page shows it as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from broker import installed_command
+from samples_of_pages import INTEGRATIONS, sample
+from toolchain import Unavailable, last_line, tool
+
+pytestmark = pytest.mark.jvm
+
+PACKAGE = INTEGRATIONS / "java"
+EXAMPLE = Path("src/test/java/LostReplyTest.java")
+SECONDS = 600
+_NOT_TO_BE_HAD = ("Could not resolve", "Could not transfer", "Could not find artifact", "could not be resolved")
+
+FAILS = """
+import minibroker.junit.MinibrokerExtension;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.extension.RegisterExtension;
+
+class FailsTest {
+    @RegisterExtension
+    final MinibrokerExtension broker = new MinibrokerExtension(%s);
+
+    @Test
+    void refused() {
+        broker.control("clock.advance", "{\\"minuts\\": 2}");
+    }
+}
+"""
+
+
+def maven(directory: Path, *arguments: str, test: str | None = None) -> subprocess.CompletedProcess[str]:
+    """`mvn test` in a copy of the package, with another test in the place of the example if given."""
+    project = directory / "project"
+    shutil.copytree(PACKAGE, project, ignore=shutil.ignore_patterns("target"))
+    if test is not None:
+        (project / EXAMPLE).unlink()
+        (project / EXAMPLE.parent / "FailsTest.java").write_text(test)
+    try:
+        argv = [tool("mvn"), "-B", *arguments, "test"]
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    environment = {**installed_command(directory), "MAVEN_OPTS": os.environ.get("MAVEN_OPTS", "")}
+    done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    if done.returncode and any(words in done.stdout for words in _NOT_TO_BE_HAD):
+        pytest.skip(f"mvn could not fetch what the package needs: {last_line(done.stdout)}")
+    return done
+
+
+def test_the_example_passes_and_says_nothing(tmp_path: Path) -> None:
+    assert sample(PACKAGE / "README.md", "java") == (PACKAGE / EXAMPLE).read_text()
+    done = maven(tmp_path, "-q")
+    assert done.returncode == 0, done.stdout
+    report = (tmp_path / "project" / "target" / "surefire-reports" / "TEST-LostReplyTest.xml").read_text()
+    assert 'name="aCommitWhoseAnswerIsLostCommitsOnce"' in report
+    assert 'tests="1" errors="0" skipped="0" failures="0"' in report
+    assert "minibroker:" not in done.stdout
+    assert "INFO" not in done.stdout  # neither the client's logs nor the broker's
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [("", "did you mean minutes?"), ('"--topic", "a/b"', "did not start: ")]
+)
+def test_a_refusal_and_a_broker_that_does_not_start_fail_with_the_reason(
+    tmp_path: Path, arguments: str, words: str
+) -> None:
+    done = maven(tmp_path, test=FAILS % arguments)
+    assert done.returncode == 1
+    assert words in done.stdout

@@ -1,0 +1,100 @@
+"""Kafka Streams' own exactly-once run: its smoke test of windows, joins and tables, with an instance killed in between.
+
+The verdict is the driver's: every result once, in order, and no transaction left open.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jvm import JVM_TIER, fetched_jars, java_command
+from toolchain import Unavailable
+
+from minibroker import Minibroker
+
+pytestmark = pytest.mark.jvm
+
+MAIN = "org.apache.kafka.streams.tests.StreamsSmokeTest"
+TOPICS = tuple(
+    "data echo max min min-suppressed min-raw dif sum sws-raw sws-suppressed cnt avg tagg fk".split()  # noqa: SIM905
+)
+PARTITIONS = 5
+RUNS = "initializing processor"
+PROCESSED, DRIVEN = 120.0, 300.0
+
+
+@pytest.fixture(scope="module")
+def jars(programs: Path) -> Path:
+    try:
+        return fetched_jars(JVM_TIER / "streams" / "pom.xml", "Kafka Streams")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+class Run:
+    """Programs of the smoke test against one broker; the driver's properties name no state directory."""
+
+    def __init__(self, bootstrap: str, jars: Path, directory: Path) -> None:
+        self._bootstrap, self._jars, self._directory = bootstrap, jars, directory
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, name: str, command: str) -> tuple[subprocess.Popen[str], Path]:
+        properties = self._directory / f"{name}.properties"
+        lines = {
+            "bootstrap.servers": self._bootstrap,
+            "processing.guarantee": "exactly_once_v2",
+            "num.stream.threads": "2",
+            "commit.interval.ms": "100",
+            "state.dir": str(self._directory / name),
+        }
+        properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        out = self._directory / f"{name}.out"
+        argv = java_command(MAIN, str(properties), command, extra=(self._jars / "*",), heap="512m")
+        with out.open("w") as stream:
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, text=True
+            )
+        self._started.append(process)
+        return process, out
+
+    def wait_for(self, out: Path, text: str, process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + PROCESSED
+        while text not in out.read_text():
+            assert process.poll() is None, out.read_text()[-3000:]
+            assert time.monotonic() < deadline, out.read_text()[-3000:]
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def run(jars: Path, tmp_path: Path) -> Iterator[Run]:
+    with Minibroker(ephemeral=True, topics=dict.fromkeys(TOPICS, PARTITIONS)) as broker:
+        made = Run(broker.bootstrap_servers, jars, tmp_path)
+        yield made
+        made.close()
+
+
+def test_streams_exactly_once_with_an_instance_killed(run: Run) -> None:
+    first, first_out = run.start("first", "process")
+    run.wait_for(first_out, RUNS, first)
+    driver, driver_out = run.start("driver", "run")
+    second, second_out = run.start("second", "process")
+    run.wait_for(second_out, RUNS, second)
+    second.kill()
+    third, _ = run.start("third", "process")
+    driver.wait(DRIVEN)
+    told = driver_out.read_text()
+    assert "ALL-RECORDS-DELIVERED" in told, told[-3000:]
+    assert "All transactions finished successfully" in told
+    assert "SUCCESS" in told
+    assert "PROCESSED-MORE-THAN-GENERATED" not in told
+    assert "PROCESSED-LESS-THAN-GENERATED" not in told
+    assert (first.poll(), third.poll()) == (None, None)

@@ -1,0 +1,303 @@
+"""A coordinator over one partition: what is loaded, what is written when, and what an end of leadership stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from manual_time import ManualTimers
+from one_partition import FOLLOWER, OnePartition
+
+from minibroker.coordination import coordinator_host
+from minibroker.coordination.coordinator_host import CoordinatorHost, append_error
+from minibroker.coordinators.result import CoordinatorResult
+from minibroker.kernel.deferred import Deferred
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import Record, build_batch, end_txn_marker
+from minibroker_storage.config import LogConfig
+from minibroker_storage.origin import Origin
+
+
+@dataclass
+class Word:
+    """A record: its key, and nothing else."""
+
+    text: str
+
+    def key_bytes(self) -> bytes:
+        return self.text.encode()
+
+    def value_bytes(self) -> bytes:
+        return b"v"
+
+
+@dataclass
+class WrittenDown:
+    """A shard that writes down what it is told."""
+
+    leader_epoch: int = 0
+    replayed: list[tuple[str, int]] = field(default_factory=list)
+    markers: list[tuple[int, int, bool]] = field(default_factory=list)
+    is_loaded: bool = False
+    has_resigned: int = 0
+
+    def decode(self, key: bytes, value: bytes | None) -> Any:
+        return None if key == b"of the future" else Word(key.decode())
+
+    def replay(self, record: Any, *, offset: int, **batch: Any) -> None:
+        self.replayed.append((record.text, offset))
+
+    def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
+        self.markers.append((producer_id, producer_epoch, committed))
+
+    def loaded(self) -> None:
+        self.is_loaded = True
+
+    def resigned(self) -> None:
+        self.has_resigned += 1
+
+
+class Story:
+    """Partition 0 of three replicas, two of which must be in sync; one shard in each leader epoch."""
+
+    def __init__(self, *, replay_on_append: bool = False, config: LogConfig | None = None, **image: Any) -> None:
+        self.one = OnePartition(config, **image)
+        self.loads = ManualTimers()
+        self.shards: list[WrittenDown] = []
+        self.host: CoordinatorHost[WrittenDown] = CoordinatorHost(
+            "t", lambda: 1, self.shard, self.one.timers, self.loads, replay_on_append=replay_on_append
+        )
+
+    def shard(self, index: int, leader_epoch: int) -> WrittenDown:
+        self.shards.append(WrittenDown(leader_epoch))
+        return self.shards[-1]
+
+    def elect(self, epoch: int = 5) -> None:
+        self.host.elected(self.one.partition, epoch)
+
+    def execute(self, *words: str, told: list[str] | None = None, **more: Any) -> Deferred[str]:
+        """The answer; `told` gets what the result's callbacks say."""
+        told = [] if told is None else told
+        result: CoordinatorResult[str] = CoordinatorResult(
+            "done", tuple(Word(word) for word in words),  # type: ignore[misc]
+            before_append=lambda: told.append("before"), on_abandon=lambda: told.append("abandoned"),
+            after_commit=lambda: told.append("after"), **more,
+        )  # fmt: skip
+        return self.host.execute(0, result)
+
+    def replicate(self, offset: int) -> None:
+        self.one.fetch(b2=offset, b3=offset)
+
+
+def refused(answer: Deferred[str]) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        answer.result()
+    return caught.value.code
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_answer_leaves_once_every_replica_in_sync_has_the_record() -> None:
+    story, told = Story(), []
+    story.elect()
+    answer = story.execute("a", "b", told=told)
+    assert (answer.done, told, story.shards[0].replayed) == (False, ["before"], [])
+    story.replicate(1)
+    assert not answer.done
+    story.replicate(2)
+    assert answer.result() == "done"
+    assert (told, story.shards[0].replayed) == (["before", "after"], [("a", 0), ("b", 1)])
+
+
+def test_the_group_coordinator_replays_at_once_and_holds_the_answer() -> None:
+    story = Story(replay_on_append=True)
+    story.elect()
+    answer = story.execute("a")
+    assert (answer.done, story.shards[0].replayed) == (False, [("a", 0)])
+    story.replicate(1)
+    assert answer.result() == "done"
+    assert story.shards[0].replayed == [("a", 0)]
+
+
+def test_nothing_to_write_is_answered_without_a_shard() -> None:
+    told: list[str] = []
+    assert Story().execute(told=told).result() == "done"
+    assert told == ["after"]
+
+
+@pytest.mark.parametrize(("replay_on_append", "written"), [(False, 0), (True, 1)])
+def test_the_transaction_coordinator_writes_nothing_below_min_insync_replicas(
+    replay_on_append: bool, written: int
+) -> None:
+    story, told = Story(replay_on_append=replay_on_append, isr=(1,)), []
+    story.elect()
+    answer = story.execute("a", told=told)
+    assert story.one.partition.log_end_offset == written
+    if not written:
+        assert (refused(answer), told) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, ["before", "abandoned"])
+
+
+def test_on_error_makes_the_answer_of_a_refused_append() -> None:
+    story = Story(isr=(1,))
+    story.elect()
+    assert story.execute("a", on_error=lambda code: code.name).result() == "COORDINATOR_NOT_AVAILABLE"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_what_a_client_is_told_of_a_refused_append(code: ErrorCode, expected: ErrorCode) -> None:
+    """Kafka's TransactionStateManager.appendTransactionToLog."""
+    assert append_error(code) == expected
+
+
+# -- leadership --------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_on_its_way_when_leadership_ends_is_not_replayed() -> None:
+    story, told = Story(), []
+    story.elect()
+    answer = story.execute("a", told=told)
+    story.host.resigned(0)
+    story.replicate(1)
+    assert (refused(answer), told) == (ErrorCode.NOT_COORDINATOR, ["before", "abandoned"])
+    assert (story.shards[0].replayed, story.shards[0].has_resigned) == ([], 1)
+
+
+def test_a_record_of_the_reign_before_changes_nothing_in_this_one() -> None:
+    """Elected twice without a resignation between: the first shard ends, the second is read from the log."""
+    story = Story()
+    story.elect()
+    answer = story.execute("a")
+    story.one.told(leader_epoch=6)
+    story.elect(6)
+    story.replicate(1)
+    assert refused(answer) == ErrorCode.NOT_COORDINATOR
+    first, second = story.shards
+    assert (first.has_resigned, first.replayed, second.has_resigned, second.replayed) == (1, [], 0, [("a", 0)])
+    assert (second.leader_epoch, story.host.shard(0) is second) == (6, True)
+
+
+def test_an_append_of_an_earlier_reign_is_refused() -> None:
+    story = Story()
+    story.elect()
+    story.one.told(leader_epoch=6)
+    assert refused(story.execute("a")) == ErrorCode.NOT_COORDINATOR
+    assert story.one.partition.log_end_offset == 0
+
+
+def test_without_leadership() -> None:
+    story = Story()
+    for code in (lambda: story.host.shard(0), lambda: story.host.shard_for("x")):
+        with pytest.raises(ApiError) as caught:
+            code()
+        assert caught.value.code == ErrorCode.NOT_COORDINATOR
+    assert refused(story.execute("a")) == ErrorCode.NOT_COORDINATOR
+
+
+def test_closing_resigns_everywhere() -> None:
+    story = Story()
+    story.elect()
+    story.host.close()
+    assert (story.shards[0].has_resigned, story.host.shards()) == (1, [])
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+
+
+def filled(monkeypatch: pytest.MonkeyPatch, batches: int = 3) -> Story:
+    """Each of the batches in the log takes a turn of its own to load."""
+    monkeypatch.setattr(coordinator_host, "_LOAD_CHUNK_BYTES", 1)
+    story = Story(replicas=(1,), isr=(1,))
+    for number in range(batches):
+        story.one.partition.append(
+            bytearray(build_batch([Record(0, 0, f"{number}".encode(), b"v")])), origin=Origin.COORDINATOR
+        )
+    return story
+
+
+def test_a_load_takes_turns_and_answers_14_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = filled(monkeypatch)
+    story.elect()
+    with pytest.raises(ApiError) as caught:
+        story.host.shard(0)
+    assert caught.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert refused(story.execute("a")) == ErrorCode.NOT_COORDINATOR
+    assert (story.host.loading, story.host.shards(), story.shards[0].replayed) == (True, [], [("0", 0)])
+    story.loads.advance(0)
+    assert story.shards[0].replayed == [("0", 0), ("1", 1), ("2", 2)]
+    assert (story.host.loading, story.host.shard(0) is story.shards[0], story.shards[0].is_loaded) == (
+        False, True, True,
+    )  # fmt: skip
+
+
+def test_a_load_ends_with_the_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = filled(monkeypatch)
+    story.elect()
+    story.host.resigned(0)
+    story.loads.advance(0)
+    assert (story.shards[0].replayed, story.shards[0].is_loaded) == ([("0", 0)], False)
+
+
+def test_a_new_reign_loads_anew_and_the_old_load_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = filled(monkeypatch)
+    story.elect()
+    story.elect(6)
+    story.loads.advance(0)
+    assert [shard.replayed for shard in story.shards] == [[("0", 0)], [("0", 0), ("1", 1), ("2", 2)]]
+    assert [shard.is_loaded for shard in story.shards] == [False, True]
+
+
+def test_a_log_start_within_a_batch_hides_the_batches_before_it_only() -> None:
+    """The batch that holds the log start is read whole, as Kafka's loader does: later records win over earlier ones."""
+    story = Story(replicas=(1,), isr=(1,))
+    for words in ("ab", "cd"):
+        records = [Record(i, 0, word.encode(), b"v") for i, word in enumerate(words)]
+        story.one.partition.append(bytearray(build_batch(records)), origin=Origin.COORDINATOR)
+    story.one.partition.log.advance_log_start(3)
+    story.elect()
+    assert story.shards[0].replayed == [("c", 2), ("d", 3)]
+
+
+def test_markers_and_records_of_the_future() -> None:
+    story = Story(replicas=(1,), isr=(1,))
+    append = story.one.partition.append
+    for key in (b"a", b"of the future", None, b"b"):
+        append(bytearray(build_batch([Record(0, 0, key, b"v")])), origin=Origin.COORDINATOR)
+    for commit in (True, False):
+        marker = end_txn_marker(producer_id=9, producer_epoch=2, commit=commit, coordinator_epoch=0, timestamp_ms=0)
+        append(bytearray(marker), origin=Origin.COORDINATOR, transaction_version=1)
+    story.elect()
+    assert story.shards[0].replayed == [("a", 0), ("b", 3)]
+    assert story.shards[0].markers == [(9, 2, True), (9, 2, False)]
+
+
+def test_a_partition_that_cannot_be_read_stays_in_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = filled(monkeypatch)
+
+    def broken(key: bytes, value: bytes | None) -> Any:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(WrittenDown, "decode", staticmethod(broken))
+    story.elect()
+    assert story.host.loading
+    assert not story.shards[0].is_loaded
+
+
+def test_a_partition_that_was_never_written_is_ready_at_once() -> None:
+    story = Story(leader=FOLLOWER)
+    story.one.told(leader=1, leader_epoch=6)
+    story.elect(6)
+    assert story.host.shard(0).is_loaded
+    assert story.one.disk.list() == []

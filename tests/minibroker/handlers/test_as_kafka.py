@@ -1,0 +1,147 @@
+"""Single answers of a live Kafka 4.3.1 that a random run in lockstep found to be other ones here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from memory_cluster import MemoryCluster
+
+from minibroker_protocol import messages as m
+from minibroker_protocol.dsl import Request
+from minibroker_protocol.errors import INVALID_REQUEST_TEXT
+
+NO_TOPIC, ILLEGAL, UNSUPPORTED, INVALID, UPDATE = 3, 17, 35, 42, 95
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MemoryCluster]:
+    made = MemoryCluster(topics={"t": 2}, config={"auto.create.topics.enable": "false"})
+    yield made
+    made.stop()
+
+
+def ask(cluster: MemoryCluster, request: Request, version: int) -> Any:
+    answer = cluster.send(request, version)
+    cluster.timers.advance(1)
+    return answer.result()
+
+
+def test_coordinators(cluster: MemoryCluster) -> None:
+    found = ask(cluster, m.FindCoordinatorRequest(key="g", key_type=0), 3)
+    assert (found.error_code, found.error_message) == (0, "NONE")
+    found = ask(cluster, m.FindCoordinatorRequest(key="g", key_type=7), 3)
+    assert (found.error_code, found.error_message) == (INVALID, INVALID_REQUEST_TEXT)
+
+
+def test_a_join_with_a_wrong_session_timeout_repeats_the_member(cluster: MemoryCluster) -> None:
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    request = m.JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=1,
+        rebalance_timeout_ms=1,
+        member_id="A",
+        protocol_type="c",
+        protocols=[protocol],
+    )
+    answer = ask(cluster, request, 5)
+    assert (answer.error_code, answer.member_id) == (26, "A")
+
+
+def test_groups(cluster: MemoryCluster) -> None:
+    deleted = ask(cluster, m.DeleteGroupsRequest(groups_names=["no", "no"]), 2)
+    assert [(r.group_id, r.error_code) for r in deleted.results] == [("no", 69)]
+    described = ask(cluster, m.DescribeGroupsRequest(groups=["no"], include_authorized_operations=True), 6)
+    assert described.groups[0].authorized_operations == -(1 << 31)
+
+
+def test_metadata(cluster: MemoryCluster) -> None:
+    topic = m.MetadataRequest.MetadataRequestTopic
+    request = m.MetadataRequest(
+        topics=[topic(name="no")], allow_auto_topic_creation=False, include_topic_authorized_operations=True
+    )
+    (found,) = ask(cluster, request, 9).topics
+    assert (found.error_code, found.topic_authorized_operations) == (NO_TOPIC, 3576)
+    answer = ask(cluster, m.MetadataRequest(topics=[topic(name="t", topic_id=b"i" * 16)]), 11)
+    assert (answer.topics[0].error_code, answer.brokers, answer.controller_id) == (INVALID, [], -1)
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("u", 0), ("t", -1)])
+def test_a_cursor_on_nothing_that_was_asked_for(cluster: MemoryCluster, topic: str, partition: int) -> None:
+    kind = m.DescribeTopicPartitionsRequest
+    cursor = kind.Cursor(topic_name=topic, partition_index=partition)
+    request = kind(topics=[kind.TopicRequest(name="t")], response_partition_limit=2000, cursor=cursor)
+    answer = ask(cluster, request, 0)
+    assert [(t.name, t.error_code, t.partitions) for t in answer.topics] == [("t", INVALID, [])]
+
+
+@pytest.mark.parametrize(
+    ("kind", "match_type", "match", "code"),
+    [("nope", 1, None, UNSUPPORTED), ("", 1, None, INVALID), ("user", 0, None, INVALID), ("user", 1, "a", INVALID),
+     ("user", 9, None, INVALID), ("user", 1, None, 0), ("ip", 0, "1.2.3.4", 0)],
+)  # fmt: skip
+def test_filters_of_quotas(cluster: MemoryCluster, kind: str, match_type: int, match: str | None, code: int) -> None:
+    component = m.DescribeClientQuotasRequest.ComponentData(entity_type=kind, match_type=match_type, match=match)
+    answer = ask(cluster, m.DescribeClientQuotasRequest(components=[component], strict=False), 1)
+    assert (answer.error_code, answer.entries) == (code, None if code else [])
+
+
+def test_a_timestamp_of_a_later_version_is_refused_before_the_partition_is_looked_for(cluster: MemoryCluster) -> None:
+    kind = m.ListOffsetsRequest
+    partition = kind.ListOffsetsPartition(partition_index=0, timestamp=-5)
+    request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name="no", partitions=[partition])])
+    assert ask(cluster, request, 7).topics[0].partitions[0].error_code == UNSUPPORTED
+
+
+def test_an_epoch_below_minus_one_is_an_old_one(cluster: MemoryCluster) -> None:
+    kind = m.OffsetForLeaderEpochRequest
+    partition = kind.OffsetForLeaderPartition(partition=0, current_leader_epoch=-2, leader_epoch=0)
+    request = kind(replica_id=-1, topics=[kind.OffsetForLeaderTopic(topic="t", partitions=[partition])])
+    assert ask(cluster, request, 4).topics[0].partitions[0].error_code == 74
+
+
+def test_features(cluster: MemoryCluster) -> None:
+    update = m.UpdateFeaturesRequest.FeatureUpdateKey
+    for name, level, kind, reason in [
+        ("nope", 1, 1, "Local controller 1 does not support this feature."),
+        ("group.version", 2, 1, "Local controller 1 only supports versions 0-1"),
+        ("group.version", 0, 9, "The controller does not support the given upgrade type."),
+        ("group.version", 0, 1, ("Can't downgrade the version of this feature without setting the upgrade type "
+                                "to either safe or unsafe downgrade.")),
+    ]:  # fmt: skip
+        request = m.UpdateFeaturesRequest(
+            timeout_ms=1, feature_updates=[update(feature=name, max_version_level=level, upgrade_type=kind)]
+        )
+        answer = ask(cluster, request, 1)
+        told = f"Invalid update version {level} for feature {name}. {reason}"
+        prefix = "The update failed for all features since the following feature had an error: "
+        assert (answer.error_code, answer.error_message, answer.results) == (UPDATE, prefix + told, [])
+
+
+def test_elections_and_reassignments(cluster: MemoryCluster) -> None:
+    answer = ask(cluster, m.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1), 2)
+    assert ("t", []) in [(r.topic, r.partition_result) for r in answer.replica_election_results]
+    kind = m.AlterPartitionReassignmentsRequest
+    partition = kind.ReassignablePartition(partition_index=9, replicas=[1])
+    topics = [kind.ReassignableTopic(name=name, partitions=[partition]) for name in ("no", "t")]
+    told = ask(cluster, kind(timeout_ms=1, topics=topics), 1).responses
+    assert [t.partitions[0].error_message for t in told] == [
+        "Unable to find a topic named no.",
+        "Unable to find partition t:9.",
+    ]
+
+
+def test_producers_of_a_topic_that_cannot_be(cluster: MemoryCluster) -> None:
+    kind = m.DescribeProducersRequest
+    request = kind(topics=[kind.TopicRequest(name="a b", partition_indexes=[0])])
+    assert ask(cluster, request, 0).topics[0].partitions[0].error_code == ILLEGAL
+
+
+def test_the_answer_of_the_brokers_names_their_endpoint(cluster: MemoryCluster) -> None:
+    assert (
+        ask(
+            cluster, m.DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2), 2
+        ).endpoint_type
+        == 1
+    )

@@ -1,0 +1,61 @@
+"""The Node package; the test on its page must work as it stands."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from broker import installed_command
+from samples_of_pages import INTEGRATIONS, sample
+from toolchain import Unavailable, node_program
+
+pytestmark = pytest.mark.node
+
+PACKAGE = INTEGRATIONS / "node"
+
+
+def run(directory: Path, test: str) -> subprocess.CompletedProcess[str]:
+    """`node --test` of a program that has kafkajs and the package."""
+    given = directory / "given.test.mjs"
+    given.write_text(test)
+    app = directory / "app"
+    app.mkdir()
+    try:
+        node, program = node_program(str(given), app)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    shutil.copytree(PACKAGE, app / "node_modules" / "minibroker")
+    argv = [node, "--test", "--test-reporter=tap", program]
+    return subprocess.run(argv, cwd=app, env=installed_command(directory), capture_output=True, text=True, timeout=400)
+
+
+def test_the_test_on_the_page(tmp_path: Path) -> None:
+    done = run(tmp_path, sample(PACKAGE / "README.md", "js"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\n# pass 1\n" in done.stdout
+    assert "minibroker:" not in done.stdout + done.stderr
+
+
+FAILS = """
+import { test } from 'node:test'
+import { minibroker } from 'minibroker'
+
+test('refused', async (t) => {
+  const broker = await minibroker()
+  t.after(() => broker.stop())
+  await broker.control('clock.advance', { minuts: 2 })
+})
+
+test('no broker', () => minibroker('--topic', 'a/b'))
+"""
+
+
+def test_a_refusal_and_a_broker_that_does_not_start_reject_with_the_reason(tmp_path: Path) -> None:
+    done = run(tmp_path, FAILS)
+    assert done.returncode == 1
+    assert "\n# fail 2\n" in done.stdout
+    assert "did you mean minutes?" in done.stdout
+    assert "minibroker did not start" in done.stdout
+    assert "a/b" in done.stdout

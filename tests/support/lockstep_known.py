@@ -1,0 +1,63 @@
+"""Classes of differences from Apache Kafka 4.3.1 that the run in lockstep finds and that stay, each with its reason.
+
+A pattern is matched against the whole of "API path: Kafka's | ours". What matches none fails the run.
+"""
+
+from __future__ import annotations
+
+import re
+
+KNOWN: tuple[tuple[str, str], ...] = (
+    (r"\w+ \S*error_message: (None|'') \| '.*", "ours says why where Kafka says nothing"),
+    (r"\w+ \S*error_message: '.*' \| (None|'')", "a text that Kafka adds to a code that says it all"),
+    (r"(Create|Alter|IncrementalAlter|Describe)(Topics|Configs) \S*error_message: '.*' \| '.*",
+     "the first of several mistakes, in the order of Java's hash maps, or with a suggestion"),
+    ((r"(UpdateFeatures|AlterPartitionReassignments|DescribeClientQuotas|DescribeCluster|CreatePartitions|ElectLeaders|"
+     r"DescribeAcls|DescribeTopicPartitions) \S*error_message: '.*' \| '.*"), "the same in other words"),
+    (r"ConsumerGroupHeartbeat error_message: 'SubscribedTopicRegex .*", "RE2's words for a mistake in an expression"),
+    (r"ApiVersions (api_keys|supported_features|finalized_features)#: .*",
+     "share and streams groups, delegation tokens, telemetry and others are not served"),
+    (r"UpdateFeatures error_code: NONE \| INVALID_UPDATE_VERSION",
+     "share.version, streams.version, kraft.version and eligible.leader.replicas.version are not features here"),
+    (r"DescribeQuorum .*", "the controller is one node of this broker's own; there is no Raft log to tell of"),
+    (r"(Describe|Create|Delete)Acls outcome: closed \| answer", "Kafka closes the connection for an unknown enum"),
+    (r"\w+ outcome: (silence|closed) \| answer", "Kafka gives no answer to nonsense; ours refuses it"),
+    (r"\w+ .*: UNKNOWN_SERVER_ERROR \| .*", "Kafka fails with an exception; ours has a code for it"),
+    (r"WriteTxnMarkers .*", "markers that no coordinator would send"),
+    (r"Metadata topics.error_code: UNKNOWN_TOPIC_OR_PARTITION \| NONE",
+     "a topic made by the request is told of at once; Kafka says not yet"),
+    ((r"(Produce|ListOffsets|DeleteRecords|TxnOffsetCommit|AddPartitionsToTxn|Fetch|Metadata|OffsetCommit|OffsetDelete|"
+     r"ElectLeaders|DescribeLogDirs|OffsetForLeaderEpoch|DescribeProducers|DescribeTopicPartitions|DescribeGroups|"
+     r"ListTransactions) \S*#: \d+ \| \d+"),
+     "a topic named without partitions, or the same thing twice: Kafka keeps some lists as sets"),
+    (r"Produce \S*error_code: CORRUPT_MESSAGE \| .*", "Kafka parses the records before it looks at the topic"),
+    (r"DescribeConfigs results.configs#: \d+ \| \d+", "this broker's own settings are listed too"),
+    (r"DescribeConfigs results.configs.(config_source|value|synonyms#|read_only).*",
+     "settings of the broker's start: ports, directories, and defaults that say why they differ (docs/settings.md)"),
+    (r"(Alter|IncrementalAlter)Configs responses.(error_code: (NONE|INVALID_CONFIG) \| \w+|resource_type: .*)",
+     "unknown names are refused for brokers too, where Kafka keeps them; ELR's rules"),
+    (r"(CreateTopics|DescribeConfigs) .*config_source: 3 \| 5", "min.insync.replicas is no cluster default (ELR)"),
+    (r"(OffsetForLeaderEpoch|ListOffsets) \S*(end_offset|offset|timestamp): \d+ \| \d+",
+     "offsets and times in internal topics, whose records are written at other times"),
+    (r"JoinGroup (generation_id: \d \| \d|outcome: answer \| silence)", "a short timeout, met at another time"),
+    ((r"Produce \S*(log_start_offset: -1 \| 0|error_code: INVALID_REQUEST \| \w+|error_code: \w+ \| INVALID_RE\w+|"
+     r"error_code: NONE \| INVALID_PRODUCER_ID_MAPPING|error_code: INVALID_REQUIRED_ACKS \| \w+|error_message: .*)"),
+     "several mistakes in one request: another one is told"),
+    (r"Fetch (session_id: \d+ \| 0|responses.partitions.aborted_transactions: None \| list)", "nothing in it"),
+    (r"Fetch responses.partitions.error_code: UNKNOWN_LEADER_EPOCH \| NOT_LEADER_OR_FOLLOWER", "no such replica"),
+    (r"(Txn)?OffsetCommit topics.partitions.error_code: UNKNOWN_MEMBER_ID \| ILLEGAL_GENERATION",
+     "Kafka keeps an empty group after a commit of which every partition was refused"),
+    (r"AlterPartitionReassignments allow_replication_factor_change: .*", "told, and of no consequence"),
+    (r"(Metadata|Produce) \S*error_code: \w+ \| (NONE|INVALID_TOPIC_EXCEPTION|UNKNOWN_TOPIC_OR_PARTITION)",
+     "of several topics another one comes first"),
+    (r"(DeleteTopics responses.name|IncrementalAlterConfigs responses.(resource_name|error_code)): .*",
+     "a topic or a resource named twice, or another of two mistakes"),
+    (r"ConsumerGroupHeartbeat error_message: 'MemberId .*", "another of two mistakes"),
+)  # fmt: skip
+
+_PATTERNS = tuple((re.compile(pattern, re.DOTALL), reason) for pattern, reason in KNOWN)
+
+
+def reason_for(found: str) -> str | None:
+    """Why a class of differences stays; None for one that is not listed."""
+    return next((reason for pattern, reason in _PATTERNS if pattern.fullmatch(found)), None)
