@@ -29,15 +29,12 @@ class Home(Metadata, Protocol):
     @property
     def has_controller(self) -> bool:
         """Whether a controller is active."""
-        ...
 
     def open_directory(self, node: BrokerSpec) -> DataDirectory:
         """Lock and read a broker's data directory."""
-        ...
 
     def watch_sessions(self) -> None:
         """There may be several brokers now."""
-        ...
 
 
 class BrokerOperations:
