@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import admin_tools
 import pytest
 import yaml
 from broker import installed_command
@@ -235,3 +236,8 @@ def test_the_step_that_starts_a_broker_starts_one(tmp_path: Path) -> None:
         assert f"control=127.0.0.1:{control}" in (tmp_path / "broker.out").read_text()
     finally:
         os.killpg(process.pid, signal.SIGTERM)
+
+
+def test_the_page_of_admin_tools_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "admin-tools.md").read_text(encoding="utf-8")
+    assert page == admin_tools.document(), "run: PYTHONPATH=tests/support python tests/support/admin_tools.py"
