@@ -392,9 +392,19 @@ class Broker:
         partition = self._partitions.get((topic, index))
         if partition is not None and partition.leader_id == self.node_id:
             return partition
+        raise self._not_here(topic, index, "lead")
+
+    def replica(self, topic: str, index: int) -> Partition:
+        """The partition, led or followed by this broker; raises as `partition`."""
+        held = self._partitions.get((topic, index))
+        if held is None:
+            raise self._not_here(topic, index, "hold")
+        return held
+
+    def _not_here(self, topic: str, index: int, what: str) -> ApiError:
         if self.image.partition(topic, index) is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} does not lead {topic}-{index}")
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} does not {what} {topic}-{index}")
 
     def partitions(self) -> Iterator[Partition]:
         """Every partition this broker holds, led or followed."""

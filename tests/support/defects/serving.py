@@ -437,4 +437,11 @@ SERVING: Final = (
         "and name not in self.absent",
         "and name != 'max.decompressed.message.bytes'",
     ),
+    Defect(
+        "any-logger-operation",
+        "loggers are set and deleted, nothing else",
+        "minibroker.controller.configs:_check_logger_change",
+        "if operation not in (AlterConfigOpType.SET, AlterConfigOpType.DELETE):",
+        "if False:",
+    ),
 )
