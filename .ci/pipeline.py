@@ -468,7 +468,7 @@ PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("imports", 30, check("lint-imports")),
     ("wheel", 120, wheel),
     *((f"python{version}", 100, other_python(version)) for version in OTHER_PYTHONS),
-    ("matrices", 90, matrices),
+    ("matrices", 180, matrices),
     ("simulation", 210, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),
     ("elsewhere", 150, elsewhere),
     ("clients", 600, tier("clients")),

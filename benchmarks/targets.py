@@ -118,7 +118,7 @@ class KafkaTarget(Target):
     warm_up = True
 
     def __init__(self) -> None:
-        self._kafka = RealKafka(jvm_options=())
+        self._kafka = RealKafka(jvm_options=(), release="4.3.1")
         self.bootstrap = self._kafka.bootstrap
 
     def _start(self) -> None:
@@ -138,7 +138,7 @@ class NewKafkaTarget(KafkaTarget):
 
     def _start(self) -> None:
         self._kafka.close()
-        self._kafka = RealKafka(jvm_options=())
+        self._kafka = RealKafka(jvm_options=(), release="4.3.1")
         self.bootstrap = self._kafka.bootstrap
         super()._start()
 

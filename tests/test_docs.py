@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib
 import os
 import re
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import admin_tools
 import pytest
 import yaml
 from broker import installed_command
@@ -40,6 +42,9 @@ PAGES = sorted(
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```(?P<language>[a-z]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`(minibroker [a-z][^`]*)`(?!`)")
+PATH = re.compile(r"`((?:(?:minibroker|protocol|storage|pipeline|tests|tools)/[\w./-]+)|[\w./-]+\.py)`")
+ELSEWHERE = {"kafka_N.py", "kafka_O.py", "sender.py"}
+"""Files of a release to come, and of kafka-python."""
 COMPOSE = ROOT / "docker" / "compose.yaml"
 
 
@@ -78,6 +83,28 @@ def test_links_lead_somewhere(page: Path) -> None:
         if not file.exists() or (anchor and anchor not in anchors(file)):
             dead.append(target)
     assert not dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_in_sentences_are_there(page: Path) -> None:
+    """`minibroker/x/y.py`, or the end of such a path; not in the changelog, which speaks of its time."""
+    if page.name == "CHANGELOG.md":
+        return
+    named = PATH.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+    named = [name for name in named if name not in ELSEWHERE]
+    assert not [name for name in named if not any(f"/{file}".endswith(f"/{name.rstrip('/')}") for file in files())]
+
+
+@functools.cache
+def files() -> frozenset[str]:
+    """Files of the sources, and the folders they are in, from the root of the repository."""
+    found = [
+        path.relative_to(ROOT)
+        for top in ("minibroker", "protocol", "storage", "pipeline", "tests", "tools", "docs", "docker", "benchmarks")
+        for path in ROOT.joinpath(top).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
+    return frozenset(one.as_posix() for path in found for one in (path, *path.parents))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -209,3 +236,8 @@ def test_the_step_that_starts_a_broker_starts_one(tmp_path: Path) -> None:
         assert f"control=127.0.0.1:{control}" in (tmp_path / "broker.out").read_text()
     finally:
         os.killpg(process.pid, signal.SIGTERM)
+
+
+def test_the_page_of_admin_tools_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "admin-tools.md").read_text(encoding="utf-8")
+    assert page == admin_tools.document(), "run: PYTHONPATH=tests/support python tests/support/admin_tools.py"

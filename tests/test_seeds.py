@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
-from seeds import PAGE, ROOT, SEEDS, Proof, page, problems, proofs
+import seeds
+from seeds import PAGE, ROOT, SEEDS, Proof, page, problems
+
+
+@cache
+def proofs() -> list[Proof]:
+    """What all tests say, read once."""
+    return list(seeds.proofs())
 
 
 def test_every_row_has_a_proof_under_both_semantics_and_every_marker_a_row() -> None:
@@ -45,7 +53,7 @@ def test_an_excuse_that_does_not_hold_is_found() -> None:
 def test_markers_are_literals(tmp_path: Path) -> None:
     (tmp_path / "test_x.py").write_text("@pytest.mark.seed(SOME)\ndef test_y(): ...\n")
     with pytest.raises(ValueError, match="literals"):
-        proofs(tmp_path)
+        seeds.proofs(tmp_path)
 
 
 def test_links_lead_to_tests() -> None:

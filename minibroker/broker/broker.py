@@ -13,6 +13,7 @@ from minibroker.broker.controller_channel import ControllerChannel, ask_controll
 from minibroker.broker.fetch_sessions import FetchSessionCache
 from minibroker.broker.lifecycle import BrokerLifecycleManager
 from minibroker.broker.log_maintenance import LogMaintenance
+from minibroker.broker.not_yet import NotYet
 from minibroker.broker.replication import Replication
 from minibroker.config.settings import Settings
 from minibroker.coordination.coordinators import Coordinators
@@ -80,6 +81,8 @@ class Broker:
         self._base_settings = settings
         self.settings = self._altered_settings(image) if image.broker_configs else settings
         self.semantics = semantics
+        #: None: no client is told to wait for what is there.
+        self.not_yet = NotYet() if settings.get_boolean("minibroker.not.yet.answers") else None
         self.image = image
         self.directory = directory
         self.clock = clock
@@ -389,9 +392,19 @@ class Broker:
         partition = self._partitions.get((topic, index))
         if partition is not None and partition.leader_id == self.node_id:
             return partition
+        raise self._not_here(topic, index, "lead")
+
+    def replica(self, topic: str, index: int) -> Partition:
+        """The partition, led or followed by this broker; raises as `partition`."""
+        held = self._partitions.get((topic, index))
+        if held is None:
+            raise self._not_here(topic, index, "hold")
+        return held
+
+    def _not_here(self, topic: str, index: int, what: str) -> ApiError:
         if self.image.partition(topic, index) is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} does not lead {topic}-{index}")
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {self.node_id} does not {what} {topic}-{index}")
 
     def partitions(self) -> Iterator[Partition]:
         """Every partition this broker holds, led or followed."""
@@ -442,6 +455,10 @@ class Broker:
             _CREATE_TOPICS_VERSION,
             CreateTopicsResponse,
         )
+        if self.not_yet is not None:
+            for result in response.topics:
+                if result.error_code == ErrorCode.NONE:
+                    self.not_yet.created(result.name)
         return {
             result.name: ErrorCode(result.error_code)
             for result in response.topics

@@ -24,12 +24,10 @@ class Metadata(Protocol):
     @property
     def controller(self) -> Controller:
         """The active controller; raises ApiError NOT_CONTROLLER while there is none."""
-        ...
 
     @property
     def image(self) -> MetadataImage:
         """The metadata as the controller has it."""
-        ...
 
 
 class Leaders:

@@ -29,15 +29,12 @@ class Home(Metadata, Protocol):
     @property
     def has_controller(self) -> bool:
         """Whether a controller is active."""
-        ...
 
     def open_directory(self, node: BrokerSpec) -> DataDirectory:
         """Lock and read a broker's data directory."""
-        ...
 
     def watch_sessions(self) -> None:
         """There may be several brokers now."""
-        ...
 
 
 class BrokerOperations:
@@ -106,7 +103,7 @@ class BrokerOperations:
         node = self._nodes.get(node_id)
         if node is None:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node_id} is not known")
-        self._home.controller  # noqa: B018  (raises while nobody could register the broker)
+        self._home.controller  # noqa: B018  (raises while there is no controller to register the broker)
         self._starting.add(node_id)
         started = spawn(self._bring_up(node))
         if started.done:
@@ -144,7 +141,7 @@ class BrokerOperations:
 
     def add_broker(self, node: BrokerSpec | None = None) -> Deferred[Broker]:
         """A new broker with an empty disk; it holds nothing until partitions are created or moved there."""
-        self._home.controller  # noqa: B018  (raises while nobody could register the broker)
+        self._home.controller  # noqa: B018  (raises while there is no controller to register the broker)
         if node is None:
             if self._make_node is None:
                 raise ValueError("this cluster cannot make brokers: give the node")

@@ -28,7 +28,6 @@ class SentTap(Protocol):
 
     def serve(self, exchange: Exchange) -> Deferred[Any]:
         """The response, its frame, or None where none comes."""
-        ...
 
 
 class TappedTransport:

@@ -16,13 +16,8 @@ from minibroker.controller.state import ControllerState, Steps
 from minibroker.controller.topics import check_topic_name
 from minibroker.kernel.logs import NAMED_LEVELS, logger_levels, set_logger_level
 from minibroker.metadata.config_resources import ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.configs import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 
 
 class AlterConfigOpType(IntEnum):
@@ -34,7 +29,7 @@ class AlterConfigOpType(IntEnum):
     SUBTRACT = 3
 
 
-_Resource = IncrementalAlterConfigsRequest.AlterConfigsResource | AlterConfigsRequest.AlterConfigsResource
+_Resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource | m.AlterConfigsRequest.AlterConfigsResource
 Change = Callable[[Mapping[str, str]], dict[str, str]]
 """From a resource's current overrides to the new ones."""
 
@@ -44,10 +39,11 @@ class ConfigControl:
     names twice is refused as often as it is named (ConfigAdminManager.preprocess); to AlterConfigs Kafka 4.3.1 gives no
     answer at all then, and does the rest."""
 
-    def __init__(self, state: ControllerState) -> None:
+    def __init__(self, state: ControllerState, unknown_logger_operation: ErrorCode) -> None:
         self._state = state
+        self._unknown_logger_operation = unknown_logger_operation
 
-    def incremental_alter(self, request: IncrementalAlterConfigsRequest) -> Steps[IncrementalAlterConfigsResponse]:
+    def incremental_alter(self, request: m.IncrementalAlterConfigsRequest) -> Steps[m.IncrementalAlterConfigsResponse]:
         responses = []
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
         for resource in request.resources:
@@ -58,16 +54,16 @@ class ConfigControl:
                 work = partial(self._alter, resource, partial(_incremented, resource), request.validate_only)
             code, message = _refusal(counts, resource, work)
             responses.append(
-                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
                     error_code=code,
                     error_message=message,
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
                 )
             )
-        return IncrementalAlterConfigsResponse(responses=responses)
+        return m.IncrementalAlterConfigsResponse(responses=responses)
 
-    def alter(self, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
+    def alter(self, request: m.AlterConfigsRequest) -> Steps[m.AlterConfigsResponse]:
         """The old form: what the request does not name goes back to its default."""
         responses = []
         counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
@@ -76,14 +72,14 @@ class ConfigControl:
             change = partial(_replaced, resource)
             code, message = _refusal(counts, resource, partial(self._alter, resource, change, request.validate_only))
             responses.append(
-                AlterConfigsResponse.AlterConfigsResourceResponse(
+                m.AlterConfigsResponse.AlterConfigsResourceResponse(
                     error_code=code,
                     error_message=message,
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
                 )
             )
-        return AlterConfigsResponse(responses=responses)
+        return m.AlterConfigsResponse(responses=responses)
 
     def _alter(self, resource: _Resource, change: Change, validate_only: bool) -> None:
         kind, name = resource.resource_type, resource.resource_name
@@ -120,7 +116,7 @@ class ConfigControl:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {expected}, but received {node}")
 
     def _alter_loggers(
-        self, resource: IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
+        self, resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
     ) -> None:
         """Levels of the loggers of this process, until it ends (Kafka's LoggingController)."""
         node = resource.resource_name
@@ -128,7 +124,7 @@ class ConfigControl:
         _check_once(resource)
         known = logger_levels()
         for change in resource.configs:
-            _check_logger_change(change, known)
+            _check_logger_change(change, known, self._unknown_logger_operation)
         if not validate_only:
             for change in resource.configs:
                 set_logger_level(
@@ -180,7 +176,9 @@ def _check_once(resource: _Resource) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
-def _check_logger_change(change: IncrementalAlterConfigsRequest.AlterableConfig, known: Mapping[str, str]) -> None:
+def _check_logger_change(
+    change: m.IncrementalAlterConfigsRequest.AlterableConfig, known: Mapping[str, str], unknown_operation: ErrorCode
+) -> None:
     operation, name = change.config_operation, change.name
     if operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT):
         raise ApiError(
@@ -190,7 +188,8 @@ def _check_logger_change(change: IncrementalAlterConfigsRequest.AlterableConfig,
     if operation == AlterConfigOpType.SET and change.value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
     if operation not in (AlterConfigOpType.SET, AlterConfigOpType.DELETE):
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        text = f"Unknown operation type {operation} is not allowed for the BROKER_LOGGER resource"
+        raise ApiError(unknown_operation, text if unknown_operation is ErrorCode.INVALID_REQUEST else "")
     if name not in known:
         raise ConfigError(f"Logger {name} does not exist!")
     if operation == AlterConfigOpType.DELETE:
@@ -204,7 +203,7 @@ def _check_logger_change(change: IncrementalAlterConfigsRequest.AlterableConfig,
 
 
 def _incremented(
-    resource: IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
+    resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
 ) -> dict[str, str]:
     _check_once(resource)
     wanted = dict(current)
@@ -240,7 +239,7 @@ def _list_changed(name: str, current: Mapping[str, str], value: str, operation: 
     return ",".join(items)
 
 
-def _replaced(resource: AlterConfigsRequest.AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:
+def _replaced(resource: m.AlterConfigsRequest.AlterConfigsResource, _: Mapping[str, str]) -> dict[str, str]:
     """What the request does not name goes back to its default."""
     wanted = {}
     for config in resource.configs:

@@ -12,16 +12,9 @@ from collections.abc import Container, Mapping, Sequence
 from minibroker.config.settings import validate_topic_config
 from minibroker.controller.state import ControllerState, Steps
 from minibroker.metadata.image import TopicImage
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
-from minibroker_protocol.messages.topics import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
 
 MAX_NAME_LENGTH = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -74,17 +67,17 @@ class TopicControl:
 
     # -- create ------------------------------------------------------------------------------------------------------
 
-    def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    def create_topics(self, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
         """All topics at once; `creating` goes from one to the next."""
         creating = self.creating(request)
         while True:
             try:
                 next(creating)
             except StopIteration as stop:
-                made: CreateTopicsResponse = stop.value
+                made: m.CreateTopicsResponse = stop.value
                 return made
 
-    def creating(self, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
+    def creating(self, request: m.CreateTopicsRequest) -> Steps[m.CreateTopicsResponse]:
         """Yields before each topic; returns the response. Each topic is a change by itself."""
         # A name that comes twice is answered once (ControllerApis.createTopics).
         counts = Counter(topic.name for topic in request.topics)
@@ -97,15 +90,15 @@ class TopicControl:
                 results.append(self._create_topic(topic, validate_only=request.validate_only))
             except ApiError as error:
                 results.append(
-                    CreateTopicsResponse.CreatableTopicResult(
+                    m.CreateTopicsResponse.CreatableTopicResult(
                         name=topic.name, error_code=error.code, error_message=error.message
                     )
                 )
-        return CreateTopicsResponse(topics=results)
+        return m.CreateTopicsResponse(topics=results)
 
     def _create_topic(
-        self, topic: CreateTopicsRequest.CreatableTopic, *, validate_only: bool
-    ) -> CreateTopicsResponse.CreatableTopicResult:
+        self, topic: m.CreateTopicsRequest.CreatableTopic, *, validate_only: bool
+    ) -> m.CreateTopicsResponse.CreatableTopicResult:
         check_topic_name(topic.name)
         image = self._state.image
         if topic.name in image.topics:
@@ -118,7 +111,7 @@ class TopicControl:
         topic_id = NO_ID
         if not validate_only:
             topic_id = self._state.add_topic(topic.name, assignment, overrides).topic_id
-        return CreateTopicsResponse.CreatableTopicResult(
+        return m.CreateTopicsResponse.CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
             error_code=ErrorCode.NONE,
@@ -128,9 +121,9 @@ class TopicControl:
             configs=self._described(overrides),
         )
 
-    def _described(self, overrides: Mapping[str, str]) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
+    def _described(self, overrides: Mapping[str, str]) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
         return [
-            CreateTopicsResponse.CreatableTopicConfigs(
+            m.CreateTopicsResponse.CreatableTopicConfigs(
                 name=c.name, value=c.value, read_only=c.read_only, config_source=c.source, is_sensitive=False
             )
             for c in self._state.settings.describe_topic(overrides)
@@ -147,7 +140,7 @@ class TopicControl:
                     ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
                 )
 
-    def _assignment(self, topic: CreateTopicsRequest.CreatableTopic) -> list[tuple[int, ...]]:
+    def _assignment(self, topic: m.CreateTopicsRequest.CreatableTopic) -> list[tuple[int, ...]]:
         if topic.assignments:
             if topic.replication_factor != -1:
                 raise ApiError(
@@ -215,13 +208,13 @@ class TopicControl:
 
     # -- delete and grow ---------------------------------------------------------------------------------------------
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> Steps[DeleteTopicsResponse]:
+    def delete_topics(self, request: m.DeleteTopicsRequest) -> Steps[m.DeleteTopicsResponse]:
         """What is named twice, by name, by id or by both, is answered once and stays (ControllerApis.deleteTopics)."""
-        results: list[DeleteTopicsResponse.DeletableTopicResult] = []
+        results: list[m.DeleteTopicsResponse.DeletableTopicResult] = []
 
         def answer(name: str | None, topic_id: bytes, code: ErrorCode, message: str | None = None) -> None:
             results.append(
-                DeleteTopicsResponse.DeletableTopicResult(
+                m.DeleteTopicsResponse.DeletableTopicResult(
                     name=name, topic_id=topic_id, error_code=code, error_message=message
                 )
             )
@@ -270,9 +263,9 @@ class TopicControl:
                 continue
             self._state.remove_topic(topic.name)
             answer(topic.name, topic.topic_id, ErrorCode.NONE)
-        return DeleteTopicsResponse(responses=results)
+        return m.DeleteTopicsResponse(responses=results)
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
+    def create_partitions(self, request: m.CreatePartitionsRequest) -> Steps[m.CreatePartitionsResponse]:
         # A name that comes twice is answered once (ControllerApis.createPartitions).
         counts = Counter(topic.name for topic in request.topics)
         results = []
@@ -288,13 +281,13 @@ class TopicControl:
             except ApiError as error:
                 code, message = error.code, error.message
             results.append(
-                CreatePartitionsResponse.CreatePartitionsTopicResult(
+                m.CreatePartitionsResponse.CreatePartitionsTopicResult(
                     name=topic.name, error_code=code, error_message=message
                 )
             )
-        return CreatePartitionsResponse(results=results)
+        return m.CreatePartitionsResponse(results=results)
 
-    def _grown(self, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> Sequence[tuple[int, ...]]:
+    def _grown(self, topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> Sequence[tuple[int, ...]]:
         image = self._state.image.topics.get(topic.name)
         if image is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)

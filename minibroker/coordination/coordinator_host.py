@@ -46,25 +46,20 @@ class Shard(Protocol):
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
         """Typed record, or None for a type or version this code does not know (skipped with a warning)."""
-        ...
 
     def replay(
         self, record: CoordinatorRecord, *, offset: int, producer_id: int, producer_epoch: int, transactional: bool
     ) -> None:
         """Apply one durable record; the only writer of state."""
-        ...
 
     def replay_marker(self, *, producer_id: int, producer_epoch: int, committed: bool) -> None:
         """Apply a transaction marker found in the log."""
-        ...
 
     def loaded(self) -> None:
         """The whole log was replayed; requests may come."""
-        ...
 
     def resigned(self) -> None:
         """This broker no longer leads the partition; cancel timers, answer what is parked."""
-        ...
 
 
 S = TypeVar("S", bound=Shard)

@@ -31,6 +31,8 @@ log = get_logger(__name__)
 
 TIMEOUT_INTERVAL: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 EXPIRATION_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
+_JOINS_REFUSED = 1
+"""After each end: the one that a client of Kafka meets, which asks again after 20 ms."""
 _COMPLETION_RETRY_MS: Final = 20
 _TOMBSTONES_PER_BATCH: Final = 100
 
@@ -163,6 +165,9 @@ class TransactionService:
         answer = await self.host.execute(index, outcome)
         if isinstance(answer, ApiError):
             raise answer
+        entry = self.host.shard(index).entries.get(transactional_id)
+        if entry is not None:
+            entry.volatile.joins_to_refuse = 0  # a new instance waited for the markers
         return answer
 
     def add_partitions(
@@ -174,14 +179,20 @@ class TransactionService:
         transaction_version: int,
     ) -> Deferred[None]:
         index, shard = self._shard_for(transactional_id)
-        outcome = joins.add_partitions(
-            shard,
-            transactional_id,
-            producer,
-            partitions,
-            transaction_version=transaction_version,
-            now_ms=self._broker.clock.now_ms(),
-        )
+        try:
+            outcome = joins.add_partitions(
+                shard,
+                transactional_id,
+                producer,
+                partitions,
+                transaction_version=transaction_version,
+                now_ms=self._broker.clock.now_ms(),
+            )
+        except ApiError as error:
+            entry = shard.entries.get(transactional_id)
+            if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and entry is not None and entry.volatile.joins_to_refuse:
+                entry.volatile.joins_to_refuse -= 1
+            raise
         return self.host.execute(index, outcome)
 
     def verify_partitions(
@@ -208,7 +219,10 @@ class TransactionService:
     def describe(self, transactional_id: str) -> Entry:
         """Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND) too."""
         _, shard = self._shard_for(transactional_id)
-        return queries.describe(shard, transactional_id)
+        entry = queries.describe(shard, transactional_id)
+        if entry.metadata.state not in PREPARED:
+            entry.volatile.joins_to_refuse = 0  # who has seen that the transaction is complete is not told otherwise
+        return entry
 
     def entries(self) -> list[tuple[str, Entry]]:
         """Every transactional id as it is now; raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while any shard is being
@@ -227,6 +241,8 @@ class TransactionService:
     def _send_markers(self, shard: TransactionShard, transactional_id: str) -> None:
         entry = shard.entries[transactional_id]
         metadata = entry.metadata
+        if metadata.partitions and self._broker.settings.get_boolean("minibroker.not.yet.answers"):
+            entry.volatile.joins_to_refuse = _JOINS_REFUSED
         self.markers.start(
             EndedTransaction(
                 transactional_id=transactional_id,

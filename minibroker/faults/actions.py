@@ -37,27 +37,21 @@ class Stage(Protocol):
 
     def sleep(self, ms: float) -> Deferred[None]:
         """Real time."""
-        ...
 
     def hold(self) -> Deferred[None]:
         """Resolved by a release of the rule; fails with CloseConnection when the rule or the broker goes."""
-        ...
 
     def going(self, exchange: Exchange) -> Deferred[None]:
         """Resolved once the broker of the exchange is not paused; fails with CloseConnection when it is gone."""
-        ...
 
     def silence(self, exchange: Exchange) -> Deferred[None]:
         """Never resolved, for this request and all later ones of its client, until the rule goes."""
-        ...
 
     def postpone(self, exchange: Exchange, within_ms: float) -> None:
         """Serve it after the next request of its connection, or alone once the time is up."""
-        ...
 
     def later(self, ms: float, exchange: Exchange) -> None:
         """Apply it; the answer is discarded."""
-        ...
 
 
 class Action:

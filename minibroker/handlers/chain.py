@@ -37,7 +37,6 @@ class Link(Protocol):
 
     def around(self, api: Api, onward: Handler) -> Handler:
         """What serves `api` from here on: `onward` itself, or what calls it, or answers in its place."""
-        ...
 
 
 class Chain:

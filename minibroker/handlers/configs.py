@@ -15,22 +15,17 @@ from minibroker.handlers.context import RequestContext
 from minibroker.kernel.logs import logger_levels
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.config_resources import ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
-from minibroker_protocol.messages.configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
 
 _STEPS_A_RESOURCE = 16
 """A resource has some dozens of settings."""
 _TYPES = frozenset(int(kind) for kind in ResourceType)
-_Result = DescribeConfigsResponse.DescribeConfigsResult
-_Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+_Result = m.DescribeConfigsResponse.DescribeConfigsResult
+_Entry = m.DescribeConfigsResponse.DescribeConfigsResourceResult
 
 
-async def describe(ctx: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def describe(ctx: RequestContext, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
     results = []
     strange = any(resource.resource_type not in _TYPES for resource in request.resources)
     for resource in request.resources:
@@ -52,10 +47,10 @@ async def describe(ctx: RequestContext, request: DescribeConfigsRequest) -> Desc
                 configs=[_row(request, entry) for entry in entries],
             )
         )
-    return DescribeConfigsResponse(results=results)
+    return m.DescribeConfigsResponse(results=results)
 
 
-def _entries(ctx: RequestContext, resource: DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
+def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
     broker = ctx.broker
     name = resource.resource_name
     names = resource.configuration_keys or None
@@ -107,7 +102,9 @@ def _logger(name: str, level: str) -> ConfigEntry:
     return ConfigEntry(name, level, source, False, ConfigType.UNKNOWN, "", ())
 
 
-def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+def _row(
+    request: m.DescribeConfigsRequest, entry: ConfigEntry
+) -> m.DescribeConfigsResponse.DescribeConfigsResourceResult:
     return _Entry(
         name=entry.name,
         value=entry.value,
@@ -116,7 +113,7 @@ def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigs
         is_sensitive=entry.type is ConfigType.PASSWORD,
         synonyms=(
             [
-                DescribeConfigsResponse.DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)
+                m.DescribeConfigsResponse.DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)
                 for s in entry.synonyms
             ]
             if request.include_synonyms
@@ -127,12 +124,12 @@ def _row(request: DescribeConfigsRequest, entry: ConfigEntry) -> DescribeConfigs
     )
 
 
-def list_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def list_resources(ctx: RequestContext, request: m.ListConfigResourcesRequest) -> m.ListConfigResourcesResponse:
     """ListConfigResources v0-1: v0 asks for client metrics; v1 names the types (none: all)."""
     supported = {int(kind) for kind in ResourceType}
     wanted = {int(ResourceType.CLIENT_METRICS)} if ctx.api_version == 0 else set(request.resource_types) or supported
     if not wanted <= supported:
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+        return m.ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = ctx.broker.image
     nodes = [str(node) for node in image.brokers]
     names = {
@@ -144,10 +141,10 @@ def list_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> 
         ResourceType.BROKER: nodes,
         ResourceType.TOPIC: list(image.topics),
     }
-    return ListConfigResourcesResponse(
+    return m.ListConfigResourcesResponse(
         error_code=0,
         config_resources=[
-            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
+            m.ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
             for kind, known in names.items()
             if kind in wanted
             for name in known

@@ -98,13 +98,17 @@ class Dispatcher:
             raise CloseConnection(str(error)) from None
         except LongMessage:
             return spawn(self._decode_elsewhere(api, context))
-        return self._serve(api, context, request)
+        answer = self._handlers[api_key](context, request)
+        if type(answer) is api.response and not context.watchers:  # as most are: at once, at the cost of no call
+            return framed(api, version, correlation_id, answer)
+        return self._answered(api, context, answer)
 
     async def _decode_elsewhere(self, api: Api, ctx: RequestContext) -> Answered:
         """Serve a long request, which is decoded on the thread for what computes."""
         ctx.long = True
         with without_full_collections():
-            answer = self._serve(api, ctx, await self._decoded(api, ctx))
+            request = await self._decoded(api, ctx)
+            answer = self._answered(api, ctx, self._handlers[api.key](ctx, request))
             return await answer if isinstance(answer, Deferred) else answer
 
     async def _decoded(self, api: Api, ctx: RequestContext) -> Request:
@@ -118,12 +122,8 @@ class Dispatcher:
         except LongMessage as error:
             raise CloseConnection(f"{api.name} v{version}: {error}, above {MOST_REQUEST_BYTES} bytes") from None
 
-    def _serve(self, api: Api, ctx: RequestContext, request: Request) -> Answered | Deferred[Answered]:
-        answer = self._handlers[api.key](ctx, request)
-        if type(answer) is not api.response:
-            answer = settled(ctx, answer)
-        if type(answer) is api.response and not ctx.watchers and not ctx.long:  # as most are, at the cost of no call
-            return framed(api, ctx.api_version, ctx.correlation_id, answer)
+    def _answered(self, api: Api, ctx: RequestContext, answer: Answer) -> Answered | Deferred[Answered]:
+        answer = settled(ctx, answer)
         if type(answer) is Deferred:
             return follow(ctx, answer, partial(self._framed, api, ctx))  # type: ignore[return-value]
         return self._framed(api, ctx, answer)  # type: ignore[return-value]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minibroker.broker.connection import Link
 from minibroker.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -49,9 +48,12 @@ _Named = tuple[FetchRequest.FetchTopic, FetchRequest.FetchPartition]
 
 
 class _Fetch:
-    """One request while it is served."""
+    """One request while it is served. nodes: where the leaders of partitions are that are not here."""
 
-    __slots__ = ("denied", "full", "isolation", "max_bytes", "min_bytes", "replica_id", "session", "targets")
+    __slots__ = (
+        "denied", "full", "isolation", "max_bytes", "min_bytes", "nodes", "nothing_yet", "reads", "remaining",
+        "replica_id", "responses", "session", "targets",
+    )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
         self.replica_id = _replica_id(request, ctx.api_version)
@@ -63,6 +65,11 @@ class _Fetch:
         self.full = True
         self.targets: list[FetchTarget] = []
         self.denied: dict[str, ApiError] = {}
+        self.remaining = self.max_bytes
+        self.nothing_yet = True
+        self.reads: list[_Read] = []
+        self.responses: list[FetchResponse.FetchableTopicResponse] = []
+        self.nodes: dict[int, FetchResponse.NodeEndpoint] = {}
 
     @property
     def follower(self) -> bool:
@@ -96,13 +103,12 @@ def handle(ctx: RequestContext, request: FetchRequest) -> Answer:
         return refusal
     if len(fetch.targets) > AT_A_TIME:
         return _read_and_answer(ctx, request, fetch)
-    reading = _Reading(ctx, fetch)
-    reading.read(fetch.targets)
-    if not _complete(request, fetch, reading.reads):
-        return _read_and_answer(ctx, request, fetch, reading.reads)
-    answer = _Answering(ctx, fetch)
-    answer.add(reading.reads)
-    return answer.response()
+    fetch.remaining = _limit(ctx, fetch)
+    _read(ctx, fetch, fetch.targets)
+    if not _complete(request, fetch, fetch.reads):
+        return _read_and_answer(ctx, request, fetch, complete=False)
+    _add(ctx, fetch, fetch.reads)
+    return _response(fetch)
 
 
 async def _serve(ctx: RequestContext, request: FetchRequest, fetch: _Fetch, named: Sequence[_Named]) -> FetchResponse:
@@ -117,27 +123,27 @@ async def _serve(ctx: RequestContext, request: FetchRequest, fetch: _Fetch, name
 
 
 async def _read_and_answer(
-    ctx: RequestContext, request: FetchRequest, fetch: _Fetch, reads: list[_Read] | None = None
+    ctx: RequestContext, request: FetchRequest, fetch: _Fetch, *, complete: bool | None = None
 ) -> FetchResponse:
-    """Read many partitions, or once more when there is enough. reads: what was read already, which is too little."""
-    if reads is None:
-        reads = await _read_all(ctx, fetch)
-    if not _complete(request, fetch, reads):
-        await _wait(ctx, request, fetch, reads)
-        reads = await _read_all(ctx, fetch)
-    answer = _Answering(ctx, fetch)
-    for few in parts(reads):
-        answer.add(few)
+    """Read many partitions, or once more when there is enough. complete: False where what was read is too little."""
+    if complete is None:
+        await _read_all(ctx, fetch)
+        complete = _complete(request, fetch, fetch.reads)
+    if not complete:
+        await _wait(ctx, request, fetch, fetch.reads)
+        await _read_all(ctx, fetch)
+    for few in parts(fetch.reads):
+        _add(ctx, fetch, few)
         await STEPS
-    return answer.response()
+    return _response(fetch)
 
 
-async def _read_all(ctx: RequestContext, fetch: _Fetch) -> list[_Read]:
-    reading = _Reading(ctx, fetch)
+async def _read_all(ctx: RequestContext, fetch: _Fetch) -> None:
+    fetch.reads, fetch.nothing_yet = [], True
+    fetch.remaining = _limit(ctx, fetch)
     for few in parts(fetch.targets):
-        reading.read(few)
+        _read(ctx, fetch, few)
         await STEPS
-    return reading.reads
 
 
 def _open(
@@ -261,41 +267,29 @@ def _name_now(ctx: RequestContext, target: FetchTarget) -> str:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class _Reading:
-    """Reads the partitions in their order until the byte limit is used up; the first batch is given whole.
+def _limit(ctx: RequestContext, fetch: _Fetch) -> int:
+    """The bytes of the answer: where clients have not read what they were sent, what is left over all connections."""
+    link = ctx.connection.link
+    room = None if link is None else link.answer_room()
+    return fetch.max_bytes if room is None or room > fetch.max_bytes else room
 
-    Where clients have not read what they were sent, the limit is what is left for answers over all connections.
-    """
 
-    __slots__ = ("_ctx", "_fetch", "_first", "_link", "_remaining", "reads")
-
-    def __init__(self, ctx: RequestContext, fetch: _Fetch) -> None:
-        self._ctx = ctx
-        self._fetch = fetch
-        self._remaining = fetch.max_bytes
-        self._first = True
-        self._link = ctx.connection.link
-        self.reads: list[_Read] = []
-        if self._link is not None:
-            self._look_at_room(self._link)
-
-    def read(self, targets: Sequence[FetchTarget]) -> None:
-        ctx, fetch = self._ctx, self._fetch
-        for target in targets:
-            read = _read_one(ctx, fetch, target, min(target.max_bytes, self._remaining), self._first)
-            self.reads.append(read)
-            if read.size:
-                self._first = False
-                self._remaining = max(0, self._remaining - read.size)
-                if self._link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
-                    # Others may read as well before this is sent.
-                    self._link.hold(read.size)
-                    self._look_at_room(self._link)
-
-    def _look_at_room(self, link: Link) -> None:
-        room = link.answer_room()
-        if room is not None and room < self._remaining:
-            self._remaining = room
+def _read(ctx: RequestContext, fetch: _Fetch, targets: Sequence[FetchTarget]) -> None:
+    """Read partitions in their order until the byte limit is used up; the first batch is given whole."""
+    reads, link = fetch.reads, ctx.connection.link
+    for target in targets:
+        remaining = fetch.remaining
+        read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), fetch.nothing_yet)
+        reads.append(read)
+        if read.size:
+            fetch.nothing_yet = False
+            fetch.remaining = max(0, remaining - read.size)
+            if link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
+                # Others may read as well before this is sent.
+                link.hold(read.size)
+                room = link.answer_room()
+                if room is not None and room < fetch.remaining:
+                    fetch.remaining = room
 
 
 def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes: int, min_one_message: bool) -> _Read:
@@ -329,7 +323,7 @@ def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes
 
 
 def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool) -> _Read:
-    partition.check_leader_epoch(target.current_leader_epoch)
+    partition.check_leader_epoch(max(-1, target.current_leader_epoch))
     if fetch.follower:
         # Brokers of this cluster fetch over a way of their own: no client is a follower
         # (Kafka's Partition.followerReplicaOrThrow).
@@ -452,43 +446,31 @@ def _has_enough(fetch: _Fetch, partitions: list[tuple[Partition, FetchTarget]]) 
 # -- answering ---------------------------------------------------------------------------------------------------------
 
 
-class _Answering:
-    """The answer, read by read."""
+def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
+    """Put reads into the answer."""
+    session, responses = fetch.session, fetch.responses
+    current = responses[-1] if responses else None
+    for read in reads:
+        if session is not None and not _is_news(fetch, session, read):
+            continue
+        target = read.target
+        if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
+            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
+            responses.append(current)
+        moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+        if moved and ctx.api_version >= _CURRENT_LEADER_VERSION:
+            _tell_leader(ctx, read, fetch.nodes)
+        current.partitions.append(read.data)
 
-    __slots__ = ("_ctx", "_current", "_fetch", "_nodes", "_responses")
 
-    def __init__(self, ctx: RequestContext, fetch: _Fetch) -> None:
-        self._ctx = ctx
-        self._fetch = fetch
-        self._responses: list[FetchResponse.FetchableTopicResponse] = []
-        self._current: FetchResponse.FetchableTopicResponse | None = None
-        self._nodes: dict[int, FetchResponse.NodeEndpoint] = {}
-
-    def add(self, reads: Sequence[_Read]) -> None:
-        fetch, session, current = self._fetch, self._fetch.session, self._current
-        for read in reads:
-            if session is not None and not _is_news(fetch, session, read):
-                continue
-            target = read.target
-            if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
-                current = FetchResponse.FetchableTopicResponse(
-                    topic=target.topic, topic_id=target.topic_id, partitions=[]
-                )
-                self._responses.append(current)
-            moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-            if moved and self._ctx.api_version >= _CURRENT_LEADER_VERSION:
-                _tell_leader(self._ctx, read, self._nodes)
-            current.partitions.append(read.data)
-        self._current = current
-
-    def response(self) -> FetchResponse:
-        session = self._fetch.session
-        return FetchResponse(
-            error_code=0,
-            session_id=session.id if session is not None else INVALID_SESSION_ID,
-            responses=self._responses,
-            node_endpoints=list(self._nodes.values()),
-        )
+def _response(fetch: _Fetch) -> FetchResponse:
+    session = fetch.session
+    return FetchResponse(
+        error_code=0,
+        session_id=session.id if session is not None else INVALID_SESSION_ID,
+        responses=fetch.responses,
+        node_endpoints=list(fetch.nodes.values()),
+    )
 
 
 def _is_news(fetch: _Fetch, session: FetchSession, read: _Read) -> bool:

@@ -12,23 +12,16 @@ from minibroker.handlers.auth_helper import NOT_ASKED, authorized_operations
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.security.acls import ResourceType
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.messages.groups import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
 
 _TELLS_MISSING = 6
 _DEAD = "Dead"
 
-_Described = DescribeGroupsResponse.DescribedGroup
+_Described = m.DescribeGroupsResponse.DescribedGroup
 
 
-async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def describe_groups(ctx: RequestContext, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
     groups = []
     for group_id in request.groups:
         await STEP
@@ -53,14 +46,14 @@ async def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -
                 else NOT_ASKED
             )
         groups.append(described)
-    return DescribeGroupsResponse(groups=groups)
+    return m.DescribeGroupsResponse(groups=groups)
 
 
-async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(ctx: RequestContext, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
     """Groups of every partition of ``__consumer_offsets`` that this broker leads."""
     host = ctx.broker.coordinators.groups.host
     if host.loading:
-        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
+        return m.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
     states = {state.lower() for state in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     groups = []
@@ -70,10 +63,10 @@ async def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGr
             wanted = not states or listed.group_state.lower() in states
             if wanted and (not types or listed.group_type.lower() in types):
                 groups.append(listed)
-    return ListGroupsResponse(groups=groups)
+    return m.ListGroupsResponse(groups=groups)
 
 
-async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def delete_groups(ctx: RequestContext, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse:
     """GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP and the coordinator's errors, each for its group."""
     results = []
     for group_id in dict.fromkeys(request.groups_names):  # one named twice is answered once
@@ -84,5 +77,5 @@ async def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> De
         except ApiError as error:
             ctx.refused(group_id, error)
             code = error.code
-        results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code))
-    return DeleteGroupsResponse(results=results)
+        results.append(m.DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code))
+    return m.DeleteGroupsResponse(results=results)

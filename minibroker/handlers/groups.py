@@ -16,6 +16,7 @@ from functools import partial
 from minibroker.coordinators.groups.environment import ClientInfo
 from minibroker.handlers.auth_helper import authorize
 from minibroker.handlers.context import RequestContext
+from minibroker.kernel.waiting import sleep
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.groups import (
@@ -32,6 +33,7 @@ from minibroker_protocol.messages.groups import (
 _NULLABLE_PROTOCOL_NAME = 7
 _SEVERAL_MEMBERS = 3
 _NAMES_PROTOCOL = 5
+_MEMBERS_AT_ONCE = 1000
 
 _MemberResponse = LeaveGroupResponse.MemberResponse
 
@@ -98,26 +100,38 @@ def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatRespon
 
 
 async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Below v3 one member, whose error is that of the response."""
+    """Below v3 one member, whose error is that of the response. Of a long list, so many at once that others have their
+    turn; the group rebalances once."""
     several = ctx.api_version >= _SEVERAL_MEMBERS
-    if not several:
-        request.members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
-    try:
-        check_group_id(request.group_id)
-        response = await ctx.broker.coordinators.groups.leave(request)
-    except ApiError as error:
-        ctx.refused(request.group_id, error)
-        if error.code is ErrorCode.UNKNOWN_MEMBER_ID:  # no such group, so no such member
-            response = LeaveGroupResponse(
-                members=[
-                    _MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error.code)
-                    for m in request.members
-                ]
-            )
-        else:
-            response = LeaveGroupResponse(error_code=error.code)
+    members = request.members if several else [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
+    response = await _leave(ctx, request.group_id, members[:_MEMBERS_AT_ONCE])
+    for at in range(_MEMBERS_AT_ONCE, len(members), _MEMBERS_AT_ONCE):
+        if response.error_code != ErrorCode.NONE:
+            break
+        await sleep(ctx.broker.timers, 0)
+        more = await _leave(ctx, request.group_id, members[at : at + _MEMBERS_AT_ONCE])
+        response.error_code = more.error_code
+        response.members += more.members
     if not several:
         if response.error_code == ErrorCode.NONE and response.members:
             response.error_code = response.members[0].error_code
         response.members = []
     return response
+
+
+async def _leave(
+    ctx: RequestContext, group_id: str, members: list[LeaveGroupRequest.MemberIdentity]
+) -> LeaveGroupResponse:
+    try:
+        check_group_id(group_id)
+        return await ctx.broker.coordinators.groups.leave(LeaveGroupRequest(group_id=group_id, members=members))
+    except ApiError as error:
+        ctx.refused(group_id, error)
+        if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+            return LeaveGroupResponse(error_code=error.code)
+        return LeaveGroupResponse(  # no such group, so no such member
+            members=[
+                _MemberResponse(member_id=m.member_id, group_instance_id=m.group_instance_id, error_code=error.code)
+                for m in members
+            ]
+        )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 
 from minibroker.handlers.context import RequestContext
-from minibroker.kernel.turns import STEP
+from minibroker.kernel.turns import AT_A_TIME, STEP
 from minibroker.kernel.waiting import sleep
 from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -36,11 +36,13 @@ _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 
 async def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    many = sum(1 + len(topic.partitions) for topic in request.topics) > AT_A_TIME
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
         for wanted in topic.partitions:
-            await STEP
+            if many:
+                await STEP
             key = (topic.name, wanted.partition_index)
             (twice if key in seen else seen).add(key)
     topics: list[list[_Asked]] = []
@@ -48,14 +50,19 @@ async def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
         # A partition that comes twice is answered once (ReplicaManager.fetchOffset).
         partitions: dict[int, _Asked] = {}
         for wanted in topic.partitions:
-            await STEP
+            if many:
+                await STEP
             index = wanted.partition_index
             partitions[index] = _Asked(topic.name, wanted, (topic.name, index) in twice)
         topics.append(list(partitions.values()))
-    await _look_up_all(ctx, request, [one for asked in topics for one in asked])
+    every = [one for asked in topics for one in asked]
+    done = _look_up_some(ctx, request, every, 0)
+    if done < len(every):
+        await _look_up_rest(ctx, request, every, done)
     answered = []
     for topic, asked in zip(request.topics, topics, strict=True):
-        await STEP
+        if many:
+            await STEP
         partitions_of = [one.answer for one in asked if one.answer is not None]
         answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions_of))
     return ListOffsetsResponse(topics=answered)
@@ -85,9 +92,8 @@ def _look_up_some(ctx: RequestContext, request: ListOffsetsRequest, asked: list[
     return len(asked)
 
 
-async def _look_up_all(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked]) -> None:
-    """In turns; a search that fills one by itself is made on another thread."""
-    done = _look_up_some(ctx, request, asked, 0)
+async def _look_up_rest(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked], done: int) -> None:
+    """What a turn of the loop was too short for; a search that fills one by itself is made on another thread."""
     alone = done == 0
     while done < len(asked):
         if alone:

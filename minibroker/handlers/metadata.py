@@ -79,16 +79,25 @@ async def _find(
         return _unknown_id(ctx, NO_ID)
     topic = image.topics.get(name)
     if topic is None:
-        return _Topic(
-            error_code=refused.get(name) or _absent(name),
-            name=name,
-            topic_id=NO_ID,
-            partitions=[],
-            topic_authorized_operations=(
-                authorized_operations(ctx, _TOPIC, name) if request.include_topic_authorized_operations else NOT_ASKED
-            ),
-        )
+        return _unavailable(ctx, request, name, refused.get(name) or _absent(name))
+    not_yet = ctx.broker.not_yet
+    if not_yet is not None and not topic.internal and (code := not_yet.next_code(name)) is not None:
+        return _unavailable(ctx, request, name, code)
     return await _describe(ctx, request, topic)
+
+
+def _unavailable(
+    ctx: RequestContext, request: MetadataRequest, name: str, code: ErrorCode
+) -> MetadataResponse.MetadataResponseTopic:
+    return _Topic(
+        error_code=code,
+        name=name,
+        topic_id=NO_ID,
+        partitions=[],
+        topic_authorized_operations=(
+            authorized_operations(ctx, _TOPIC, name) if request.include_topic_authorized_operations else NOT_ASKED
+        ),
+    )
 
 
 def _absent(name: str) -> ErrorCode:

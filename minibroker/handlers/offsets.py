@@ -171,16 +171,18 @@ async def _named_topics(
     by_id = ctx.api_version >= _TOPIC_IDS
     group_id = group.group_id
     responses = []
+    strange = []  # ids of no topic come last
     for topic in topics:
         name = topic.name
         response = _FetchTopicsResponse(name=name, topic_id=topic.topic_id, partitions=[])
-        responses.append(response)
         if by_id:
             known = ctx.broker.image.topic_by_id(topic.topic_id)
             if known is None:
                 response.partitions = await _all_none(topic.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID)
+                strange.append(response)
                 continue
             name = known.name
+        responses.append(response)
         if shard is None:
             response.partitions = await _all_none(topic.partition_indexes)
             continue
@@ -192,7 +194,7 @@ async def _named_topics(
                 offset = None  # of an earlier topic with this name
             unstable = require_stable and offsets.is_pending(group_id, name, index)
             response.partitions.append(_told(index, offset, unstable=unstable))
-    return responses
+    return responses + strange
 
 
 def _told(index: int, offset: Offset | None, *, unstable: bool) -> _FetchPartitionsResponse:

@@ -139,7 +139,7 @@ async def offset_for_leader_epoch(
 
 
 async def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """DescribeProducers v0 (KIP-664): what a partition knows of its producers."""
+    """DescribeProducers v0 (KIP-664): what a replica, also a follower, knows of its partition's producers."""
     topics = []
     for topic in request.topics:
         results = []
@@ -150,7 +150,7 @@ async def describe_producers(ctx: RequestContext, request: DescribeProducersRequ
             )
             try:
                 check_topic_name(topic.name)
-                log = ctx.broker.partition(topic.name, index).log
+                held = ctx.broker.replica(topic.name, index)
                 result.active_producers = [
                     DescribeProducersResponse.ProducerState(
                         producer_id=p.producer_id,
@@ -160,7 +160,7 @@ async def describe_producers(ctx: RequestContext, request: DescribeProducersRequ
                         coordinator_epoch=p.coordinator_epoch,
                         current_txn_start_offset=p.current_txn_start_offset,
                     )
-                    for p in log.producers.active()
+                    for p in (held.log.producers.active() if held.has_log else ())
                 ]
             except ApiError as error:
                 result.error_code, result.error_message = error.code, error.message

@@ -31,6 +31,13 @@ EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED = 0, 1, 2
 ALL = "all"
 _TIMEOUT_SECONDS = 120.0
 
+_CONFIG = {
+    # The clock moves far ahead; records that retention deletes could not be checked.
+    "log.retention.ms": "-1",
+    # An application that cannot wait would fail on Kafka.
+    "minibroker.not.yet.answers": "true",
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
@@ -101,8 +108,7 @@ def _judged(arguments: argparse.Namespace, script: Script, what: str) -> Judged:
     options = {
         "semantics": arguments.semantics,
         "topics": dict(parse_topic(text) for text in arguments.topic),
-        # The clock moves far ahead; records that retention deletes could not be checked.
-        "config": {"log.retention.ms": "-1", **dict(parse_assignment(text) for text in arguments.config)},
+        "config": {**_CONFIG, **dict(parse_assignment(text) for text in arguments.config)},
     }
     with tempfile.TemporaryDirectory(prefix="minibroker-judge-") as place:
         data_dir = Path(place, "data")

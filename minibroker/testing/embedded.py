@@ -36,7 +36,6 @@ class Runner(Protocol):
     @property
     def metrics(self) -> str:
         """HOST:PORT of the metrics once the broker serves; "" without."""
-        ...
 
     def caller(self) -> Caller:
         """How the running broker is asked to do something."""

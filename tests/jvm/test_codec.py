@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from jvm import run_java
+from jvm import NEWEST, run_java
 from samples import message_versions, sample
 
 from minibroker_protocol.dsl import Message
@@ -38,7 +38,7 @@ def echoes(programs: Path) -> list[tuple[Message, int, bytes, str]]:
                 instance = sample(message, version, rng)
                 made.append((instance, version, instance.encode(version)))
     lines = [f"{type(instance).__name__} {version} {data.hex()}" for instance, version, data in made]
-    done = run_java("CodecEcho", extra=(programs,), stdin="\n".join(lines) + "\n")
+    done = run_java("CodecEcho", extra=(programs,), stdin="\n".join(lines) + "\n", release=NEWEST)
     answers = done.stdout.splitlines()
     assert len(answers) == len(made), done.stderr
     return [(*one, answer) for one, answer in zip(made, answers, strict=True)]

@@ -56,7 +56,7 @@ def left_by_kafka() -> dict[str, dict[str, int]]:
         f"offsets.topic.num.partitions={PARTITIONS[CONSUMER_OFFSETS_TOPIC]}\n"
         f"transaction.state.log.num.partitions={PARTITIONS[TRANSACTION_STATE_TOPIC]}\n"
     )
-    kafka = RealKafka(settings)
+    kafka = RealKafka(settings, release="4.3.1")
     try:
         kafka.start()
         kafka.wait()

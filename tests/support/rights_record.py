@@ -119,7 +119,7 @@ def kafka_side() -> Iterator[KafkaSide]:
         users=" ".join(f'user_{name}="a"' for name in NAMES),
     )
     extra = security + "".join(f"{name}={value}\n" for name, value in COMMON.items())
-    kafka = RealKafka(extra, port)
+    kafka = RealKafka(extra, port, release="4.3.1")
     side = KafkaSide(sasl_port)
     try:
         kafka.start()

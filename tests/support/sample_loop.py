@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jvm import FAST_START, JVM_TIER, compile_java, fetched_jars, kafka_libs
+from jvm import FAST_START, JVM_TIER, POMS, compile_java, kafka_libs
 from toolchain import tool
 
 from minibroker import Minibroker
@@ -42,7 +42,7 @@ MEETS = {
     "offset-commit": "TxnOffsetCommit",
 }
 """What meets the timeout. The last one falls between AddOffsetsToTxn and TxnOffsetCommit, where a client has both."""
-JAVA = {"Java 4.3.1": JVM_TIER / "pom.xml", "Java 4.4.0": JVM_TIER / "kafka-4.4" / "pom.xml"}
+JAVA = {f"Java {release}": release for release in POMS}
 CONFLUENT = "confluent-kafka 2.16"
 CLIENTS = (CONFLUENT, *JAVA)
 
@@ -205,7 +205,7 @@ def runs_of(
             verdicts = [confluent_run(servers, meets, run, partial(pause, run)) for run in range(runs)]
         else:
             assert programs is not None
-            libs = kafka_libs() if JAVA[client] == JVM_TIER / "pom.xml" else fetched_jars(JAVA[client], client)
+            libs = kafka_libs(JAVA[client])
             verdicts = java_runs(libs, programs, servers, meets, runs, pause)
         if thread is not None:
             thread.join(_SECONDS)

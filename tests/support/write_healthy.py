@@ -381,7 +381,7 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     for name in sys.argv[2:] or SETS:
         write, features = SETS[name]
-        kafka = RealKafka(SETTINGS, features=features)
+        kafka = RealKafka(SETTINGS, features=features, release="4.3.1")
         try:
             kafka.start()
             kafka.wait()

@@ -39,7 +39,6 @@ class TransactionConfig(NamedTuple):
 class ProducerIdSource(Protocol):
     def take(self) -> int:
         """A producer id never given out before; raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while there is none."""
-        ...
 
 
 class TransactionShard:

@@ -8,6 +8,7 @@ import pytest
 from many_brokers import ManyBrokers
 
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages import DescribeProducersRequest, DescribeProducersResponse
 from minibroker_protocol.messages.inter_broker import AlterPartitionRequest, AlterPartitionResponse
 
 
@@ -29,6 +30,18 @@ def test_followers_have_the_leaders_bytes(brokers: ManyBrokers) -> None:
     for follower in (2, 3):
         assert brokers.log_bytes(follower, "t") == leader
         assert brokers.partition(follower, "t").high_watermark == 5
+
+
+def test_a_follower_describes_the_producers_it_knows(brokers: ManyBrokers) -> None:
+    """As `kafka-transactions find-hanging --broker-id` asks it."""
+    brokers.create("t", [[1, 2]])
+    brokers.produce("t", b"v", producer_id=7, producer_epoch=0, base_sequence=0)
+    brokers.settle(600)
+    topic = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])
+    request = DescribeProducersRequest(topics=[topic])
+    for node, wanted in ((1, (0, [7])), (2, (0, [7])), (3, (ErrorCode.NOT_LEADER_OR_FOLLOWER, []))):
+        (found,) = brokers.call(node, request, DescribeProducersResponse, 0).topics[0].partitions
+        assert (found.error_code, [one.producer_id for one in found.active_producers]) == wanted
 
 
 def test_acks_all_waits_for_every_replica_in_sync(brokers: ManyBrokers) -> None:

@@ -47,7 +47,9 @@ def found(bootstrap: str) -> set[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process that is asked to end is killed there")
-@BOTH
+@pytest.mark.parametrize(
+    ("semantics", "expectation"), [("kafka", KAFKA), pytest.param("kip", KIP, marks=pytest.mark.matrix)]
+)
 def test_what_is_known_after_a_restart(capsys: pytest.CaptureFixture[str], semantics: str, expectation: str) -> None:
     with restartable_minibroker(["--semantics", semantics]) as (bootstrap, state):
         status = cli.main(
@@ -77,6 +79,7 @@ def test_every_seed_is_proved_by_a_scenario() -> None:
 GROUPS = ("transactions", "txn-offsets", "idempotence", "init-producer-id", "produce", "isolation")
 
 
+@pytest.mark.matrix
 def test_three_brokers_answer_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Replicated, over sockets, and asked at one that does not lead everything."""
     settings = {

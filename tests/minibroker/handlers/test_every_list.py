@@ -44,7 +44,7 @@ def test_a_long_list_leaves_others_their_turn(place: tuple[str, str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=".".join)
 def test_every_list_leaves_others_their_turn(place: tuple[str, str]) -> None:
-    check(place, 2000)
+    check(place, 20_000)
 
 
 AUTHORIZED = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
@@ -54,4 +54,4 @@ AUTHORIZED = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.Sta
 @pytest.mark.parametrize("place", PLACES, ids=".".join)
 def test_what_may_not_be_done_leaves_others_their_turn(place: tuple[str, str]) -> None:
     """Nothing is allowed here: the guard refuses it all."""
-    check(place, 2000, **AUTHORIZED)
+    check(place, 20_000, **AUTHORIZED)

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from large_requests import large_request, places
 from watched_loop import MOST_SECONDS, WatchedLoop, watched
 
 from minibroker.coordinators.patterns import compile_pattern
 from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker_protocol.errors import ErrorCode
-from minibroker_protocol.messages.groups import FindCoordinatorRequest
+from minibroker_protocol.messages.groups import (
+    FindCoordinatorRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+)
 from minibroker_protocol.messages.transactions import (
     InitProducerIdRequest,
     ListTransactionsRequest,
@@ -59,3 +65,41 @@ def test_a_pattern_over_all_transactional_ids_has_one_limit(loop: WatchedLoop) -
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert answer.transaction_states == []
     assert max(loop.turns) < 5 * MOST_SECONDS
+
+
+def test_a_list_of_members_leaves_in_turns_and_is_answered_whole() -> None:
+    """Some of it are members of the group, in the first, the second and the last thousand."""
+    with watched() as loop:
+        loop.serve(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+        loop.cluster.timers.advance(100)
+        protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")]
+        for name in ("m5", "m1500", "m19999"):
+            request = JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                member_id="",
+                group_instance_id=name,
+                protocol_type="consumer",
+                protocols=protocols,
+            )
+            loop.cluster.send(request, 9)
+        names = [f"m{number}" for number in range(20_000)]
+        members = [LeaveGroupRequest.MemberIdentity(member_id="", group_instance_id=name) for name in names]
+        leave = LeaveGroupRequest(group_id="g", members=members)
+        answer = loop.cluster.decode(LeaveGroupRequest, 5, loop.serve(leave, 5))
+        assert isinstance(answer, LeaveGroupResponse)
+        assert [member.group_instance_id for member in answer.members] == names
+        left = [member.group_instance_id for member in answer.members if member.error_code == 0]
+        assert left == ["m5", "m1500", "m19999"]
+        assert {member.error_code for member in answer.members} == {0, ErrorCode.UNKNOWN_MEMBER_ID}
+        assert len(loop.turns) > 20
+
+
+@pytest.mark.parametrize("name", ["ListOffsets.topics", "Produce.topic_data", "DescribeUserScramCredentials.users"])
+def test_a_list_is_gone_through_in_turns(name: str) -> None:
+    """From its first look at the list on, not only where it does what is asked."""
+    api, path = next((api, path) for api, path in places() if ".".join((api.name, *path)) == name)
+    with watched({"wide": 1}) as loop:
+        loop.serve(*large_request(api, path, 4000, "wide"))
+        assert len(loop.turns) > 4000 // STEPS_AT_ONCE

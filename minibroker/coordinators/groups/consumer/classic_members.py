@@ -199,7 +199,6 @@ class ClassicMembers:
             except ApiError as error:
                 response.error_code = error.code
                 continue
-            response.member_id = member.member_id
             if member not in gone:
                 gone.append(member)
         result = self._heartbeat.removal(group, *gone) if gone else []

@@ -28,11 +28,17 @@ def read_subscription(blob: bytes) -> ConsumerProtocolSubscription:
     return ConsumerProtocolSubscription.decode(blob, version_of(blob), 2)
 
 
+class CustomAssignor(Exception):
+    """An assignment carries data of its assignor's own, which would be lost."""
+
+
 def read_assignment(blob: bytes, image: MetadataImage) -> dict[bytes, frozenset[int]]:
-    """Partitions by topic id; an empty blob and topics that are gone assign nothing. Raises Malformed."""
+    """Partitions by topic id; no blob and topics that are gone assign nothing. Raises Malformed, CustomAssignor."""
     if not blob:
         return {}
     told = ConsumerProtocolAssignment.decode(blob, version_of(blob), 2)
+    if told.user_data:
+        raise CustomAssignor
     return by_id({topic.topic: topic.partitions for topic in told.assigned_partitions}, image)
 
 

@@ -15,6 +15,7 @@ from minibroker.coordinators.groups.classic.membership import sync_error
 from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.consumer import records
 from minibroker.coordinators.groups.consumer.consumer_protocol import (
+    CustomAssignor,
     read_assignment,
     read_subscription,
     version_of,
@@ -34,6 +35,10 @@ _ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
 
 log = get_logger(__name__)
 
+_CUSTOM = (
+    "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor "
+    "before re-attempting the upgrade"
+)
 _UPGRADES = ("upgrade", "bidirectional")
 _DOWNGRADES = ("downgrade", "bidirectional")
 
@@ -74,6 +79,8 @@ def upgraded(env: Environment, group: ClassicGroup) -> tuple[ConsumerGroup, list
         except Malformed as error:
             log.debug("group %s: %s", group.group_id, error)
             raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
+        except CustomAssignor:
+            raise _cannot_upgrade(group, _CUSTOM) from None
         targets[classic.member_id] = target
         members.append(_native(classic, told.topics, told.rack_id, epoch, target))
     result = group.tombstones()

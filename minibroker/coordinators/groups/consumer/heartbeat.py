@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from minibroker.coordinators.groups.consumer import records
 from minibroker.coordinators.groups.consumer.assignors import ASSIGNORS, Candidate
@@ -112,6 +113,8 @@ class HeartbeatDecisions:
         self._env = env
         self._find = find
         self._expired = expired
+        #: Groups whose target was made a short time ago.
+        self._held: set[str] = set()
 
     # -- members that stay -----------------------------------------------------------------------------------------
 
@@ -257,7 +260,7 @@ class HeartbeatDecisions:
     def _retarget(self, change: Change, updated: ConsumerMember, epoch: int) -> tuple[int, Target]:
         """The target for the group's epoch, computed anew when it is older; the member's part of it."""
         group = change.group
-        if epoch <= group.target_epoch:
+        if epoch <= group.target_epoch or group.group_id in self._held:
             return group.target_epoch, self._target_of(group, updated)
         image, config = self._env.image(), self._env.config()
         members = self._members_with(group, updated)
@@ -279,7 +282,20 @@ class HeartbeatDecisions:
             if candidate.member_id not in group.targets or target != candidate.current:
                 change.records.append(records.target_assignment(group.group_id, candidate.member_id, target))
         change.records.append(records.target_epoch(group.group_id, epoch, self._env.now_ms()))
+        self._hold(group.group_id)
         return epoch, assignment.get(updated.member_id, NO_TARGET)
+
+    def _hold(self, group_id: str) -> None:
+        """No other target for a while (group.consumer.assignment.interval.ms). Nothing happens by itself when it is
+        over: the next heartbeat of any member brings the new target."""
+        interval_ms = self._env.config_of(group_id).consumer_assignment_interval_ms
+        if interval_ms:
+            self._held.add(group_id)
+            self._env.timers.schedule(("assignment", group_id, ""), interval_ms, partial(self._release, group_id))
+
+    def _release(self, group_id: str) -> CoordinatorResult[None]:
+        self._held.discard(group_id)
+        return CoordinatorResult(None)
 
     @staticmethod
     def _target_of(group: ConsumerGroup, member: ConsumerMember) -> Target:

@@ -498,3 +498,54 @@ def test_a_compacted_log_may_tell_the_new_owner_first() -> None:
     assert group.owners == {(topic_id, 0): "b"}
     group.remove_member("b")
     assert group.owners == {}
+
+
+def test_a_new_target_waits_for_the_interval_of_assignments() -> None:
+    """The epochs and assignments are those of a live Kafka 4.3.1 at its default of 1000 ms."""
+    client = Members({"group.consumer.assignment.interval.ms": "1000"})
+    first = client.enter("A")
+    assert (first.member_epoch, told(first)) == (2, [0, 1, 2, 3])
+    second = client.enter("B")
+    assert (second.member_epoch, told(second)) == (2, [])
+    assert client.group().state_name == "Assigning"
+    assert client.beat("B", 2).member_epoch == 2
+    client.timers.advance(999)
+    assert (client.beat("A", 2).member_epoch, client.group().target_epoch) == (2, 2)
+    client.timers.advance(1)
+    assert client.group().target_epoch == 2  # nothing happens without a heartbeat
+    assert client.beat("B", 2).member_epoch == 3
+    assert (told(client.beat("A", 2)), client.group().state_name) == ([0, 1], "Reconciling")
+    assert client.beat("A", 2, [0, 1]).member_epoch == 3
+    assert told(client.beat("B", 3)) == [2, 3]
+    client.timers.advance(1000)
+    assert client.enter("C").member_epoch == 4  # after a quiet time at once
+
+
+def test_a_groups_own_interval_and_timeouts_act() -> None:
+    client = Members({"group.consumer.assignment.interval.ms": "1000"})
+    changes = {
+        "consumer.assignment.interval.ms": "0",
+        "consumer.heartbeat.interval.ms": "7000",
+        "consumer.session.timeout.ms": "50000",
+    }
+    kind = m.IncrementalAlterConfigsRequest
+    configs = [kind.AlterableConfig(name=name, config_operation=0, value=value) for name, value in changes.items()]
+    resource = kind.AlterConfigsResource(resource_type=32, resource_name="g", configs=configs)
+    answer = client.call(
+        kind(resources=[resource], validate_only=False), m.IncrementalAlterConfigsResponse, 1
+    ).responses[0]
+    assert answer.error_code == ErrorCode.NONE
+    client.enter("A")
+    assert client.enter("B").member_epoch == 3
+    assert client.beat("B", 3).heartbeat_interval_ms == 7000
+    client.timers.advance(49_000)
+    assert len(client.group().members) == 2
+    client.timers.advance(2_000)
+    assert not client.group().members
+
+
+def test_a_static_member_that_is_removed_by_its_instance_is_not_named(client: Members) -> None:
+    client.enter("A", instance_id="i")
+    who = m.LeaveGroupRequest.MemberIdentity(member_id="", group_instance_id="i")
+    answer = client.call(m.LeaveGroupRequest(group_id="g", members=[who]), m.LeaveGroupResponse, 5)
+    assert [(x.member_id, x.group_instance_id, x.error_code) for x in answer.members] == [("", "i", 0)]

@@ -232,6 +232,23 @@ def test_groups_that_do_not_change_over(why: str) -> None:
     assert client.classic().state is GroupState.STABLE
 
 
+@pytest.mark.parametrize(("data", "refused"), [(None, False), (b"", False), (b"u", True)])
+def test_an_assignment_with_data_of_a_custom_assignor_is_not_lost(data: bytes | None, refused: bool) -> None:
+    """As a live Kafka 4.3.1: GROUP_ID_NOT_FOUND with the advice to take another assignor."""
+    client = Mixed()
+    classic = client.classic_member()
+    partition = ConsumerProtocolAssignment.TopicPartition(topic="t", partitions=[0])
+    told = ConsumerProtocolAssignment(assigned_partitions=[partition], user_data=data)
+    client.classic().members[classic].assignment = b"\0\1" + told.encode(1)
+    answer = client.enter("n")
+    assert answer.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if refused else NONE)
+    reason = (
+        "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor"
+    )
+    message = f"Cannot upgrade classic group g to consumer group because {reason} before re-attempting the upgrade."
+    assert answer.error_message == (message if refused else None)
+
+
 def test_without_the_policy_it_stays_a_consumer_group() -> None:
     client = Mixed({"group.consumer.migration.policy": "upgrade"})
     classic = mixed(client)

@@ -69,7 +69,7 @@ def test_topics_by_id(client: GroupClient) -> None:
     }
     wanted = [
         m.OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=each, partition_indexes=[0])
-        for each in (topic_id, unknown)
+        for each in (unknown, topic_id)
     ]
     for topics in (wanted, None):
         group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=topics)
@@ -77,6 +77,7 @@ def test_topics_by_id(client: GroupClient) -> None:
         found = {t.topic_id: (p.committed_offset, p.error_code) for t in answer.topics for p in t.partitions}
         expected = {topic_id: (4, NONE), unknown: (-1, ErrorCode.UNKNOWN_TOPIC_ID)}
         assert found == (expected if topics else {topic_id: (4, NONE)})
+        assert answer.topics[0].topic_id == topic_id  # ids of no topic come last
     offset = client.shard().offsets.get("g", "t", 0)
     assert offset is not None
     assert (offset.topic_id, offset.metadata) == (topic_id, "")

@@ -1,0 +1,101 @@
+"""`minibroker.not.yet.answers`: clients are told to wait as often as an Apache Kafka 4.4.0 tells them, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from memory_cluster import MemoryCluster
+
+from minibroker_protocol import messages as m
+from minibroker_protocol.errors import ErrorCode
+
+ID = "tx"
+OK, WAIT = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
+NO_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE
+GROUP, TRANSACTION = 0, 1
+BOTH = pytest.mark.parametrize("told", [False, True])
+
+
+@contextmanager
+def broker(told: bool) -> Iterator[MemoryCluster]:
+    cluster = MemoryCluster({"minibroker.not.yet.answers": str(told).lower()} if told else None, topics={"t": 2})
+    yield cluster
+    cluster.stop()
+
+
+def find(cluster: MemoryCluster, kind: int, key: str = ID) -> int:
+    request = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+    return cluster.call(request, m.FindCoordinatorResponse, 4).coordinators[0].error_code
+
+
+def metadata(cluster: MemoryCluster, name: str) -> int:
+    request = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=name)])
+    return cluster.call(request, m.MetadataResponse, 12).topics[0].error_code
+
+
+def init(cluster: MemoryCluster) -> tuple[int, int]:
+    request = m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
+    answer = cluster.call(request, m.InitProducerIdResponse, 4)
+    assert answer.error_code == OK
+    return answer.producer_id, answer.producer_epoch
+
+
+def add(cluster: MemoryCluster, producer: tuple[int, int]) -> int:
+    topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
+    request = m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=producer[0],
+        v3_and_below_producer_epoch=producer[1],
+        v3_and_below_topics=[topic],
+    )
+    answer = cluster.call(request, m.AddPartitionsToTxnResponse, 3)
+    return answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+
+
+def end(cluster: MemoryCluster, producer: tuple[int, int]) -> int:
+    request = m.EndTxnRequest(transactional_id=ID, producer_id=producer[0], producer_epoch=producer[1], committed=True)
+    return cluster.call(request, m.EndTxnResponse, 3).error_code
+
+
+@BOTH
+def test_the_first_coordinator_of_each_kind(told: bool) -> None:
+    with broker(told) as cluster:
+        assert [find(cluster, GROUP) for _ in range(3)] == [NO_COORDINATOR] * told + [OK] * (3 - told)
+        assert find(cluster, GROUP, "another") == OK
+        assert [find(cluster, TRANSACTION) for _ in range(3)] == [NO_COORDINATOR] * 2 * told + [OK] * (3 - 2 * told)
+
+
+@BOTH
+def test_a_topic_that_a_request_creates(told: bool) -> None:
+    first = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE] if told else [OK, OK]
+    with broker(told) as cluster:
+        assert [metadata(cluster, "new") for _ in range(3)] == [*first, OK]
+        assert metadata(cluster, "t") == OK  # was there before
+
+
+@BOTH
+def test_what_begins_a_transaction_after_the_end_of_one(told: bool) -> None:
+    with broker(told) as cluster:
+        while find(cluster, TRANSACTION):
+            pass
+        producer = init(cluster)
+        assert add(cluster, producer) == OK  # the first transaction follows no other
+        for _ in range(2):
+            assert end(cluster, producer) == OK
+            assert [add(cluster, producer) for _ in range(2)] == [WAIT if told else OK, OK]
+
+
+def test_who_has_seen_the_end_is_not_told_to_wait() -> None:
+    with broker(told=True) as cluster:
+        while find(cluster, TRANSACTION):
+            pass
+        producer = init(cluster)
+        assert (add(cluster, producer), end(cluster, producer)) == (OK, OK)
+        request = m.DescribeTransactionsRequest(transactional_ids=[ID])
+        described = cluster.call(request, m.DescribeTransactionsResponse, 0).transaction_states[0]
+        assert described.transaction_state == "CompleteCommit"
+        assert (add(cluster, producer), end(cluster, producer)) == (OK, OK)
+        producer = init(cluster)  # a new instance, which in Kafka waits for the markers
+        assert add(cluster, producer) == OK
