@@ -320,7 +320,7 @@ def _read_one(ctx: RequestContext, fetch: _Fetch, target: FetchTarget, max_bytes
 
 
 def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool) -> _Read:
-    partition.check_leader_epoch(target.current_leader_epoch)
+    partition.check_leader_epoch(max(-1, target.current_leader_epoch))
     if fetch.follower:
         # Brokers of this cluster fetch over a way of their own: no client is a follower
         # (Kafka's Partition.followerReplicaOrThrow).
