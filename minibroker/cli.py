@@ -107,11 +107,11 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
     finally:
         gc.enable()
 
-    from minibroker.kernel.words import near
-
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:  # one line, as for every other thing said wrong
             if message.startswith(_UNRECOGNIZED):
+                from minibroker.kernel.words import near
+
                 message += near(
                     message.removeprefix(_UNRECOGNIZED).split("=")[0].split()[0], self._option_string_actions
                 )

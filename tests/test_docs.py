@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib
 import os
 import re
@@ -41,6 +42,9 @@ PAGES = sorted(
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```(?P<language>[a-z]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`(minibroker [a-z][^`]*)`(?!`)")
+PATH = re.compile(r"`((?:(?:minibroker|protocol|storage|pipeline|tests|tools)/[\w./-]+)|[\w./-]+\.py)`")
+ELSEWHERE = {"kafka_N.py", "kafka_O.py", "sender.py"}
+"""Files of a release to come, and of kafka-python."""
 COMPOSE = ROOT / "docker" / "compose.yaml"
 
 
@@ -79,6 +83,28 @@ def test_links_lead_somewhere(page: Path) -> None:
         if not file.exists() or (anchor and anchor not in anchors(file)):
             dead.append(target)
     assert not dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_in_sentences_are_there(page: Path) -> None:
+    """`minibroker/x/y.py`, or the end of such a path; not in the changelog, which speaks of its time."""
+    if page.name == "CHANGELOG.md":
+        return
+    named = PATH.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+    named = [name for name in named if name not in ELSEWHERE]
+    assert not [name for name in named if not any(f"/{file}".endswith(f"/{name.rstrip('/')}") for file in files())]
+
+
+@functools.cache
+def files() -> frozenset[str]:
+    """Files of the sources, and the folders they are in, from the root of the repository."""
+    found = [
+        path.relative_to(ROOT)
+        for top in ("minibroker", "protocol", "storage", "pipeline", "tests", "tools", "docs", "docker", "benchmarks")
+        for path in ROOT.joinpath(top).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
+    return frozenset(one.as_posix() for path in found for one in (path, *path.parents))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -202,7 +202,7 @@ class Cluster:
             lost_data.report([lost], next(iter(self._nodes.values())).log_dir, self.settings)
 
     def _activate_controller(self, state: ControllerState) -> Controller:
-        controller = Controller(state, self._executor, self._timers, self.semantics.problems)
+        controller = Controller(state, self._executor, self._timers, self.semantics)
         self.network.attach(CONTROLLER, controller.handle)
         return controller
 

@@ -103,7 +103,7 @@ class BrokerOperations:
         node = self._nodes.get(node_id)
         if node is None:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {node_id} is not known")
-        self._home.controller  # noqa: B018  (raises while nobody could register the broker)
+        self._home.controller  # noqa: B018  (raises while there is no controller to register the broker)
         self._starting.add(node_id)
         started = spawn(self._bring_up(node))
         if started.done:
@@ -141,7 +141,7 @@ class BrokerOperations:
 
     def add_broker(self, node: BrokerSpec | None = None) -> Deferred[Broker]:
         """A new broker with an empty disk; it holds nothing until partitions are created or moved there."""
-        self._home.controller  # noqa: B018  (raises while nobody could register the broker)
+        self._home.controller  # noqa: B018  (raises while there is no controller to register the broker)
         if node is None:
             if self._make_node is None:
                 raise ValueError("this cluster cannot make brokers: give the node")

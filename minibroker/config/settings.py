@@ -361,13 +361,14 @@ def environment_config(environ: Mapping[str, str]) -> tuple[dict[str, str], list
     ``_`` stands for a dot, ``__`` for an underscore, ``___`` for a dash. Names that no Kafka knows only earn a warning:
     variables of other programs share the prefix.
     """
-    from minibroker.config.names import JVM_VARIABLES, without_effect
-
     found: dict[str, str] = {}
     warnings: list[str] = []
-    for variable in sorted(environ):
-        if not variable.startswith("KAFKA_"):
-            continue
+    variables = sorted(variable for variable in environ if variable.startswith("KAFKA_"))
+    if not variables:
+        return found, warnings
+    from minibroker.config.names import JVM_VARIABLES, without_effect
+
+    for variable in variables:
         name = variable.removeprefix("KAFKA_").lower()
         name = name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
         if variable in JVM_VARIABLES:

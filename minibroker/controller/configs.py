@@ -39,8 +39,9 @@ class ConfigControl:
     names twice is refused as often as it is named (ConfigAdminManager.preprocess); to AlterConfigs Kafka 4.3.1 gives no
     answer at all then, and does the rest."""
 
-    def __init__(self, state: ControllerState) -> None:
+    def __init__(self, state: ControllerState, unknown_logger_operation: ErrorCode) -> None:
         self._state = state
+        self._unknown_logger_operation = unknown_logger_operation
 
     def incremental_alter(self, request: m.IncrementalAlterConfigsRequest) -> Steps[m.IncrementalAlterConfigsResponse]:
         responses = []
@@ -123,7 +124,7 @@ class ConfigControl:
         _check_once(resource)
         known = logger_levels()
         for change in resource.configs:
-            _check_logger_change(change, known)
+            _check_logger_change(change, known, self._unknown_logger_operation)
         if not validate_only:
             for change in resource.configs:
                 set_logger_level(
@@ -175,7 +176,9 @@ def _check_once(resource: _Resource) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
-def _check_logger_change(change: m.IncrementalAlterConfigsRequest.AlterableConfig, known: Mapping[str, str]) -> None:
+def _check_logger_change(
+    change: m.IncrementalAlterConfigsRequest.AlterableConfig, known: Mapping[str, str], unknown_operation: ErrorCode
+) -> None:
     operation, name = change.config_operation, change.name
     if operation in (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT):
         raise ApiError(
@@ -185,7 +188,8 @@ def _check_logger_change(change: m.IncrementalAlterConfigsRequest.AlterableConfi
     if operation == AlterConfigOpType.SET and change.value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
     if operation not in (AlterConfigOpType.SET, AlterConfigOpType.DELETE):
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        text = f"Unknown operation type {operation} is not allowed for the BROKER_LOGGER resource"
+        raise ApiError(unknown_operation, text if unknown_operation is ErrorCode.INVALID_REQUEST else "")
     if name not in known:
         raise ConfigError(f"Logger {name} does not exist!")
     if operation == AlterConfigOpType.DELETE:

@@ -18,6 +18,7 @@ from minibroker.kernel.clock import Timers
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
+from minibroker.releases.semantics import KAFKA, Semantics
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -39,9 +40,8 @@ class Controller:
         state: ControllerState,
         executor: Executor,
         timers: Timers,
-        level_problems: Callable[[int], list[str]] = lambda _: [],
+        semantics: Semantics = KAFKA,
     ) -> None:
-        """level_problems: why transaction.version cannot have a level here."""
         self._timers = timers
         self._working = False
         self._closed = False
@@ -50,7 +50,9 @@ class Controller:
         self._executor = executor
         self._syncing = False
         self._unsynced: list[tuple[Deferred[Response], Response]] = []
-        topics, configs, features = TopicControl(state), ConfigControl(state), FeatureControl(state, level_problems)
+        unknown_operation = ErrorCode[semantics.unknown_logger_operation]
+        topics, configs = TopicControl(state), ConfigControl(state, unknown_operation)
+        features = FeatureControl(state, semantics.problems)
         self.replication = ReplicationControl(state)
         self.reassignments = ReassignmentControl(state, self.replication)
         self.heartbeats = BrokerHeartbeats(state, self.replication)

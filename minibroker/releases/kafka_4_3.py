@@ -35,9 +35,13 @@ RELEASE: Final = Release(
     apis={"ApiVersions": 4, "TxnOffsetCommit": 5, "DeleteGroups": 2},
     features={"metadata.version": Feature(7, 30, 30)},
     settings=dict.fromkeys(_NEW_SETTINGS, ABSENT),
-    behaviours={"unreadable_subscription": "UNKNOWN_SERVER_ERROR"},
+    behaviours={
+        "unreadable_subscription": "UNKNOWN_SERVER_ERROR",
+        "unknown_logger_operation": "UNKNOWN_SERVER_ERROR",
+    },
     does_otherwise=(
         "TxnOffsetCommit has no topic ids and no codes about member epochs",
         "a classic member whose topics cannot be read joins no consumer group: UNKNOWN_SERVER_ERROR",
+        "so is an unknown operation on a logger",
     ),
 )

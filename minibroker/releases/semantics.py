@@ -176,6 +176,13 @@ class Semantics:
         "INCONSISTENT_GROUP_PROTOCOL",
         "UNKNOWN_SERVER_ERROR",
     )
+    unknown_logger_operation: Literal["INVALID_REQUEST", "UNKNOWN_SERVER_ERROR"] = _f(
+        "INVALID_REQUEST",
+        "",
+        "IncrementalAlterConfigs of a BROKER_LOGGER with an operation that there is not.",
+        "INVALID_REQUEST",
+        "UNKNOWN_SERVER_ERROR",
+    )
     check_unknown_producer: bool = _f(
         False,
         "360-14 360-18",

@@ -113,7 +113,7 @@ class LateMarkers:
         )
 
     def _last_state(self, transactional_id: str) -> TransactionMetadata | None:
-        """What the log of the id's coordinator says last, also before it is committed; None while nobody leads it."""
+        """What the log of the id's coordinator says last, also before it is committed; None while it has no leader."""
         place = self._state_log(transactional_id)
         partition = self._led(self._world.cluster.image.leader_of(*place) or -1, place)
         last = None

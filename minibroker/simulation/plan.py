@@ -21,7 +21,7 @@ class Plan:
     lone broker may lose its machine. producers, transactional, copiers, readers: how many there are of each client.
     replicas: of the topics written to. hasty: that a batch is given up when it fails. Per second: disk, a disk that
     fails; unclean, elections of replicas that are out of sync; reassign, replicas that move; absent, a controller that
-    nobody reaches; shorten, DeleteRecords. churn: that a member of the group leaves for a moment. careless: clients
+    is unreachable; shorten, DeleteRecords. churn: that a member of the group leaves for a moment. careless: clients
     that write transactional batches without a producer id. consumer_groups: KIP-848 instead of the classic protocol.
     """
 

@@ -221,7 +221,7 @@ class World:
             broker.coordinators.transactions.markers.on_sending = partial(self._ending, broker)
 
     def _dropped(self, job: EndedTransaction, place: tuple[str, int]) -> None:
-        self.tell("marker dropped", f"{job.transactional_id}: no marker for {place[0]}-{place[1]}, nobody leads it")
+        self.tell("marker dropped", f"{job.transactional_id}: no marker for {place[0]}-{place[1]}, it has no leader")
         self.history.evidence.dropped.append(Dropped(place, job.producer_id, job.transactional_id))
 
     def launch(self, client: Client, run: Callable[[], object]) -> None:
@@ -303,13 +303,13 @@ class World:
 
     def _settle(self) -> None:
         """All trouble ends; clients finish what they began; then nothing is left to be done."""
-        self.tell("calm", "the network is whole again, all brokers come back, nobody begins anything new")
+        self.tell("calm", "the network is whole again, all brokers come back, clients begin nothing new")
         self.nemesis.end()
         self.conditions.calm()
         self._closing = True
         self._wait_for_clients()
         if self.plan.copiers:
-            # Whoever was left of the copiers may have been fenced, so that input remains; some of it is read only when
+            # The copiers that were left may have been fenced, so that input remains; some of it is read only when
             # enough followers are in sync again, and leaders hear of that with the followers' next fetch.
             self.schedule.run(1000)
             self.schedule.run(QUIET_MS, self._all_readable)

@@ -105,6 +105,16 @@ def test_a_refused_batch_leaves_no_trace(disk: MemoryDisk) -> None:
     assert before == (tree(disk, "t-0"), log.log_end_offset, log.producers.active())
 
 
+def test_a_refused_batch_of_a_new_leader_epoch_rolls_and_leaves_the_epoch(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a", pid=1), leader_epoch=3)
+    before = log.log_end_offset, log.producers.active()
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        append(log, batch(b"b", pid=1, seq=7), leader_epoch=4)
+    assert (log.log_end_offset, log.producers.active()) == before
+    assert log.leader_epochs.latest_epoch == 4
+
+
 def test_a_duplicate_is_answered_with_its_old_offsets(disk: MemoryDisk) -> None:
     log = open_log(disk)
     append(log, batch(b"x"))

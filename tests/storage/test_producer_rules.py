@@ -3,6 +3,7 @@
 `kafka` is what Apache Kafka 4.3.1 was recorded to do; `kip` is what KIP-360 and KAFKA-5793 say.
 """
 
+import contextlib
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,19 @@ def test_sequences_wrap_after_the_largest(
     assert partition.append(*batch) == f"dup@{last[1]}"
     assert partition.append(following + 1) == OOO
     assert partition.append(following) == f"@{last[1] + batch[1]}"
+
+
+@pytest.mark.parametrize("rules", [KAFKA, KIP], ids=["kafka", "kip"])
+def test_preparing_a_batch_changes_no_state(rules: ProducerRules) -> None:
+    for name, before, (sequence, count, epoch), _, _ in SEQUENCES:
+        partition = Partition(rules)
+        for earlier, records, older in before:
+            partition.append(earlier, records, epoch=older, origin=Origin.REPLICATION)
+        producers = partition.producers
+        state = producers.snapshot(), producers.active(), producers.entry(PID)
+        with contextlib.suppress(ApiError):
+            producers.prepare(data(partition.end, sequence, count, epoch=epoch), origin=Origin.CLIENT)
+        assert (producers.snapshot(), producers.active(), producers.entry(PID)) == state, name
 
 
 def test_reasons_say_what_was_expected_and_what_came() -> None:

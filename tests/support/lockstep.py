@@ -174,7 +174,7 @@ def _of_another_round(item: Any, side: Side) -> bool:
         name = name or getattr(item, field_, None)
     if name in ODD_RESOURCES and hasattr(item, "resource_name"):
         return True
-    return isinstance(name, str) and bool(re.match(r"[tgxm]\d+x\d+_", name)) and side.number not in name
+    return isinstance(name, str) and bool(re.match(r"[tgxmn]\d+x\d+_", name)) and side.number not in name
 
 
 def _records(buffers: Any, side: Side) -> Any:
@@ -217,7 +217,7 @@ def _shown(path: str, value: Any) -> str:
     if path.endswith("error_code") and isinstance(value, int) and value in ErrorCode._value2member_map_:
         return ErrorCode(value).name
     if path.endswith("message") and value:
-        return "'" + re.sub(r"[tgxm]\d+x\d+_\w*|\d+", "*", str(value)) + "'"
+        return "'" + re.sub(r"[tgxmn]\d+x\d+_\w*|\d+", "*", str(value)) + "'"
     if isinstance(value, (bytes, dict, list, tuple)):
         return type(value).__name__
     return repr(value)[:80]

@@ -230,6 +230,7 @@ POOLS: dict[str, Pool] = {
     "response_partition_limit": _of(2000, 1, 2, odd=(0, -1)),
     "partition_index": _of(0, 1, 0, odd=(2, -1)),
     "replica_epoch": _of(-1),
+    "node_id": _of(-1, 1),
     "resource_types": _of(2, 4, 8, 16, 32, odd=(0, 64)),
     "protocols.name": _of(*BUILT),
     "mechanism": _of("PLAIN", "nope", ""),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from large_requests import large_request, places
 from watched_loop import MOST_SECONDS, WatchedLoop, watched
 
 from minibroker.coordinators.patterns import compile_pattern
@@ -93,3 +94,12 @@ def test_a_list_of_members_leaves_in_turns_and_is_answered_whole() -> None:
         assert left == ["m5", "m1500", "m19999"]
         assert {member.error_code for member in answer.members} == {0, ErrorCode.UNKNOWN_MEMBER_ID}
         assert len(loop.turns) > 20
+
+
+@pytest.mark.parametrize("name", ["ListOffsets.topics", "Produce.topic_data", "DescribeUserScramCredentials.users"])
+def test_a_list_is_gone_through_in_turns(name: str) -> None:
+    """From its first look at the list on, not only where it does what is asked."""
+    api, path = next((api, path) for api, path in places() if ".".join((api.name, *path)) == name)
+    with watched({"wide": 1}) as loop:
+        loop.serve(*large_request(api, path, 4000, "wide"))
+        assert len(loop.turns) > 4000 // STEPS_AT_ONCE

@@ -120,8 +120,8 @@ class ConsumerGroup:
         uses the classic protocol. A commit without a member passes while there are no members, and in a transaction
         always: request versions before TxnOffsetCommit v3 cannot say more.
         """
-        nobody = not member_id and group_instance_id is None
-        if generation_id < 0 and (not self.members or (transactional and nobody)):
+        unnamed = not member_id and group_instance_id is None
+        if generation_id < 0 and (not self.members or (transactional and unnamed)):
             return None
         member = self.member(member_id)
         if not transactional and not member.uses_classic_protocol and api_version < EPOCHS_VERSION:
