@@ -115,7 +115,8 @@ class State(Group):
 
     def rebalance_group(self, *, group: str) -> None:
         """Have the members of a group rebalance, as when one joins: they learn of it by their next heartbeats. Offsets
-        of the generation (KIP-848: of the member epoch) before are refused once the members have joined again."""
+        of the generation before are refused once the members have joined again; a KIP-848 group gets its next epoch,
+        and takes offsets of an older one for partitions that have not moved since (KIP-1251)."""
         self._ask("state.rebalance_group", group=group)
 
     def remove_member(self, *, group: str, member: str | None = None) -> list[str]:

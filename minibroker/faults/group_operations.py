@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 async def rebalance_group(cluster: Cluster, *, group: str) -> None:
     """Have the members of a group rebalance, as when one joins: they learn of it by their next heartbeats. Offsets of
-    the generation (KIP-848: of the member epoch) before are refused once the members have joined again."""
+    the generation before are refused once the members have joined again; a KIP-848 group gets its next epoch, and takes
+    offsets of an older one for partitions that have not moved since (KIP-1251)."""
     from minibroker.coordinators.groups import forced
 
     service = _coordinator(cluster, group)

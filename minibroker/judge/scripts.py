@@ -7,7 +7,6 @@ clock moves on, and then it is let go.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Any
 
 from minibroker.faults.errors import FaultError
 from minibroker.faults.rules import rule_from, rule_to
-from minibroker.kernel.words import reason
+from minibroker.kernel.words import near, reason
 
 _SUFFIX = ".toml"
 
@@ -56,9 +55,8 @@ def load(name: str) -> Script:
         return parse(text, name)
     path = Path(name)
     if path.suffix != _SUFFIX:
-        near = difflib.get_close_matches(name, bundled(), 1, 0.5)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(bundled())}, or name a {_SUFFIX} file"
-        raise ScriptError(f"there is no script {name!r}: {hint}")
+        others = f"; there are {', '.join(bundled())}, or name a {_SUFFIX} file"
+        raise ScriptError(f"there is no script {name!r}{near(name, bundled()) or others}")
     try:
         return replace(parse(path.read_text(encoding="utf-8"), name), name=path.stem)
     except OSError as error:

@@ -41,7 +41,8 @@ def maven(directory: Path, *arguments: str, test: str | None = None) -> subproce
     project = directory / "project"
     shutil.copytree(PACKAGE, project, ignore=shutil.ignore_patterns("target"))
     if test is not None:
-        (project / EXAMPLE).unlink()
+        for example in (project / EXAMPLE).parent.iterdir():
+            example.unlink()
         (project / EXAMPLE.parent / "FailsTest.java").write_text(test)
     try:
         argv = [tool("mvn"), "-B", *arguments, "test"]
@@ -54,13 +55,15 @@ def maven(directory: Path, *arguments: str, test: str | None = None) -> subproce
     return done
 
 
-def test_the_example_passes_and_says_nothing(tmp_path: Path) -> None:
+def test_the_examples_pass_and_say_nothing(tmp_path: Path) -> None:
     assert sample(PACKAGE / "README.md", "java") == (PACKAGE / EXAMPLE).read_text()
     done = maven(tmp_path, "-q")
     assert done.returncode == 0, done.stdout
     report = (tmp_path / "project" / "target" / "surefire-reports" / "TEST-LostReplyTest.xml").read_text()
     assert 'name="aCommitWhoseAnswerIsLostCommitsOnce"' in report
     assert 'tests="1" errors="0" skipped="0" failures="0"' in report
+    report = (tmp_path / "project" / "target" / "surefire-reports" / "TEST-RebalanceTest.xml").read_text()
+    assert 'tests="4" errors="0" skipped="0" failures="0"' in report
     assert "minibroker:" not in done.stdout
     assert "INFO" not in done.stdout  # neither the client's logs nor the broker's
 

@@ -17,7 +17,7 @@ SERVING: Final = (
     Defect(
         "transactional-batch-without-id",
         "a transactional batch needs a transactional id in its request",
-        _PRODUCE + "handle",
+        _PRODUCE + "_produce",
         "if request.transactional_id is None:",
         "if False:",
     ),
@@ -124,7 +124,7 @@ SERVING: Final = (
         "any-leader-epoch",
         "a client with another leader epoch is refused",
         "minibroker.partitions.partition:Partition.check_leader_epoch",
-        "if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:",
+        "if current_leader_epoch in (-1, self.leader_epoch):",
         "if True:",
     ),
     Defect(
@@ -137,8 +137,8 @@ SERVING: Final = (
     Defect(
         "fetch-ignores-max-bytes",
         "the byte limit is for all partitions of a fetch together",
-        _FETCH + "_read_all",
-        "remaining = max(0, remaining - read.size)",
+        _FETCH + "_read",
+        "fetch.remaining = max(0, remaining - read.size)",
         "pass",
     ),
     Defect(
@@ -201,7 +201,7 @@ SERVING: Final = (
     Defect(
         "list-offsets-any-meaning",
         "a special timestamp needs the version that knows it",
-        _LIST + "_offset",
+        _LIST + "_check_version",
         "if ctx.api_version < _SINCE_VERSION.get(timestamp, 0) or",
         "if False or",
     ),
