@@ -62,6 +62,17 @@ assert found.project_urls and found.author, "pyproject.toml has no addresses or 
 """
 
 
+VALID_BILL = """
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+version = SchemaVersion.from_version(sys.argv[2])
+wrong = JsonStrictValidator(version).validate_str(open(sys.argv[1], encoding="utf-8").read())
+assert wrong is None, wrong
+"""
+"""The bill of materials is held against CycloneDX' schema, as it is published: its version was written in."""
+
+
 class Skipped(Exception):
     """The part cannot run here; the text says why."""
 
@@ -259,6 +270,7 @@ def bill_of_materials(place: Workplace, tools: Path) -> None:
     content = json.loads(bill.read_text(encoding="utf-8"))
     content["metadata"]["component"]["version"] = place.wheel.name.split("-")[1]  # dynamic in pyproject.toml
     bill.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    place.run(scripts(tools) / "python", "-c", VALID_BILL, bill, content["specVersion"], cwd=place.directory)
     named = {component["name"].lower() for component in content["components"]}
     if named != DEFAULT_INSTALL:
         raise Failed(f"the default install brings {sorted(named)}, expected {sorted(DEFAULT_INSTALL)}")

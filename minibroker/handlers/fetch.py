@@ -51,12 +51,13 @@ class _Fetch:
     """One request while it is served. nodes: where the leaders of partitions are that are not here."""
 
     __slots__ = (
-        "denied", "full", "isolation", "max_bytes", "min_bytes", "nodes", "nothing_yet", "reads", "remaining",
-        "replica_id", "responses", "session", "targets",
+        "denied", "follower", "full", "isolation", "max_bytes", "min_bytes", "nodes", "nothing_yet", "reads",
+        "remaining", "replica_id", "responses", "session", "targets",
     )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, request: FetchRequest) -> None:
         self.replica_id = _replica_id(request, ctx.api_version)
+        self.follower = self.replica_id >= 0
         limit = ctx.broker.settings.get_int("fetch.max.bytes")
         self.max_bytes = min(request.max_bytes, limit) if self.replica_id < 0 else request.max_bytes
         self.min_bytes = min(request.min_bytes, self.max_bytes)
@@ -70,10 +71,6 @@ class _Fetch:
         self.reads: list[_Read] = []
         self.responses: list[FetchResponse.FetchableTopicResponse] = []
         self.nodes: dict[int, FetchResponse.NodeEndpoint] = {}
-
-    @property
-    def follower(self) -> bool:
-        return self.replica_id >= 0
 
 
 class _Read:

@@ -85,7 +85,8 @@ def installed_command(directory: Path) -> dict[str, str]:
 
 
 def _python_path() -> str:
-    path = [str(ROOT), str(ROOT / "protocol"), str(ROOT / "storage"), os.environ.get("PYTHONPATH", "")]
+    own = ("", "protocol", "storage", "tests/support")  # the last for `python -m defects`
+    path = [*(str(ROOT / part) for part in own), os.environ.get("PYTHONPATH", "")]
     return os.pathsep.join(part for part in path if part)
 
 

@@ -25,7 +25,8 @@ every = pytest.mark.parametrize("name", RELEASES)
 
 def _as(start: Start, name: str) -> SeedClient:
     release = RELEASES[name]
-    return start(release.semantics, dict(release.settings), transaction_version=release.semantics.transaction_version)
+    settings = {key: value for key, value in release.settings.items() if value is not None}
+    return start(release.semantics, settings, transaction_version=release.semantics.transaction_version)
 
 
 def _listed(client: SeedClient) -> ApiVersionsResponse:
@@ -118,7 +119,7 @@ def test_2_3_knows_no_claim_and_no_fencing_code(start: Start) -> None:
     assert client.end(old, commit=True, version=1) == EPOCH
 
 
-@pytest.mark.parametrize("name", ["2.8", "3.9", "4.0", "4.3"])
+@pytest.mark.parametrize("name", ["2.8", "3.9", "4.0", "4.3", "4.4"])
 @pytest.mark.seed("360-5", "360-13", semantics="kafka")
 def test_no_release_logs_the_last_epoch(start: Start, name: str) -> None:
     client = _as(start, name)
