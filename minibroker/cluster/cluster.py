@@ -339,7 +339,6 @@ class Cluster:
                 for name, count in missing.items()
             ],
             timeout_ms=0,
-            validate_only=False,
         )
         for result in TopicControl(state).create_topics(request).topics:
             if result.error_code != ErrorCode.NONE:

@@ -52,7 +52,6 @@ async def create_topic(cluster: Cluster, *, topic: str, partitions: int = 1, rep
                 )
             ],
             timeout_ms=_CREATE_TIMEOUT_MS,
-            validate_only=False,
         ),
         _CREATE_TOPICS_VERSION,
     )

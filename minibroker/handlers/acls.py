@@ -46,4 +46,4 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
             found, attrgetter("resource_type", "resource_name", "pattern_type")
         )
     ]
-    return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)
+    return DescribeAclsResponse(resources=resources)

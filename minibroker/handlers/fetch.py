@@ -330,7 +330,6 @@ def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_byte
     log = partition.log
     data = _PartitionData(
         partition_index=target.index,
-        error_code=0,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
@@ -382,8 +381,6 @@ def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> _Read:
         partition_index=target.index,
         error_code=error.code,
         high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
         aborted_transactions=None if routed else [],
         records=b"",
     )
@@ -463,7 +460,6 @@ def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
 def _response(fetch: _Fetch) -> FetchResponse:
     session = fetch.session
     return FetchResponse(
-        error_code=0,
         session_id=session.id if session is not None else INVALID_SESSION_ID,
         responses=fetch.responses,
         node_endpoints=list(fetch.nodes.values()),

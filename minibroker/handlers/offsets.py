@@ -174,7 +174,7 @@ async def _named_topics(
     strange = []  # ids of no topic come last
     for topic in topics:
         name = topic.name
-        response = _FetchTopicsResponse(name=name, topic_id=topic.topic_id, partitions=[])
+        response = _FetchTopicsResponse(name=name, topic_id=topic.topic_id)
         if by_id:
             known = ctx.broker.image.topic_by_id(topic.topic_id)
             if known is None:
@@ -211,9 +211,7 @@ def _told(index: int, offset: Offset | None, *, unstable: bool) -> _FetchPartiti
 
 
 def _none(index: int, code: ErrorCode = ErrorCode.NONE) -> _FetchPartitionsResponse:
-    return _FetchPartitionsResponse(
-        partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code
-    )
+    return _FetchPartitionsResponse(partition_index=index, committed_offset=-1, error_code=code)
 
 
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
