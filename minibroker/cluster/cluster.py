@@ -333,9 +333,7 @@ class Cluster:
             return
         request = CreateTopicsRequest(
             topics=[
-                CreateTopicsRequest.CreatableTopic(
-                    name=name, num_partitions=count, replication_factor=-1, assignments=[], configs=[]
-                )
+                CreateTopicsRequest.CreatableTopic(name=name, num_partitions=count, replication_factor=-1)
                 for name, count in missing.items()
             ],
             timeout_ms=0,

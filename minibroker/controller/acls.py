@@ -58,7 +58,7 @@ class AclControl:
 
     def _delete(self, given: m.DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
         if not self._enabled:
-            return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[])
+            return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         chosen = AclBindingFilter(
             given.resource_type_filter,
             given.resource_name_filter,

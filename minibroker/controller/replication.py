@@ -139,7 +139,7 @@ class ReplicationControl:
         """
         sender = self._state.image.brokers.get(request.broker_id)
         if sender is None or sender.epoch != request.broker_epoch:
-            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         topics = []
         for wanted in request.topics:
             topic = self._state.image.topic_by_id(wanted.topic_id)
@@ -210,7 +210,7 @@ class ReplicationControl:
         """ElectLeaders v0-2. Errors per partition: UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED,
         PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE; top level INVALID_REQUEST."""
         if request.election_type not in (Election.PREFERRED.value, Election.UNCLEAN.value):
-            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
+            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
         election = Election(request.election_type)
         every = request.topic_partitions is None
         named = [(t.topic, i) for t in request.topic_partitions or () for i in t.partitions]

@@ -15,7 +15,7 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
     """DescribeAcls v1-3: the entries that match, by resource."""
     if ctx.broker.authorizer is None:
         return DescribeAclsResponse(
-            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER[:-1]} on the broker", resources=[]
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER[:-1]} on the broker"
         )
     chosen = AclBindingFilter(
         request.resource_type_filter,

@@ -155,7 +155,7 @@ def _open(
         _open_session(ctx, request, fetch, list(targets.values()), forgotten)
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
-        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
+        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID)
     if ctx.broker.authorizer is not None:
         fetch.denied = _denied_topics(ctx, fetch)
     return None
@@ -449,7 +449,7 @@ def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
             continue
         target = read.target
         if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
-            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
+            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id)
             responses.append(current)
         moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if moved and ctx.api_version >= _CURRENT_LEADER_VERSION:

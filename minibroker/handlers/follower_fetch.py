@@ -34,7 +34,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Corout
         else:
             session = sessions.resume(state.replica_id, request.session_id, request.session_epoch)
     except ApiError as error:
-        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
+        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID)
     failed: _Found = []
     session.begin()
     for target, log_start_offset in _targets(ctx, request):

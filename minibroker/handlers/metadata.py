@@ -55,10 +55,9 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
 def _ids_refused(wanted: list[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse:
     """Versions 10 and 11 have topic ids, and no meaning for them (KAFKA-12701)."""
     topics = [
-        _Topic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
-        for topic in wanted
+        _Topic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id) for topic in wanted
     ]
-    return MetadataResponse(brokers=[], topics=topics)
+    return MetadataResponse(topics=topics)
 
 
 async def _find(
@@ -92,7 +91,6 @@ def _unavailable(
     return _Topic(
         error_code=code,
         name=name,
-        partitions=[],
         topic_authorized_operations=authorized_operations(ctx, _TOPIC, name)
         if request.include_topic_authorized_operations
         else NOT_ASKED,
@@ -110,12 +108,7 @@ def _absent(name: str) -> ErrorCode:
 
 def _unknown_id(ctx: RequestContext, topic_id: bytes) -> MetadataResponse.MetadataResponseTopic:
     # Before v12 the name of an answer cannot be null, and Kafka leaves it empty.
-    return _Topic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-        name=None if ctx.api_version >= 12 else "",
-        topic_id=topic_id,
-        partitions=[],
-    )
+    return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None if ctx.api_version >= 12 else "", topic_id=topic_id)
 
 
 async def _describe(
@@ -235,7 +228,6 @@ async def describe_topic_partitions(
                     error_code=_absent(name),
                     name=name,
                     topic_id=NO_ID,
-                    partitions=[],
                     topic_authorized_operations=authorized_operations(ctx, _TOPIC, name),
                 )
             )
@@ -260,7 +252,7 @@ def _bad_cursor(names: list[str]) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-                error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=NO_ID, partitions=[]
+                error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=NO_ID
             )
             for name in names
         ]

@@ -240,7 +240,7 @@ async def offset_delete(ctx: RequestContext, request: m.OffsetDeleteRequest) -> 
         results = await ctx.broker.coordinators.groups.delete_offsets(request.group_id, known)
     except ApiError as error:
         ctx.refused(request.group_id, error)
-        return m.OffsetDeleteResponse(error_code=error.code, topics=[])
+        return m.OffsetDeleteResponse(error_code=error.code)
     for response, codes in zip(responses, results, strict=True):
         for index, code in codes:
             await STEP

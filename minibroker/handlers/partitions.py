@@ -143,7 +143,7 @@ async def describe_producers(ctx: RequestContext, request: DescribeProducersRequ
         results = []
         for index in topic.partition_indexes:
             await STEP
-            result = DescribeProducersResponse.PartitionResponse(partition_index=index, active_producers=[])
+            result = DescribeProducersResponse.PartitionResponse(partition_index=index)
             try:
                 check_topic_name(topic.name)
                 held = ctx.broker.replica(topic.name, index)

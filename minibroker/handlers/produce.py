@@ -413,9 +413,7 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
     nodes: dict[int, ProduceResponse.NodeEndpoint] = {}
     for entry in entries:
         if current is None or current.name != entry.topic or current.topic_id != entry.topic_id:
-            current = ProduceResponse.TopicProduceResponse(
-                name=entry.topic, topic_id=entry.topic_id or NO_ID, partition_responses=[]
-            )
+            current = ProduceResponse.TopicProduceResponse(name=entry.topic, topic_id=entry.topic_id or NO_ID)
             responses.append(current)
         if entry.error is None:
             info = entry.info
