@@ -36,11 +36,11 @@ CLIENT_METRICS_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
 
 def validate_client_metrics(overrides: Mapping[str, str]) -> None:
     """Raises ApiError INVALID_REQUEST and ConfigError, in Kafka's words."""
-    for name, text in overrides.items():
-        key = CLIENT_METRICS_KEYS.get(name)
-        if key is None:
+    for name in overrides:
+        if name not in CLIENT_METRICS_KEYS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
-        value = key.parse(text)
+    for name, text in overrides.items():
+        value = CLIENT_METRICS_KEYS[name].parse(text)
         if isinstance(value, int) and not _LEAST_MS <= value <= _MOST_MS:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,

@@ -63,7 +63,12 @@ NOT_COMPARED = frozenset(
         "client_host",
     ]
 )
-LATER = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS}
+LATER = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+}
 FAMILIES = (
     ("Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeProducers"),
     ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "Produce", "EndTxn", "TxnOffsetCommit",

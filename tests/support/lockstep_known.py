@@ -39,6 +39,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (r"(CreateTopics|DescribeConfigs) .*config_source: 3 \| 5", "min.insync.replicas is no cluster default (ELR)"),
     (r"(OffsetForLeaderEpoch|ListOffsets) \S*(end_offset|offset|timestamp): \d+ \| \d+",
      "offsets and times in internal topics, whose records are written at other times"),
+    (r"JoinGroup outcome: silence \| answer", "a protocol named twice: Kafka fails and does not answer"),
     (r"JoinGroup (generation_id: \d \| \d|outcome: answer \| silence)", "a short timeout, met at another time"),
     ((r"Produce \S*(log_start_offset: -1 \| 0|error_code: INVALID_REQUEST \| \w+|error_code: \w+ \| INVALID_RE\w+|"
      r"error_code: NONE \| INVALID_PRODUCER_ID_MAPPING|error_code: INVALID_REQUIRED_ACKS \| \w+|error_message: .*)"),

@@ -145,3 +145,14 @@ def test_the_answer_of_the_brokers_names_their_endpoint(cluster: MemoryCluster) 
         ).endpoint_type
         == 1
     )
+
+
+def test_a_protocol_that_a_member_names_three_times_is_one(cluster: MemoryCluster) -> None:
+    """Kafka never answers the join; the group must not come to harm by it."""
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    request = m.JoinGroupRequest(
+        group_id="thrice", session_timeout_ms=6000, rebalance_timeout_ms=100, member_id="", protocol_type="consumer",
+        protocols=[protocol] * 3,
+    )  # fmt: skip
+    answer = ask(cluster, request, 3)
+    assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 1, "range")

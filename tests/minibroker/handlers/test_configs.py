@@ -149,6 +149,11 @@ def test_requests_kafka_refuses(
     assert altered(cluster, kind, name, change) == (INVALID_REQUEST, message)
 
 
+def test_an_unknown_name_of_client_metrics_comes_before_a_wrong_value(cluster: MemoryCluster) -> None:
+    answer = altered(cluster, CLIENT_METRICS, "m", (INTERVAL, SET, "x"), ("log.dirs", SET, "a"))
+    assert answer == (INVALID_REQUEST, "Unknown client metrics configuration: log.dirs")
+
+
 def test_lists_are_not_lists_to_the_change_of_a_group_or_of_client_metrics(cluster: MemoryCluster) -> None:
     for kind, key in ((GROUP, SESSION), (CLIENT_METRICS, "metrics")):
         for operation, word in ((APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")):

@@ -12,7 +12,11 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 def protocols_of(request: JoinGroupRequest) -> Protocols:
-    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+    """Each name once, as it came first: members are counted by the names that they know."""
+    found: dict[str, bytes] = {}
+    for protocol in request.protocols:
+        found.setdefault(protocol.name, bytes(protocol.metadata))
+    return tuple(found.items())
 
 
 class ClassicMember:
