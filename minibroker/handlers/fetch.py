@@ -155,7 +155,7 @@ def _open(
         _open_session(ctx, request, fetch, list(targets.values()), forgotten)
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
-        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
+        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID)
     if ctx.broker.authorizer is not None:
         fetch.denied = _denied_topics(ctx, fetch)
     return None
@@ -330,7 +330,6 @@ def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_byte
     log = partition.log
     data = _PartitionData(
         partition_index=target.index,
-        error_code=0,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
@@ -382,8 +381,6 @@ def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> _Read:
         partition_index=target.index,
         error_code=error.code,
         high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
         aborted_transactions=None if routed else [],
         records=b"",
     )
@@ -452,7 +449,7 @@ def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
             continue
         target = read.target
         if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
-            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
+            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id)
             responses.append(current)
         moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if moved and ctx.api_version >= _CURRENT_LEADER_VERSION:
@@ -463,7 +460,6 @@ def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
 def _response(fetch: _Fetch) -> FetchResponse:
     session = fetch.session
     return FetchResponse(
-        error_code=0,
         session_id=session.id if session is not None else INVALID_SESSION_ID,
         responses=fetch.responses,
         node_endpoints=list(fetch.nodes.values()),
