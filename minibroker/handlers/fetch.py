@@ -155,7 +155,7 @@ def _open(
         _open_session(ctx, request, fetch, list(targets.values()), forgotten)
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
-        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
+        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID)
     if fetch.targets and request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _no_such_isolation(ctx, request)
     if ctx.broker.authorizer is not None:
@@ -347,7 +347,6 @@ def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_byte
     log = partition.log
     data = _PartitionData(
         partition_index=target.index,
-        error_code=0,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
@@ -408,8 +407,6 @@ def _failure(
         partition_index=index,
         error_code=error.code,
         high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
         aborted_transactions=aborted,
         records=b"",
     )
@@ -475,7 +472,7 @@ def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
             continue
         target = read.target
         if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
-            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
+            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id)
             responses.append(current)
         moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if moved and ctx.api_version >= _CURRENT_LEADER_VERSION:
@@ -486,7 +483,6 @@ def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
 def _response(fetch: _Fetch) -> FetchResponse:
     session = fetch.session
     return FetchResponse(
-        error_code=0,
         session_id=session.id if session is not None else INVALID_SESSION_ID,
         responses=fetch.responses,
         node_endpoints=list(fetch.nodes.values()),

@@ -425,16 +425,13 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
     nodes: dict[int, ProduceResponse.NodeEndpoint] = {}
     for entry in entries:
         if current is None or current.name != entry.topic or current.topic_id != entry.topic_id:
-            current = ProduceResponse.TopicProduceResponse(
-                name=entry.topic, topic_id=entry.topic_id or NO_ID, partition_responses=[]
-            )
+            current = ProduceResponse.TopicProduceResponse(name=entry.topic, topic_id=entry.topic_id or NO_ID)
             responses.append(current)
         if entry.error is None:
             info = entry.info
             assert info is not None
             answer = _PartitionResponse(
                 index=entry.index,
-                error_code=0,
                 base_offset=info.base_offset,
                 log_append_time_ms=info.log_append_time_ms,
                 log_start_offset=info.log_start_offset,
@@ -462,7 +459,6 @@ def _refusal(
         index=entry.index,
         error_code=error.code,
         base_offset=-1,
-        log_append_time_ms=-1,
         log_start_offset=_log_start(ctx.broker, entry, error),
         record_errors=[
             ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)

@@ -244,7 +244,8 @@ def test_odd_fetches() -> None:
     produce(cluster, ("f", 0, batch(6)))
     forgotten = [FetchRequest.ForgottenTopic(topic="f", partitions=[0])]
     _, session, found = fetch(cluster)
-    assert session > 0 and found == []
+    assert session > 0
+    assert found == []
     assert fetch(cluster, 0, session_id=session, session_epoch=1) == (0, session, [(0, 0, 6, None)])
     last = fetch(cluster, 0, session_id=session, session_epoch=2, forgotten_topics_data=forgotten)
     assert last == (0, 0, [(0, 0, 6, None)])  # the session is over, what is named is answered
