@@ -36,6 +36,16 @@ def _logging() -> list[object]:
     return [logging.root.manager.disable, *((one.level, one.propagate, one.disabled) for one in loggers)]
 
 
+@pytest.fixture
+def own_logging() -> Iterator[None]:
+    """For a test in which a command sets up logging in this process."""
+    logger = logging.getLogger("minibroker")
+    before = logger.level, logger.propagate, list(logger.handlers)
+    yield
+    logger.setLevel(before[0])
+    logger.propagate, logger.handlers[:] = before[1], before[2]
+
+
 @pytest.fixture(autouse=True)
 def logging_stays() -> Iterator[None]:
     """A test that leaves logging otherwise than it was fails, not a later one that captures it."""
