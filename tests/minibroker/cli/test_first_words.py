@@ -196,6 +196,7 @@ def test_no_seeds_are_nothing_to_simulate(option: str, capsys: pytest.CaptureFix
     assert "expected a number from 1 on, got '0'" in said(capsys)
 
 
+@pytest.mark.usefixtures("own_logging")
 def test_check_and_serve_refuse_the_same_version(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--quiet", str(data)]) == 0
     meta = data / "meta.properties"
