@@ -106,6 +106,8 @@ async def _produce_to_many(ctx: RequestContext, request: ProduceRequest) -> Prod
 
 
 def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
+    if len(entries) > 1:
+        entries = _each_once(entries)
     transactional = [entry for entry in entries if entry.transactional]
     if transactional:
         if request.transactional_id is None:
@@ -113,11 +115,21 @@ def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional batches without a transactional id"
             )
             for entry in entries:
-                entry.error = refusal
+                entry.error, entry.partition = refusal, None
             return _respond(ctx, request, entries)
-        if request.transactional_id:
-            return _produce_verified(ctx, request, entries, transactional)
+        return _produce_verified(ctx, request, entries, transactional)
     return _append_all(ctx, request, entries)
+
+
+def _each_once(entries: list[_Entry]) -> list[_Entry]:
+    """One entry of each partition: of several the last, as in Kafka's map, but one that is refused stays so."""
+    kept: dict[tuple[str, bytes, int], _Entry] = {}
+    for entry in entries:
+        key = (entry.topic, entry.topic_id, entry.index)
+        earlier = kept.get(key)
+        if earlier is None or earlier.error is None:
+            kept[key] = entry
+    return entries if len(kept) == len(entries) else list(kept.values())
 
 
 async def _produce_verified(
