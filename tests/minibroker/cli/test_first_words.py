@@ -91,7 +91,6 @@ def test_the_conformance_suite_without_yaml(
         ),
     ],
 )
-@pytest.mark.usefixtures("own_logging")
 def test_a_broker_without_the_libraries_of_its_settings(
     module: str, settings: list[str], wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,7 +195,6 @@ def test_no_seeds_are_nothing_to_simulate(option: str, capsys: pytest.CaptureFix
     assert "expected a number from 1 on, got '0'" in said(capsys)
 
 
-@pytest.mark.usefixtures("own_logging")
 def test_check_and_serve_refuse_the_same_version(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--quiet", str(data)]) == 0
     meta = data / "meta.properties"
