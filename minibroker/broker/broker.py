@@ -447,9 +447,7 @@ class Broker:
         response = await ask_controller(
             self.controller_channel,
             CreateTopicsRequest(
-                topics=[creatable(name, self.settings) for name in names],
-                timeout_ms=_CREATE_TIMEOUT_MS,
-                validate_only=False,
+                topics=[creatable(name, self.settings) for name in names], timeout_ms=_CREATE_TIMEOUT_MS
             ),
             _CREATE_TOPICS_VERSION,
             CreateTopicsResponse,

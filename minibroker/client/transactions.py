@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from minibroker.client.cluster import ClusterClient, require
+from minibroker.client.cluster import require
 from minibroker.client.connection import Address
+from minibroker.client.topics import ReadingClient
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
 
@@ -36,7 +37,7 @@ class OpenTransaction:
     producer: Producer
 
 
-class TransactionsClient(ClusterClient):
+class TransactionsClient(ReadingClient):
     """What an operator asks of a cluster. Raises BrokerFailed when no broker answers, ApiError when one refuses."""
 
     client_id = "minibroker-transactions"

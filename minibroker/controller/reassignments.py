@@ -50,7 +50,7 @@ class ReassignmentControl:
                 m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=answers)
             )
         return m.AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change, error_code=0, responses=topics
+            allow_replication_factor_change=request.allow_replication_factor_change, responses=topics
         )
 
     def reassign(
@@ -124,7 +124,7 @@ class ReassignmentControl:
                         name=topic.name, partitions=partitions
                     )
                 )
-        return m.ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=topics)
+        return m.ListPartitionReassignmentsResponse(topics=topics)
 
 
 def _original(partition: PartitionImage) -> tuple[int, ...]:

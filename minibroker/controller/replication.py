@@ -65,7 +65,7 @@ class ReplicationControl:
             )
         self._remove_from_isr(request.broker_id)
         self._state.remove_broker(request.broker_id)
-        return UnregisterBrokerResponse(error_code=ErrorCode.NONE, error_message=None)
+        return UnregisterBrokerResponse(error_code=ErrorCode.NONE)
 
     def elect_missing(self, topics: Iterable[str] | None = None, *, added: int = _NO_BROKER) -> None:
         """Elect where the leader is missing or gone, uncleanly where unclean.leader.election.enable allows it."""
@@ -139,7 +139,7 @@ class ReplicationControl:
         """
         sender = self._state.image.brokers.get(request.broker_id)
         if sender is None or sender.epoch != request.broker_epoch:
-            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         topics = []
         for wanted in request.topics:
             topic = self._state.image.topic_by_id(wanted.topic_id)
@@ -160,7 +160,7 @@ class ReplicationControl:
                         )
                     )
             topics.append(AlterPartitionResponse.TopicData(topic_id=wanted.topic_id, partitions=answers))
-        return AlterPartitionResponse(error_code=0, topics=topics)
+        return AlterPartitionResponse(topics=topics)
 
     def _alter(
         self, topic: TopicImage | None, data: AlterPartitionRequest.PartitionData, sender: int, api_version: int
@@ -198,7 +198,6 @@ class ReplicationControl:
             raise ApiError(ErrorCode.NEW_LEADER_ELECTED, f"{name} is led by {after.leader} now")
         return AlterPartitionResponse.PartitionData(
             partition_index=partition.index,
-            error_code=0,
             leader_id=after.leader,
             leader_epoch=after.leader_epoch,
             isr=list(after.isr),
@@ -211,7 +210,7 @@ class ReplicationControl:
         """ElectLeaders v0-2. Errors per partition: UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED,
         PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE; top level INVALID_REQUEST."""
         if request.election_type not in (Election.PREFERRED.value, Election.UNCLEAN.value):
-            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
+            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
         election = Election(request.election_type)
         every = request.topic_partitions is None
         named = [(t.topic, i) for t in request.topic_partitions or () for i in t.partitions]
@@ -233,11 +232,10 @@ class ReplicationControl:
                 ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
             )
         return ElectLeadersResponse(
-            error_code=0,
             replica_election_results=[
                 ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=partitions)
                 for topic, partitions in results.items()
-            ],
+            ]
         )
 
     def balance(self) -> None:
