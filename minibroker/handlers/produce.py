@@ -16,7 +16,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minibroker.coordination.transaction_verifier import timed_out
 from minibroker.coordination.unknown_producer_check import refusal_of_unknown
 from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
@@ -263,7 +262,8 @@ async def _verify(
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
     if stale:
         first = stale[0][0]
-        code_of_stale = await broker.coordinators.verifier.code_of_timed_out(
+        verifier = broker.coordinators.verifier
+        code_of_stale = await verifier.code_of_timed_out(
             request.transactional_id,
             producer_id,
             epoch,
@@ -272,7 +272,7 @@ async def _verify(
             api_version=ctx.api_version,
         )
         for entry, refusal in stale:
-            _refuse(entry, refusal if code_of_stale is None else timed_out(code_of_stale, refusal))
+            _refuse(entry, refusal if code_of_stale is None else verifier.timed_out(code_of_stale, refusal))
 
 
 def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:

@@ -91,7 +91,6 @@ def test_the_conformance_suite_without_yaml(
         ),
     ],
 )
-@pytest.mark.usefixtures("own_logging")
 def test_a_broker_without_the_libraries_of_its_settings(
     module: str, settings: list[str], wanted: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -185,7 +185,6 @@ def test_a_taken_port_is_one_line() -> None:
     assert str(failed.value) == f"the metrics cannot be served on {where}: Address already in use"
 
 
-@pytest.mark.usefixtures("own_logging")
 def test_a_missing_package_is_one_hint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     assert main(["serve", "--port", "0", "--ephemeral", "--metrics", "127.0.0.1:0"]) == 2
