@@ -146,7 +146,9 @@ def test_a_batch_that_was_committed_is_skipped(broker: Minibroker, sink: Sink, l
     reports = tasks(sink, driver.begin(), 0, first=100)
     assert [report.skipped for report in reports] == [True, True]
     driver.commit(reports, 0)
+    before = broker.transactions(sink.name)
     driver.abort(reports)
+    assert broker.transactions(sink.name) == before
     assert visible(broker, sink) == list(range(12))
     run(sink, 1)
     assert visible(broker, sink) == list(range(24))
@@ -193,6 +195,15 @@ def test_a_batch_without_tasks_leaves_its_marker(broker: Minibroker, sink: Sink)
     assert broker.committed(sink.group) == {(sink.topic, 0): 1}
     run(sink, 1)
     assert visible(broker, sink) == list(range(12, 24))
+
+
+def test_a_broker_that_is_away_is_asked_again(broker: Minibroker, sink: Sink) -> None:
+    """Twice in a row: the first lost answer of a connection is the client's to repeat."""
+    for api in ("Produce", "TxnOffsetCommit", "EndTxn"):
+        broker.faults.inject(api, DropReply(), transactional_id=sink.name, times=2)
+    run(sink, 0)
+    broker.faults.verify()
+    assert visible(broker, sink) == list(range(12))
 
 
 @pytest.mark.parametrize(
