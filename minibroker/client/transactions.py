@@ -12,6 +12,7 @@ from typing import Final
 
 from minibroker.client.cluster import require
 from minibroker.client.connection import Address
+from minibroker.client.topics import ReadingClient
 from minibroker.client.transactional import TRANSACTION_KEY, TransactionalClient
 from minibroker_protocol import messages as m
 
@@ -34,7 +35,7 @@ class OpenTransaction:
     producer: Producer
 
 
-class TransactionsClient(TransactionalClient):
+class TransactionsClient(ReadingClient, TransactionalClient):
     """What an operator asks of a cluster. Raises BrokerFailed when no broker answers, ApiError when one refuses."""
 
     client_id = "minibroker-transactions"

@@ -78,6 +78,7 @@ class World:
         self.lives: dict[int, int] = dict.fromkeys(self.disks, 1)
         self._instances: dict[str, int] = {}
         self._last_init: dict[str, int] = {}
+        self._granted: dict[str, tuple[int, int]] = {}
         self._executor = ScheduledExecutor(self.schedule, self.conditions.delay_ms)
         self.cluster = self.make_cluster()
         self.nemesis = Nemesis(self)
@@ -117,6 +118,13 @@ class World:
     def initialising(self, transactional_id: str, number: int) -> None:
         self._last_init[transactional_id] = number
         self._instances[transactional_id] = max(number, self._instances[transactional_id])
+
+    def initialised(self, transactional_id: str, number: int, granted: tuple[int, int]) -> None:
+        best = self._granted.get(transactional_id, (-1, -1))
+        if granted[0] == best[0] and granted[1] < best[1]:
+            return  # its answer was overtaken by that of an instance that asked after it, and has fenced it
+        self._granted[transactional_id] = granted
+        self.initialising(transactional_id, number)
 
     def owner(self, transactional_id: str) -> int:
         last = self._last_init.get(transactional_id, 0)

@@ -40,6 +40,7 @@ def compare(disk: MemoryDisk, facts: LogFacts, path: str, depth: str, cuts: list
 @pytest.mark.parametrize("name", ["clean", "killed"])
 def test_what_kafka_wrote(name: str, depth: str, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Planted(name).disk()
+    compared = 0
     for rows in scan_directory(disk).logs:
         facts = rows.facts
         cuts = [snapshot.offset for snapshot in rows.snapshots]
@@ -48,6 +49,8 @@ def test_what_kafka_wrote(name: str, depth: str, monkeypatch: pytest.MonkeyPatch
                 for block in (65_536, 3):
                     monkeypatch.setattr(headers, "BLOCK", block)
                     compare(disk, facts, f"{facts.log}/{file}", depth, cuts)
+                    compared += 1
+    assert compared > 20
 
 
 @pytest.mark.parametrize("damage", ["cut", "length", "magic", "checksum", "count"])

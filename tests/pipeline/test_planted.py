@@ -1,5 +1,6 @@
 """Every rule finds its fault in a copy of what Apache Kafka 4.3.1 wrote, and nothing in the copy as it was."""
 
+import re
 import struct
 
 import pytest
@@ -349,7 +350,8 @@ def test_committed_offset_past_the_end() -> None:
 
 
 def test_each_rule_says_what_it_promises() -> None:
+    assert len({rule.title for rule in RULES.values()}) == len(RULES) > 30
     for rule in RULES.values():
-        assert rule.title
-        assert rule.source
-        assert rule.promise.endswith(".")
+        assert re.fullmatch(r"(KIP-\d+|[A-Z]\w+)(, (KIP-\d+|[A-Z]\w+))*", rule.source), rule
+        assert rule.promise.endswith("."), rule
+        assert rule.evidence, rule

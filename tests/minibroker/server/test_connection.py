@@ -338,14 +338,17 @@ def test_a_failed_parked_request_closes_its_connection(run: Run) -> None:
     run(story)
 
 
-def test_an_answer_for_a_client_that_left_is_dropped(run: Run) -> None:
+def test_an_answer_for_a_client_that_left_is_dropped_and_gives_its_memory_back(run: Run) -> None:
     async def story(bench: Bench) -> None:
         client = await bench.client()
-        client.writer.write(frame(FETCH))
+        client.writer.write(frame(FETCH, b"B" * 80_000) + frame(ECHO, b"never"))
         await bench.until(lambda: len(bench.broker.parked) == 1)
         await client.close()
         await bench.until(lambda: not bench.edge.connections)
+        assert bench.edge.memory.used == 80_002  # the handler still looks at the frame
         bench.broker.parked[0].resolve([struct.pack(">i", 1), b"f"])
+        assert bench.edge.memory.used == 0
+        assert [key for key, _ in bench.broker.served] == [FETCH]
 
     run(story)
 

@@ -270,7 +270,7 @@ def test_the_public_names() -> None:
 
 
 def test_importing_the_package_loads_next_to_nothing() -> None:
-    code = "import sys, minibroker; assert not {'asyncio', 'logging', 'minibroker.settings'} & set(sys.modules)"
+    code = "import sys, minibroker; assert not {'asyncio', 'logging', 'minibroker.config'} & set(sys.modules)"
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=30)
 

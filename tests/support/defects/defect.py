@@ -1,7 +1,8 @@
-"""How a defect gets into running code: a function's source is compiled again with one place changed."""
+"""How a defect gets into running code: a function is compiled again with one place changed."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 from collections.abc import Iterator
@@ -10,13 +11,19 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from defects.places import NoPlace, change
+
+BODY = ""
+"""As `old` of a defect: everything the function does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Defect:
     """One broken behaviour.
 
     breaks: the behaviour that is lost, as a sentence. where: ``module:Qualified.name`` of the function, method or
-    property. old: text that stands in it exactly once; new: what takes its place.
+    property. old: what is changed in it: an expression, a statement, a keyword argument (``name=value``) or the head of
+    an ``if`` (``if condition:``) that stands there exactly once; or BODY. new: what takes its place, of the same kind.
     """
 
     name: str
@@ -30,7 +37,7 @@ class Defect:
 def plant(*defects: Defect) -> Iterator[None]:
     """Have these defects in the whole process while the block lasts; what runs already keeps its code.
 
-    Raises ValueError when a defect does not fit the source (any more).
+    Raises NoPlace when a defect does not fit the source (any more).
     """
     before: list[tuple[FunctionType, CodeType]] = []
     try:
@@ -45,22 +52,20 @@ def plant(*defects: Defect) -> Iterator[None]:
 
 
 def broken(defect: Defect) -> tuple[FunctionType, CodeType]:
-    """The function a defect is for, and its code with the defect. Raises ValueError."""
+    """The function a defect is for, and its code with the defect. Raises NoPlace."""
     module_name, _, path = defect.where.partition(":")
     module = importlib.import_module(module_name)
+    tree = ast.parse(inspect.getsource(module))
+    try:
+        path = change(tree, path, defect.old, defect.new)
+    except NoPlace as error:
+        raise NoPlace(f"planted defect {defect.name} has no place in {module_name} any more: {error}") from None
     function = _function(module, path)
-    lines, first = inspect.getsourcelines(function)
-    source = "".join(lines)
-    if source.count(defect.old) != 1:
-        raise ValueError(f"{defect.name}: {defect.old!r} is {source.count(defect.old)} times in {defect.where}")
-    everything = inspect.getsource(module).splitlines(keepends=True)
-    everything[first - 1 : first - 1 + len(lines)] = [source.replace(defect.old, defect.new)]
-    filename = function.__code__.co_filename
     # The whole module is compiled, so that closures, future imports and private names come out as they are now.
-    whole = compile("".join(everything), filename, "exec", dont_inherit=True)
+    whole = compile(tree, function.__code__.co_filename, "exec", dont_inherit=True)
     code = code_named(whole, function.__code__.co_qualname)
     if code is None or code.co_freevars != function.__code__.co_freevars:
-        raise ValueError(f"{defect.name}: {defect.where} cannot be replaced")
+        raise NoPlace(f"planted defect {defect.name}: {module_name}:{path} cannot be replaced")
     return function, code
 
 
@@ -73,8 +78,7 @@ def _function(module: ModuleType, path: str) -> FunctionType:
     elif isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
     found = inspect.unwrap(found)
-    if not isinstance(found, FunctionType):
-        raise ValueError(f"{module.__name__}:{path} is no function")
+    assert isinstance(found, FunctionType)
     return found
 
 

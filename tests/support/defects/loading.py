@@ -41,8 +41,8 @@ LOADING: Final = (
         "partitions-not-logged",
         "the partitions of a transaction are in the transaction log",
         _TXN_RECORDS,
-        "None if metadata.state is EMPTY else",
-        "None if True else",
+        "metadata.state is EMPTY",
+        "True",
     ),
     Defect(
         "start-commits-pending-offsets",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from defects.defect import Defect
+from defects.defect import BODY, Defect
 
 _PRODUCE: Final = "minibroker.handlers.produce:"
 _FETCH: Final = "minibroker.handlers.fetch:"
@@ -39,8 +39,8 @@ SERVING: Final = (
         "silent-refusal-without-acks",
         "a refused Produce with acks=0 closes the connection",
         _PRODUCE + "_respond",
-        "if entry.error is not None:\n                # The client",
-        "if False:\n                # The client",
+        'raise CloseConnection(f"Produce with acks=0 to {entry.topic}-{entry.index} refused: {entry.error.code.name}")',
+        "return None",
     ),
     Defect(
         "answer-without-acks",
@@ -60,8 +60,10 @@ SERVING: Final = (
         "no-implicit-add",
         "Produce v12 adds its partitions to the transaction",
         _PRODUCE + "_verify",
-        "for entry in asked],\n            api_version=ctx.api_version,",
-        "for entry in asked],\n            api_version=11,",
+        "broker.coordinators.verifier.verify(request.transactional_id, producer_id, epoch, "
+        "[(entry.topic, entry.index) for entry in asked], api_version=ctx.api_version)",
+        "broker.coordinators.verifier.verify(request.transactional_id, producer_id, epoch, "
+        "[(entry.topic, entry.index) for entry in asked], api_version=11)",
     ),
     Defect(
         "no-log-start-in-refusals",
@@ -89,8 +91,9 @@ SERVING: Final = (
         "no-aborted-transactions",
         "a read_committed reader is told which transactions were aborted",
         _FETCH + "_read_log",
-        "if fetch.isolation == READ_COMMITTED and not fetch.follower:\n        data.aborted",
-        "if False:\n        data.aborted",
+        "[FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a"
+        " in log.aborted_transactions(target.fetch_offset, found)]",
+        "[]",
     ),
     Defect(
         "aborted-transactions-to-everyone",
@@ -124,8 +127,8 @@ SERVING: Final = (
         "any-leader-epoch",
         "a client with another leader epoch is refused",
         "minibroker.partitions.partition:Partition.check_leader_epoch",
-        "if current_leader_epoch in (-1, self.leader_epoch):",
-        "if True:",
+        BODY,
+        "return None",
     ),
     Defect(
         "fetch-never-waits",
@@ -145,15 +148,15 @@ SERVING: Final = (
         "fetch-repeats-old-news",
         "an incremental fetch answer names only partitions with news",
         _FETCH + "_is_news",
-        "        fetch.full\n",
-        "        True\n",
+        "return news",
+        "return True",
     ),
     Defect(
         "fetch-withholds-news",
         "an incremental fetch answer tells of a new high watermark",
         _FETCH + "_is_news",
-        "or data.high_watermark != target.known_high_watermark\n",
-        "",
+        "data.high_watermark != target.known_high_watermark",
+        "False",
     ),
     Defect(
         "any-session-epoch",
@@ -202,8 +205,8 @@ SERVING: Final = (
         "list-offsets-any-meaning",
         "a special timestamp needs the version that knows it",
         _LIST + "_check_version",
-        "if ctx.api_version < _SINCE_VERSION.get(timestamp, 0) or",
-        "if False or",
+        "ctx.api_version < _SINCE_VERSION.get(timestamp, 0)",
+        "False",
     ),
     Defect(
         "delete-records-of-internal-topic",
@@ -301,8 +304,8 @@ SERVING: Final = (
         "first-coordinator-only",
         "FindCoordinator answers every key it is asked for",
         "minibroker.handlers.find_coordinator:handle",
-        "for key in keys:",
-        "for key in keys[:1]:",
+        "request.coordinator_keys",
+        "request.coordinator_keys[:1]",
     ),
     Defect(
         "any-software-name",
@@ -343,15 +346,21 @@ SERVING: Final = (
         "silent-on-broken-header",
         "a request whose header cannot be read closes its connection",
         "minibroker.handlers.dispatch:Dispatcher.dispatch",
-        "(frame)\n        except Malformed as error:\n            raise CloseConnection(str(error)) from None",
-        "(frame)\n        except Malformed:\n            return None",
+        "api_key, version, correlation_id, client_id, position = parse_request_header(frame)",
+        "try:\n"
+        "    api_key, version, correlation_id, client_id, position = parse_request_header(frame)\n"
+        "except Malformed:\n"
+        "    return None",
     ),
     Defect(
         "silent-on-broken-request",
         "a request that cannot be read closes its connection",
         "minibroker.handlers.dispatch:Dispatcher.dispatch",
-        "position)\n        except Malformed as error:\n            raise CloseConnection(str(error)) from None",
-        "position)\n        except Malformed:\n            return None",
+        "request = api.request.decode_within(_AT_ONCE_BYTES, frame, version, position)",
+        "try:\n"
+        "    request = api.request.decode_within(_AT_ONCE_BYTES, frame, version, position)\n"
+        "except Malformed:\n"
+        "    return None",
     ),
     Defect(
         "metadata-never-creates-topics",
@@ -385,8 +394,8 @@ SERVING: Final = (
         "coordinator-apis-not-listed",
         "ApiVersions lists every API that is served",
         "minibroker.handlers.api_versions:ApiVersions.describe",
-        "if api.advertised or unlisted",
-        "if (api.advertised or unlisted) and key != 28",
+        "api.advertised or unlisted",
+        "(api.advertised or unlisted) and key != 28",
     ),
     Defect(
         "any-cluster-id",
@@ -413,15 +422,15 @@ SERVING: Final = (
         "txn-offsets-without-epoch-codes",
         "TxnOffsetCommit v6 has the codes about member epochs",
         "minibroker.coordinators.groups.commits:Commit.knows_epochs",
-        "TXN_OFFSET_COMMIT_WITH_EPOCHS if self.transactional",
-        "99 if self.transactional",
+        "TXN_OFFSET_COMMIT_WITH_EPOCHS",
+        "99",
     ),
     Defect(
         "delete-groups-says-why",
         "DeleteGroups has no message for a group that is missing or not empty",
         "minibroker.handlers.group_admin:delete_groups",
-        "error_code=code)",
-        "error_code=code, error_message=code.name)",
+        "error_code=code",
+        "error_code=code, error_message=code.name",
     ),
     Defect(
         "decompressed-records-of-any-size",
@@ -434,8 +443,8 @@ SERVING: Final = (
         "setting-not-shown",
         "DescribeConfigs shows every setting of a topic that the release has",
         "minibroker.config.settings:Settings.describe_topic",
-        "and name not in self.absent",
-        "and name != 'max.decompressed.message.bytes'",
+        "name not in self.absent",
+        "name != 'max.decompressed.message.bytes'",
     ),
     Defect(
         "any-logger-operation",

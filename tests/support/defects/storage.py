@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from defects.defect import Defect
+from defects.defect import BODY, Defect
 
 _APPEND: Final = "minibroker_storage.producer_append:"
 _ENTRY: Final = "minibroker_storage.producer_entry:"
@@ -61,8 +61,8 @@ STORAGE: Final = (
         "plain-batch-in-open-transaction",
         "a batch outside the transaction is refused while the producer has one open on the partition",
         _APPEND + "check_data",
-        "and not append.transactional:",
-        "and False:",
+        "not append.transactional",
+        "False",
     ),
     Defect(
         "no-duplicate-detection",
@@ -75,8 +75,8 @@ STORAGE: Final = (
         "remember-one-batch",
         "the last five batches of a producer are remembered",
         _ENTRY + "ProducerEntry.find_batch",
-        "for batch in self.batches:",
-        "for batch in list(self.batches)[-1:]:",
+        "self.batches",
+        "list(self.batches)[-1:]",
     ),
     Defect(
         "remember-too-many-batches",
@@ -110,15 +110,17 @@ STORAGE: Final = (
         "duplicate-at-the-end",
         "a repeated batch is answered with the offset it got the first time",
         _LOG + "append_as_leader",
-        "known.first_offset,\n",
-        "self.log_end_offset,\n",
+        "known.first_offset",
+        "self.log_end_offset",
     ),
     Defect(
         "duplicate-without-time",
         "a repeated batch is answered with its own timestamp as log append time",
         _LOG + "append_as_leader",
-        "known.timestamp,\n                            self.log_start_offset,",
-        "-1,\n                            self.log_start_offset,",
+        "AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True,"
+        " known.timestamp, leader_epoch)",
+        "AppendInfo(known.first_offset, known.last_offset, -1, self.log_start_offset, True, known.timest"
+        "amp, leader_epoch)",
     ),
     Defect(
         "expire-never",
@@ -131,15 +133,15 @@ STORAGE: Final = (
         "expire-by-timestamp",
         "by the texts of the KIPs a producer's age counts from the arrival of its last batch",
         _STATE + "_is_expired",
-        'if self.rules.expire_by == "arrival" else',
-        "if False else",
+        'self.rules.expire_by == "arrival"',
+        "False",
     ),
     Defect(
         "expire-by-arrival",
         "a producer's age counts from the timestamp of its last batch, not from its arrival",
         _STATE + "_is_expired",
-        'if self.rules.expire_by == "arrival" else',
-        "if True else",
+        'self.rules.expire_by == "arrival"',
+        "True",
     ),
     Defect(
         "expire-open-transaction",
@@ -160,15 +162,15 @@ STORAGE: Final = (
         "marker-of-stale-coordinator",
         "a marker of an older coordinator is refused",
         _APPEND + "check_marker",
-        "coordinator_epoch < entry.coordinator_epoch:",
-        "False:",
+        "coordinator_epoch < entry.coordinator_epoch",
+        "False",
     ),
     Defect(
         "marker-without-bump",
         "a marker of transaction version 2 has a higher epoch than the transaction it ends",
         _APPEND + "check_marker",
-        "append.epoch == entry.epoch and not repeated:",
-        "False:",
+        "append.epoch == entry.epoch",
+        "False",
     ),
     Defect(
         "repeated-marker-refused",
@@ -188,8 +190,8 @@ STORAGE: Final = (
         "marker-keeps-epoch",
         "a marker with a higher epoch fences the older one on the partition",
         _APPEND + "ProducerAppend.apply_to",
-        "elif self.marker is not None:\n            entry.set_epoch(self.epoch)",
-        "elif self.marker is not None:\n            pass",
+        "entry.set_epoch(self.epoch)\nentry.coordinator_epoch = self.coordinator_epoch",
+        "entry.coordinator_epoch = self.coordinator_epoch",
     ),
     Defect(
         "marker-without-coordinator-epoch",
@@ -308,22 +310,22 @@ STORAGE: Final = (
         "accept-zstd-of-old-version",
         "zstd needs Produce v7",
         _VALIDATOR + "_check_codec_version",
-        "if api_version < _FIRST_VERSION_WITH_ZSTD and",
-        "if False and",
+        BODY,
+        "return",
     ),
     Defect(
         "accept-null-key",
         "a compacted topic refuses records without key",
         _VALIDATOR + "_refuse_bad_records",
-        "errors = dict.fromkeys(walk.null_keys,",
-        "errors = dict.fromkeys((),",
+        "walk.null_keys",
+        "()",
     ),
     Defect(
         "accept-any-timestamp",
         "a timestamp far from the broker's clock is refused",
         _VALIDATOR + "_bad_timestamps",
-        "for index, timestamp in walk.bad_timestamps]",
-        "for index, timestamp in ()]",
+        "walk.bad_timestamps",
+        "()",
     ),
     Defect(
         "keep-client-leader-epoch",
@@ -336,8 +338,8 @@ STORAGE: Final = (
         "ignore-log-append-time",
         "a topic with LogAppendTime stamps its batches",
         _VALIDATOR + "check_client_batch",
-        "now_ms if config.stamps_append_time else None,",
-        "None,",
+        "now_ms if config.stamps_append_time else None",
+        "None",
     ),
     # -- reading -------------------------------------------------------------------------------------------------------
     Defect(
@@ -358,22 +360,22 @@ STORAGE: Final = (
         "read-after-the-end",
         "an offset past the log's end is out of range",
         _LOG + "read",
-        "or offset > self.log_end_offset:",
-        "or False:",
+        "offset > self.log_end_offset",
+        "False",
     ),
     Defect(
         "read-before-the-start",
         "an offset before the log's start is out of range",
         _LOG + "read",
-        "if offset < self.log_start_offset or",
-        "if False or",
+        "offset < self.log_start_offset",
+        "False",
     ),
     Defect(
         "timestamp-after",
         "an offset is found by a timestamp at or above the wanted one",
         _READING + "_search",
-        "if found >= timestamp and",
-        "if found > timestamp and",
+        "found >= timestamp",
+        "found > timestamp",
     ),
     Defect(
         "max-timestamp-of-the-batch",
