@@ -156,7 +156,9 @@ def _open(
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID)
-    if fetch.targets and request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and any(
+        ctx.broker.image.partition(_name_now(ctx, target), target.index) is not None for target in fetch.targets
+    ):
         return _no_such_isolation(ctx, request)
     if ctx.broker.authorizer is not None:
         fetch.denied = _denied_topics(ctx, fetch)

@@ -29,7 +29,7 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _STEPS_PER_PARTITION = 16
 """What a lookup costs beside the walk over a batch, in records."""
 _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
@@ -108,6 +108,8 @@ def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pa
     """Raises TakesLong where `pace` ends the search."""
     wanted = asked.wanted
     try:
+        if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {request.isolation_level}")
         if asked.twice:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
         _check_version(ctx, wanted.timestamp)

@@ -3,12 +3,12 @@
 Sent by transaction coordinators, and by admin clients to abort a hanging transaction. v2 carries the transaction
 version that decides how the epoch is checked (KIP-1228). Errors per partition: UNKNOWN_TOPIC_OR_PARTITION,
 NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR,
-UNKNOWN_SERVER_ERROR (epoch or transaction version -1). Kafka: KafkaApis.handleWriteTxnMarkersRequest.
+UNKNOWN_SERVER_ERROR (producer id, epoch or transaction version -1). Kafka: KafkaApis.handleWriteTxnMarkersRequest.
 """
 
 from __future__ import annotations
 
-from minibroker.coordinators.transactions.metadata import TopicPartition
+from minibroker.coordinators.transactions.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEP
@@ -60,6 +60,9 @@ async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteT
 
 
 def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Deferred[None]:
+    if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
+        # No such batch can be built (MemoryRecords.withEndTransactionMarker).
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a marker of epoch {marker.producer_epoch} of no producer")
     return ctx.broker.coordinators.append_marker(
         target,
         producer_id=marker.producer_id,

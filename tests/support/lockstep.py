@@ -327,8 +327,9 @@ class Lockstep:
         answer = side.ask(m.MetadataRequest(topics=names, allow_auto_topic_creation=False), 12)
         for name in [*world.topics[:2], *INTERNAL]:
             found = next((t.topic_id for t in answer.topics if t.name == name and t.topic_id != NO_ID), None)
-            if found is not None:
-                side.symbol_of(TOPIC_ID, found)
+            if found is None:
+                break  # what comes later has its symbol after this one
+            side.symbol_of(TOPIC_ID, found)
         return sorted(
             (t.name, t.error_code, sorted((p.partition_index, p.error_code) for p in t.partitions))
             for t in answer.topics
@@ -336,12 +337,18 @@ class Lockstep:
 
     def _settle_topics(self, world: World) -> None:
         def served(side: Side) -> bool:
-            """Whether every partition that has a leader is open there too."""
+            """Whether every partition that has a leader answers as one; DescribeProducers would not wait for that."""
             wanted = [
                 (name, [index for index, _ in found]) for name, code, found in self._metadata(side, world) if not code
             ]
-            topics = [m.DescribeProducersRequest.TopicRequest(name=name, partition_indexes=ids) for name, ids in wanted]
-            answer = side.ask(m.DescribeProducersRequest(topics=topics), 0)
+            latest = m.ListOffsetsRequest.ListOffsetsPartition
+            topics = [
+                m.ListOffsetsRequest.ListOffsetsTopic(
+                    name=name, partitions=[latest(partition_index=index, timestamp=-1) for index in ids]
+                )
+                for name, ids in wanted
+            ]
+            answer = side.ask(m.ListOffsetsRequest(replica_id=-1, topics=topics), 7)
             return all(p.error_code == 0 for topic in answer.topics for p in topic.partitions)
 
         self._until(lambda: self._metadata(self.sides[0], world) == self._metadata(self.sides[1], world))

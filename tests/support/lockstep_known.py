@@ -22,8 +22,14 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (r"DescribeQuorum .*", "the controller is one node of this broker's own; there is no Raft log to tell of"),
     (r"(Describe|Create|Delete)Acls outcome: closed \| answer", "Kafka closes the connection for an unknown enum"),
     (r"\w+ outcome: (silence|closed) \| answer", "Kafka gives no answer to nonsense; ours refuses it"),
-    (r"\w+ .*: UNKNOWN_SERVER_ERROR \| .*", "Kafka fails with an exception; ours has a code for it"),
-    (r"WriteTxnMarkers .*", "markers that no coordinator would send"),
+    (r"\w+ \S*error_code: UNKNOWN_SERVER_ERROR \| (?!NONE)\w+", "Kafka fails with an exception; ours has a code"),
+    (r"IncrementalAlterConfigs responses.error_code: UNKNOWN_SERVER_ERROR \| NONE",
+     "an operation that is none fails all of Kafka's request, here its resource"),
+    ((r"WriteTxnMarkers markers.topics.partitions.error_code: "
+     r"(UNKNOWN_SERVER_ERROR \| NONE|UNKNOWN_TOPIC_OR_PARTITION \| UNKNOWN_SERVER_ERROR)"),
+     "a marker of no producer fails all of Kafka's request, but not for an unknown partition; here it fails alone"),
+    (r"WriteTxnMarkers markers(\S*#: \d+ \| \d+|.producer_id: .*)", "Kafka leaves out a marker without partitions"),
+    (r"ElectLeaders error_code: NONE \| INVALID_REQUEST", "an election of no partitions by a type that is none"),
     (r"Metadata topics.error_code: UNKNOWN_TOPIC_OR_PARTITION \| NONE",
      "a topic made by the request is told of at once; Kafka says not yet"),
     ((r"(Produce|ListOffsets|DeleteRecords|TxnOffsetCommit|AddPartitionsToTxn|Fetch|Metadata|OffsetCommit|OffsetDelete|"
@@ -42,16 +48,18 @@ KNOWN: tuple[tuple[str, str], ...] = (
      "offsets and times in internal topics, whose records are written at other times"),
     (r"JoinGroup outcome: silence \| answer", "a protocol named twice: Kafka fails and does not answer"),
     (r"JoinGroup (generation_id: \d \| \d|outcome: answer \| silence)", "a short timeout, met at another time"),
-    ((r"Produce \S*(log_start_offset: -1 \| 0|error_code: INVALID_REQUEST \| \w+|error_code: \w+ \| INVALID_RE\w+|"
-     r"error_code: NONE \| INVALID_PRODUCER_ID_MAPPING|error_code: INVALID_REQUIRED_ACKS \| \w+|error_message: .*)"),
+    ((r"Produce \S*(error_code: (?!NONE)\w+ \| INVALID_RE\w+|"
+     r"error_code: NONE \| INVALID_PRODUCER_ID_MAPPING|error_code: INVALID_REQUIRED_ACKS \| (?!NONE)\w+|"
+     r"error_message: '.*' \| '.*')"),
      "several mistakes in one request: another one is told"),
     (r"Fetch responses.partitions.error_code: UNKNOWN_LEADER_EPOCH \| NOT_LEADER_OR_FOLLOWER", "no such replica"),
     (r"(Txn)?OffsetCommit topics.partitions.error_code: UNKNOWN_MEMBER_ID \| ILLEGAL_GENERATION",
      "Kafka keeps an empty group after a commit of which every partition was refused"),
     (r"AlterPartitionReassignments allow_replication_factor_change: .*", "told, and of no consequence"),
-    (r"(Metadata|Produce) \S*error_code: \w+ \| (NONE|INVALID_TOPIC_EXCEPTION|UNKNOWN_TOPIC_OR_PARTITION)",
+    (r"(Metadata|Produce) \S*error_code: (?!NONE)\w+ \| (INVALID_TOPIC_EXCEPTION|UNKNOWN_TOPIC_OR_PARTITION)",
      "of several topics another one comes first"),
-    (r"(DeleteTopics responses.name|IncrementalAlterConfigs responses.(resource_name|error_code)): .*",
+    ((r"(DeleteTopics responses.name: .*|IncrementalAlterConfigs responses."
+     r"(resource_name: .*|error_code: (?!NONE)\w+ \| (?!NONE)\w+))"),
      "a topic or a resource named twice, or another of two mistakes"),
     (r"ConsumerGroupHeartbeat error_message: 'MemberId .*", "another of two mistakes"),
     (r"ConsumerGroup(Heartbeat|Describe) (assignment|groups.members.assignment|member_epoch|groups.\w+epoch).*",

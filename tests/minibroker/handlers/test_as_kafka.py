@@ -97,6 +97,24 @@ def test_a_timestamp_of_a_later_version_is_refused_before_the_partition_is_looke
     assert ask(cluster, request, 7).topics[0].partitions[0].error_code == UNSUPPORTED
 
 
+def test_an_isolation_level_that_is_none(cluster: MemoryCluster) -> None:
+    kind = m.ListOffsetsRequest
+    partition = kind.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = kind(replica_id=-1, isolation_level=2, topics=[kind.ListOffsetsTopic(name="t", partitions=[partition])])
+    assert ask(cluster, request, 7).topics[0].partitions[0].error_code == UNKNOWN
+
+
+def test_markers_of_no_producer(cluster: MemoryCluster) -> None:
+    kind = m.WriteTxnMarkersRequest
+    topic = kind.WritableTxnMarkerTopic(name="t", partition_indexes=[0, 9])
+    for producer_id, epoch in ((-1, 0), (5, -1)):
+        marker = kind.WritableTxnMarker(
+            producer_id=producer_id, producer_epoch=epoch, transaction_result=True, topics=[topic], coordinator_epoch=0
+        )
+        (answer,) = ask(cluster, kind(markers=[marker]), 1).markers
+        assert [p.error_code for p in answer.topics[0].partitions] == [UNKNOWN, UNKNOWN]
+
+
 def test_an_epoch_below_minus_one_is_an_old_one(cluster: MemoryCluster) -> None:
     kind = m.OffsetForLeaderEpochRequest
     partition = kind.OffsetForLeaderPartition(partition=0, current_leader_epoch=-2, leader_epoch=0)
@@ -253,7 +271,7 @@ def test_odd_fetches() -> None:
     none = {"partition_max_bytes": -1}
     assert fetch(cluster, 0, 1, partition=none)[2] == [(0, UNKNOWN, -1, None), (1, 0, 0, None)]
     assert fetch(cluster, 0, isolation_level=2) == (UNKNOWN, 0, [(0, UNKNOWN, -1, [])])
-    assert fetch(cluster, isolation_level=2)[0] == 0
+    assert fetch(cluster, isolation_level=2)[0] == fetch(cluster, 9, isolation_level=2)[0] == 0  # nothing is read
     diverging = {"fetch_offset": 99, "last_fetched_epoch": 0}
     assert fetch(cluster, 0, isolation_level=1, partition=diverging)[2] == [(0, 0, 6, None)]
     cluster.stop()
