@@ -93,7 +93,7 @@ def _progress(
         partition.follower_fetched(session.node_id, target.fetch_offset, session.broker_epoch, log_start_offset)
     except ApiError as error:
         session.ready.pop(key, None)
-        return refused(target, error)
+        return refused(target.index, error)
     return None
 
 
@@ -114,14 +114,12 @@ def diverging(partition: Partition, target: FetchTarget) -> FetchResponse.EpochE
     return None
 
 
-def refused(target: FetchTarget, error: ApiError) -> FetchResponse.PartitionData:
+def refused(
+    index: int, error: ApiError, aborted: list[FetchResponse.AbortedTransaction] | None = None
+) -> FetchResponse.PartitionData:
     """An error answer for one partition."""
     return _PartitionData(
-        partition_index=target.index,
-        error_code=error.code,
-        high_watermark=-1,
-        aborted_transactions=None,
-        records=b"",
+        partition_index=index, error_code=error.code, high_watermark=-1, aborted_transactions=aborted, records=b""
     )
 
 
@@ -178,7 +176,7 @@ def _read_one(
                 session.ready[(target.topic_id, target.index)] = None
         data = _data(partition, target, records=records)
     except ApiError as error:
-        return refused(target, error)
+        return refused(target.index, error)
     if (
         len(records)
         or data.high_watermark != target.known_high_watermark

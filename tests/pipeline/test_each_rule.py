@@ -4,6 +4,7 @@ with the evidence that the rule's row in the catalogue promises; the command tha
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shlex
@@ -18,6 +19,7 @@ from planting import Planted, changed, flipped_marker, header_of, marker, write_
 pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
+from minibroker.client.transactions_command import add_arguments
 from minibroker.rules.catalogue import ERROR, RULES
 from minibroker_protocol.records import Record, build_batch, decode_records
 
@@ -269,6 +271,21 @@ def test_every_rule_is_here() -> None:
     assert not FAULTS.keys() & NOT_FROM_FILES
 
 
+def understood(command: str) -> bool:
+    """Nothing is left to fill in but what only the operator knows, and the options of our own commands are theirs."""
+    words = shlex.split(command)
+    if words[0] != "minibroker":
+        return words[0].endswith(".sh") and "--bootstrap-server" in words and "{" not in command
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_arguments(parser)
+    asked = parser.parse_args(words[2:])
+    return words[1] == "transactions" and asked.bootstrap == "HOST:PORT"
+
+
+def test_every_rule_of_the_audit_has_a_remedy() -> None:
+    assert {rule.id for rule in RULES.values() if rule.remedies} == FAULTS.keys() | FROM_SMALL_FILES
+
+
 def audit(path: Path, out: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
     code = main(["audit", str(path), "--json", str(out), *options])
     return code, json.loads(out.read_text())["shown"]
@@ -294,6 +311,10 @@ def test_a_planted_fault(rule: str, tmp_path: Path, capsys: pytest.CaptureFixtur
         assert 0 <= one["position"] < len(data)
         if rule not in ("torn-batch", "offset-hole"):
             assert struct.unpack_from(">q", data, one["position"])[0] == fault.first
+    assert one["remedies"]
+    for remedy in one["remedies"]:
+        assert understood(remedy["command"]), remedy
+        assert len(remedy["risk"].split()) > 3
     capsys.readouterr()
     words = shlex.split(one["show"])
     assert words[:2] == ["minibroker", "audit"]
