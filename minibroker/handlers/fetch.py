@@ -170,9 +170,7 @@ def _no_such_isolation(ctx: RequestContext, request: FetchRequest) -> FetchRespo
     responses = [
         FetchResponse.FetchableTopicResponse(
             topic=topic.topic,
-            partitions=[
-                follower_fetch.refused(partition.partition, error, aborted=[]) for partition in topic.partitions
-            ],
+            partitions=[follower_fetch.refused(p.partition, error, aborted=[]) for p in topic.partitions],
         )
         for topic in (request.topics if ctx.api_version < TOPIC_IDS_VERSION else ())
     ]

@@ -193,22 +193,6 @@ def validate_records(
 class _Walking:
     """A walk under way: `index` is the number of the next record, `position` where it begins."""
 
-    __slots__ = (
-        "base",
-        "best",
-        "best_index",
-        "consecutive",
-        "count",
-        "data",
-        "high",
-        "index",
-        "low",
-        "null_keys",
-        "pace",
-        "position",
-        "walk",
-    )
-
     def __init__(
         self,
         data: bytes,
