@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from minibroker.control.group import Caller, Group
-from minibroker.control.reading import in_thread
+from minibroker.control.group import Caller, Group, in_thread
 from minibroker.control.state import State
 from minibroker.faults.actions import Action, action_from, action_to
 from minibroker.faults.errors import FaultError

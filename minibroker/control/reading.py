@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import functools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
+from minibroker.control.group import in_thread
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Isolation = Literal["read_uncommitted", "read_committed"]
 
 
@@ -77,16 +74,6 @@ class Exchange:
     fault: int
     request: Mapping[str, Any]
     response: Mapping[str, Any] | None
-
-
-def in_thread(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """The twin of a method for coroutines, which does not hold the event loop up."""
-
-    @functools.wraps(method)
-    async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
-        return await asyncio.to_thread(method, *args, **kwargs)
-
-    return twin
 
 
 class Reading:
