@@ -20,10 +20,13 @@ pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
 from minibroker.client.transactions_command import add_arguments
+from minibroker.coordinators.transactions.states import TransactionState
 from minibroker.rules.catalogue import ERROR, RULES
 from minibroker_protocol.records import Record, build_batch, decode_records
 
 OUTSIDE = 0x10
+STATUS_AT = 16
+"""Byte of the state in a value of __transaction_state: after version, producer id and epoch, and timeout."""
 LINEAGE = ("--lineage", "in=out", "--group", "app")
 NOT_FROM_FILES = {
     "lost-record",
@@ -194,6 +197,32 @@ def offset_end() -> Fault:
     return Fault(planted, "__consumer_offsets-0", end, end)
 
 
+def txn_state() -> Fault:
+    """An open transaction is complete, and nobody decided it."""
+    planted = Planted()
+    *_, record = (
+        record
+        for batch in planted.batches("__transaction_state-0")
+        for record in decode_records(batch, 0, header_of(batch))
+        if b"left-open" in bytes(record.key or b"")
+    )
+    assert record.key is not None
+    assert record.value is not None
+    value = bytearray(record.value)
+    assert value[STATUS_AT] == TransactionState.ONGOING
+    value[STATUS_AT] = TransactionState.COMPLETE_COMMIT
+    done = build_batch([Record(0, 1, record.key, bytes(value))], producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    end = planted.end("__transaction_state-0")
+    planted.append("__transaction_state-0", bytes(done))
+    return Fault(planted, "__transaction_state-0", end, end)
+
+
+def leader_epoch() -> Fault:
+    planted = Planted()
+    planted.change("append-time-0", 3, lambda batch: changed(batch, partition_leader_epoch=1))
+    return Fault(planted, "append-time-0", 6, 6)
+
+
 def lineage_lost() -> Fault:
     planted = Planted("loop")
     planted.change("out-0", 0, lambda batch: rekeyed(batch, {b"k0": b"k2"}))
@@ -255,6 +284,8 @@ FAULTS: dict[str, Callable[[], Fault]] = {
         timestamp,
         offset_outcome,
         offset_end,
+        txn_state,
+        leader_epoch,
         lineage_lost,
         lineage_duplicate,
         lineage_stray,
