@@ -47,4 +47,5 @@ def in_thread(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(method, *args, **kwargs)
 
+    twin.__doc__ = f"`{method.__name__}` without holding the event loop up."
     return twin
