@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -14,6 +16,8 @@ settings.register_profile(WHOLE, deadline=None, print_blob=True)
 settings.load_profile(SAMPLE)
 
 MOST_PROCESSES = 8  # each collects every test
+TIERS = {Path(__file__).parent / name for name in ("clients", "container", "go", "jvm", "node")}
+"""Directories in which every test has a marker that the default tests leave out; tests/test_architecture.py looks."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -21,9 +25,28 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """The default tests run on every core, when all of them are asked for and `-n` says nothing else."""
     if "PYTEST_XDIST_WORKER" in os.environ:  # a worker comes by here too, and must not start workers of its own
         return
-    defaults = config.getini("addopts")
-    whole = config.args_source is not pytest.Config.ArgsSource.ARGS and config.option.markexpr == defaults[-1]
-    if whole and not config.option.keyword and getattr(config.option, "numprocesses", 0) is None:
+    if is_default(config) and not config.option.keyword and getattr(config.option, "numprocesses", 0) is None:
         config.option.numprocesses = "auto"
         config.option.maxprocesses = MOST_PROCESSES
         config.option.dist = "worksteal"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The default tests read no directory of which they take nothing: that costs as much as many tests."""
+    return True if collection_path in TIERS and is_default(config) else None
+
+
+gc.disable()  # collection leaves next to no garbage
+
+
+def pytest_collection_finish() -> None:
+    """What was collected is there until the end: no search for garbage goes through it."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def is_default(config: pytest.Config) -> bool:
+    """Whether neither paths nor markers were chosen."""
+    chosen = config.args_source is pytest.Config.ArgsSource.ARGS
+    return not chosen and config.option.markexpr == config.getini("addopts")[-1]
