@@ -25,7 +25,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """The default tests run on every core, when all of them are asked for and `-n` says nothing else."""
     if "PYTEST_XDIST_WORKER" in os.environ:  # a worker comes by here too, and must not start workers of its own
         return
-    if is_default(config) and not config.option.keyword and getattr(config.option, "numprocesses", 0) is None:
+    defaults = config.getini("addopts")
+    whole = config.args_source is not pytest.Config.ArgsSource.ARGS and config.option.markexpr == defaults[-1]
+    if whole and not config.option.keyword and getattr(config.option, "numprocesses", 0) is None:
         config.option.numprocesses = "auto"
         config.option.maxprocesses = MOST_PROCESSES
         config.option.dist = "worksteal"
@@ -33,7 +35,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """The default tests read no directory of which they take nothing: that costs as much as many tests."""
-    return True if collection_path in TIERS and is_default(config) else None
+    # A worker is given what is in `testpaths` as arguments.
+    default = config.args == config.getini("testpaths") and config.option.markexpr == config.getini("addopts")[-1]
+    return True if default and collection_path in TIERS else None
 
 
 gc.disable()  # collection leaves next to no garbage
@@ -44,9 +48,3 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-
-
-def is_default(config: pytest.Config) -> bool:
-    """Whether neither paths nor markers were chosen."""
-    chosen = config.args_source is pytest.Config.ArgsSource.ARGS
-    return not chosen and config.option.markexpr == config.getini("addopts")[-1]
