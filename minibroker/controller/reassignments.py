@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from minibroker.controller.elections import changed
 from minibroker.controller.replication import ReplicationControl
@@ -86,7 +85,7 @@ class ReassignmentControl:
         adding = tuple(n for n in replicas if n not in before)
         removing = tuple(n for n in partition.replicas if n not in replicas)
         merged = (*replicas, *(n for n in partition.replicas if n not in replicas))
-        wanted = replace(self._replication.wanted(topic, partition), replicas=merged, adding=adding, removing=removing)
+        wanted = self._replication.wanted(topic, partition)._replace(replicas=merged, adding=adding, removing=removing)
         return changed(partition, wanted)
 
     def _cancelled(self, topic: TopicImage, partition: PartitionImage) -> PartitionImage:
@@ -99,7 +98,7 @@ class ReassignmentControl:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "Unable to cancel: none of the original replicas is in sync.",
             )
-        wanted = replace(self._replication.wanted(topic, partition), replicas=before, isr=isr, adding=(), removing=())
+        wanted = self._replication.wanted(topic, partition)._replace(replicas=before, isr=isr, adding=(), removing=())
         return changed(partition, wanted)
 
     def listed(self, request: m.ListPartitionReassignmentsRequest, _: int = 0) -> m.ListPartitionReassignmentsResponse:

@@ -37,7 +37,7 @@ class ReplicationControl:
             lost = frozenset({broker.node_id})
             self._change(
                 lambda p: broker.node_id in p.isr or broker.node_id in p.elr,
-                lambda p, w: replace(w, unclean_shutdown=lost),
+                lambda p, w: w._replace(unclean_shutdown=lost),
             )
         return known
 
@@ -79,7 +79,7 @@ class ReplicationControl:
 
     def _remove_from_isr(self, node_id: int) -> None:
         def without(partition: PartitionImage, wanted: Wanted) -> Wanted:
-            return replace(wanted, isr=[n for n in partition.isr if n != node_id])
+            return wanted._replace(isr=[n for n in partition.isr if n != node_id])
 
         self._change(lambda p: node_id in p.isr or p.leader == node_id, without)
 
@@ -192,7 +192,7 @@ class ReplicationControl:
             broker = self._state.image.brokers.get(node)
             if broker is None or not broker.active or epoch not in (-1, broker.epoch):
                 raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"{name}: broker {node} cannot be in sync now")
-        after = changed(partition, replace(self.wanted(topic, partition), isr=nodes))
+        after = changed(partition, self.wanted(topic, partition)._replace(isr=nodes))
         self._state.change_partitions([PartitionChange(topic.name, after)] if after is not partition else [])
         if after.leader != sender:
             raise ApiError(ErrorCode.NEW_LEADER_ELECTED, f"{name} is led by {after.leader} now")
@@ -242,7 +242,7 @@ class ReplicationControl:
         """Give leadership back to preferred leaders that are in sync again (auto.leader.rebalance.enable)."""
         self._change(
             lambda p: p.leader != p.replicas[0] and p.replicas[0] in p.isr,
-            lambda p, w: replace(w, election=Election.PREFERRED),
+            lambda p, w: w._replace(election=Election.PREFERRED),
         )
 
     def elect(self, topic_name: str, index: int, election: Election) -> None:
@@ -257,7 +257,7 @@ class ReplicationControl:
             election is Election.UNCLEAN and partition.leader != NO_LEADER
         ):
             raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-        after = changed(partition, replace(self.wanted(topic, partition), election=election))
+        after = changed(partition, self.wanted(topic, partition)._replace(election=election))
         if election is Election.PREFERRED and after.leader != partition.replicas[0]:
             raise ApiError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available for topic partition."

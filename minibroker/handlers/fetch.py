@@ -36,7 +36,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 TOPIC_IDS_VERSION = 13
 _CURRENT_LEADER_VERSION = 16
 
@@ -156,9 +156,25 @@ def _open(
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
         return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID)
+    if fetch.targets and request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return _no_such_isolation(ctx, request)
     if ctx.broker.authorizer is not None:
         fetch.denied = _denied_topics(ctx, fetch)
     return None
+
+
+def _no_such_isolation(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
+    """Kafka fails with an exception; versions with topic ids name no partition then (FetchRequest.getErrorResponse)."""
+    error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {request.isolation_level}")
+    ctx.refused("the fetch", error)
+    responses = [
+        FetchResponse.FetchableTopicResponse(
+            topic=topic.topic,
+            partitions=[follower_fetch.refused(p.partition, error, aborted=[]) for p in topic.partitions],
+        )
+        for topic in (request.topics if ctx.api_version < TOPIC_IDS_VERSION else ())
+    ]
+    return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=responses)
 
 
 def _replica_id(request: FetchRequest, version: int) -> int:
@@ -184,18 +200,19 @@ def _open_session(
         if request.session_id != INVALID_SESSION_ID:
             sessions.close(request.session_id)
         fetch.targets = targets
-        if ctx.api_version >= 7 and request.session_epoch == INITIAL_EPOCH and targets:
+        if ctx.api_version >= 7 and request.session_epoch == INITIAL_EPOCH:
             fetch.session = sessions.create(targets, by_id, now_ms)
         return
     session = sessions.resume(request.session_id, request.session_epoch, by_id, now_ms)
     session.apply(targets, forgotten)
     session.next_epoch()
+    if not session.targets:
+        # Kafka closes a session that was left without partitions and answers what the request names without one.
+        sessions.close(session.id)
+        fetch.targets = targets
+        return
     fetch.full = False
     fetch.targets = list(session.targets.values())
-    if not session.targets:
-        # Kafka closes a session that was left without partitions and answers without one.
-        sessions.close(session.id)
-        return
     fetch.session = session
 
 
@@ -333,19 +350,21 @@ def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_byte
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        aborted_transactions=[] if fetch.isolation == READ_COMMITTED and not fetch.follower else None,
+        aborted_transactions=None,
         records=b"",
     )
     read = _Read(target, data, partition)
-    if target.last_fetched_epoch >= 0 and _diverges(partition, target, data):
+    data.diverging_epoch = follower_fetch.diverging(partition, target)
+    if data.diverging_epoch is not None:
         read.failed = True
         return read
-    found = log.read(
-        target.fetch_offset, max(0, max_bytes), bound=_bound(fetch, partition), min_one_message=min_one_message
-    )
+    bound = _bound(fetch, partition)
+    found = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
+    if max_bytes < 0 and target.fetch_offset < bound:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
     data.records = found.records
     read.size = len(found.records)
-    if fetch.isolation == READ_COMMITTED and not fetch.follower:
+    if fetch.isolation == READ_COMMITTED:
         data.aborted_transactions = [
             FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
             for a in log.aborted_transactions(target.fetch_offset, found)
@@ -355,36 +374,12 @@ def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_byte
 
 def _bound(fetch: _Fetch, partition: Partition) -> int:
     log = partition.log
-    if fetch.follower:
-        return log.log_end_offset
     return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark
-
-
-def _diverges(partition: Partition, target: FetchTarget, data: FetchResponse.PartitionData) -> bool:
-    """Whether the fetcher's last epoch ended elsewhere in this log (KIP-595); then `data` tells it where."""
-    log = partition.log
-    epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
-    if epoch < 0 or end_offset < 0:
-        raise ApiError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{partition}: last fetched epoch {target.last_fetched_epoch}, latest {log.leader_epochs.latest_epoch}",
-        )
-    if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
-        data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        return True
-    return False
 
 
 def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> _Read:
     """An error answer; those found before a log was reached carry an empty aborted list, the others none."""
-    data = _PartitionData(
-        partition_index=target.index,
-        error_code=error.code,
-        high_watermark=-1,
-        aborted_transactions=None if routed else [],
-        records=b"",
-    )
-    read = _Read(target, data, None)
+    read = _Read(target, follower_fetch.refused(target.index, error, aborted=None if routed else []), None)
     read.failed = True
     return read
 

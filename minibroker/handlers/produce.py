@@ -16,7 +16,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minibroker.coordination.transaction_verifier import timed_out
 from minibroker.coordination.unknown_producer_check import refusal_of_unknown
 from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
@@ -106,6 +105,8 @@ async def _produce_to_many(ctx: RequestContext, request: ProduceRequest) -> Prod
 
 
 def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
+    if len(entries) > 1:
+        entries = _each_once(entries)
     transactional = [entry for entry in entries if entry.transactional]
     if transactional:
         if request.transactional_id is None:
@@ -113,11 +114,21 @@ def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional batches without a transactional id"
             )
             for entry in entries:
-                entry.error = refusal
+                entry.error, entry.partition = refusal, None
             return _respond(ctx, request, entries)
-        if request.transactional_id:
-            return _produce_verified(ctx, request, entries, transactional)
+        return _produce_verified(ctx, request, entries, transactional)
     return _append_all(ctx, request, entries)
+
+
+def _each_once(entries: list[_Entry]) -> list[_Entry]:
+    """One entry of each partition: of several the last, as in Kafka's map, but one that is refused stays so."""
+    kept: dict[tuple[str, bytes, int], _Entry] = {}
+    for entry in entries:
+        key = (entry.topic, entry.topic_id, entry.index)
+        earlier = kept.get(key)
+        if earlier is None or earlier.error is None:
+            kept[key] = entry
+    return entries if len(kept) == len(entries) else list(kept.values())
 
 
 async def _produce_verified(
@@ -251,7 +262,8 @@ async def _verify(
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
     if stale:
         first = stale[0][0]
-        code_of_stale = await broker.coordinators.verifier.code_of_timed_out(
+        verifier = broker.coordinators.verifier
+        code_of_stale = await verifier.code_of_timed_out(
             request.transactional_id,
             producer_id,
             epoch,
@@ -260,7 +272,7 @@ async def _verify(
             api_version=ctx.api_version,
         )
         for entry, refusal in stale:
-            _refuse(entry, refusal if code_of_stale is None else timed_out(code_of_stale, refusal))
+            _refuse(entry, refusal if code_of_stale is None else verifier.timed_out(code_of_stale, refusal))
 
 
 def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:

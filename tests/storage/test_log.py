@@ -12,6 +12,7 @@ from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin
+from minibroker_storage.reading import TimestampOffset
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, segment_index_bytes=1024)
 
@@ -302,7 +303,7 @@ def test_no_timestamps_no_offsets(disk: MemoryDisk) -> None:
     log = open_log(disk)
     assert log.max_timestamp_offset(100) is None
     append(log, batch(timestamp=-1))
-    assert log.max_timestamp_offset(100) is None
+    assert log.max_timestamp_offset(100) == TimestampOffset(0, -1, 0)  # as Kafka: the first record
     assert log.offset_for_timestamp(0, 100) is None
 
 
@@ -378,6 +379,25 @@ def test_truncation_drops_batches_state_and_epochs(disk: MemoryDisk) -> None:
     log.close()
     again = open_log(disk, config=SMALL)
     assert (again.log_end_offset, again.warnings) == (3, [])
+
+
+def test_truncation_below_the_log_start_takes_it_along(disk: MemoryDisk) -> None:
+    """A leader that lost more than was deleted here; else the high watermark would stay above the log's end
+    (UnifiedLog.truncateTo)."""
+    log = open_log(disk)
+    for i in range(8):
+        append(log, batch(b"x", pid=1, seq=i))
+    log.delete_records(5)
+    assert log.truncate_to(3, now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 3, 3)
+    assert not log.producers.knows(1)
+    append(log, batch(b"new", pid=2))
+    assert (log.log_start_offset, log.high_watermark, log.last_stable_offset) == (3, 4, 4)
+    assert [value for _, value in values(log)] == [b"new"]
+    log.close()
+    again = open_log(disk, log_start_offset=3, high_watermark=4)
+    assert (again.log_start_offset, again.log_end_offset, again.warnings) == (3, 4, [])
+    assert again.producers.knows(2)
 
 
 def test_truncation_below_an_abort_takes_its_index_entry(disk: MemoryDisk) -> None:

@@ -18,7 +18,7 @@ PATIENCE = 30.0
 
 
 def abandon(bootstrap: str, topic: str = "t") -> None:
-    """Two records on partition 0, one on partition 1, the offset 7 of group g; no commit and no abort."""
+    """Two records on partition 0, one on partition 1, the offset 1 of group g; no commit and no abort."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(PATIENCE)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": ID, "transaction.timeout.ms": 600_000})
@@ -27,7 +27,7 @@ def abandon(bootstrap: str, topic: str = "t") -> None:
     for partition, value in ((0, b"a"), (0, b"b"), (1, b"c")):
         producer.produce(topic, value, partition=partition)
     group = Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
-    producer.send_offsets_to_transaction([TopicPartition(topic, 1, 7)], group.consumer_group_metadata(), PATIENCE)
+    producer.send_offsets_to_transaction([TopicPartition(topic, 1, 1)], group.consumer_group_metadata(), PATIENCE)
     group.close()
     assert producer.flush(PATIENCE) == 0
 
@@ -76,7 +76,7 @@ def check_commit(bootstrap: str, capsys: pytest.CaptureFixture[str], *, bumps: b
         assert (offsets["topic"], offsets["records"], offsets["group_offsets"]) == (
             "__consumer_offsets",
             1,
-            ["g:t-1@7"],
+            ["g:t-1@1"],
         )
         assert [tuple(row.values()) for row in partitions] == [("t", 0, 0, 1, 2, []), ("t", 1, 0, 0, 1, [])]
         assert (outcome["records"], outcome["state"], outcome["dry_run"]) == (4, "Ongoing", True)
@@ -87,5 +87,5 @@ def check_commit(bootstrap: str, capsys: pytest.CaptureFixture[str], *, bumps: b
         assert announced == [offsets, *partitions]
         assert (outcome["state"], outcome["dry_run"]) == ("CompleteCommit", False)
         assert committed_values(bootstrap) == [b"a", b"b", b"c"]
-        assert stored_offset(bootstrap) == 7
+        assert stored_offset(bootstrap) == 1
         assert client.describe(ID)[1].producer_epoch == held.producer_epoch + bumps

@@ -84,7 +84,7 @@ def test_what_has_ended_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_decided_commit_is_waited_for() -> None:
     """While markers are held back the state is PrepareCommit: nothing is sent, and what is missing is named."""
     with (
-        Minibroker(transaction_version=1, ephemeral=True) as broker,
+        Minibroker(transaction_version=2, ephemeral=True) as broker,
         TransactionsClient(broker.bootstrap_servers) as client,
     ):
         abandon(broker.bootstrap_servers)
@@ -93,7 +93,8 @@ def test_a_decided_commit_is_waited_for() -> None:
         broker.state.hold_markers()
         ending = m.EndTxnRequest(transactional_id=ID, producer_id=asked[1], producer_epoch=asked[2], committed=True)
         address = client.coordinator(ID, TRANSACTION_KEY)[1]
-        assert client.ask(address, ending, m.EndTxnResponse, 3).error_code == 0
+        assert client.ask(address, ending, m.EndTxnResponse, 5).error_code == 0
+        asked = ID, known.producer_id, known.producer_epoch + 1  # as it went up with the decision
         state, partitions = pending(client, *asked)
         assert (state, [one.records for one in partitions if one.topic == "t"]) == ("PrepareCommit", [2, 1])
         broker.state.release_markers()

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reference import difference_rows
 
 from minibroker.config.groups import GROUP_KEYS
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.unused import UNUSED_KEYS
 from minibroker.controller.features import SUPPORTED_FEATURES
 from minibroker.handlers.table import apis
-from minibroker.releases.chain import CHAIN, NEWEST, RELEASES, difference_rows
+from minibroker.releases.chain import CHAIN, NEWEST, RELEASES
 from minibroker.releases.features import Feature
 from minibroker.releases.release import ABSENT, Release, assemble
 from minibroker.releases.semantics import FIELDS, KAFKA, Semantics
@@ -38,11 +39,11 @@ def test_a_release_is_what_was_recorded_of_it(name: str) -> None:
         "apis": dict(semantics.advertised.max_versions),
         "features": dict(semantics.advertised.features),
         "semantics": _fields(semantics, "advertised", "producer"),
-        "producer": _fields(semantics.producer),
+        "producer": semantics.producer._asdict(),
         "settings": dict(release.settings),
     }
     # A field that is younger than the record has its default in every release of then.
-    default = {"semantics": _fields(Semantics(), "advertised", "producer"), "producer": _fields(ProducerRules())}
+    default = {"semantics": _fields(Semantics(), "advertised", "producer"), "producer": ProducerRules()._asdict()}
     recorded = {part: default.get(part, {}) | said for part, said in RECORDED[name].items()}
     assert json.loads(json.dumps(found)) == json.loads(json.dumps(recorded))
 
