@@ -36,7 +36,7 @@ COMMANDS = {
     ),
     "judge": Command("minibroker.judge.command", "run a client under failures and judge whether exactly-once held"),
     "transactions": Command(
-        "minibroker.client.transactions_command", "list, describe, abort transactions of any broker"
+        "minibroker.client.transactions_command", "list, describe, commit, abort transactions of any broker"
     ),
     "simulate": Command(
         "minibroker.simulation.command", "run the broker's code under seeded failures and check the result"

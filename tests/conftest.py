@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -27,3 +29,13 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.numprocesses = "auto"
         config.option.maxprocesses = MOST_PROCESSES
         config.option.dist = "worksteal"
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """A command that sets up logging in the process of its test leaves it to others as it was."""
+    logger = logging.getLogger("minibroker")
+    level, propagate, handlers = logger.level, logger.propagate, list(logger.handlers)
+    yield
+    logger.setLevel(level)
+    logger.propagate, logger.handlers[:] = propagate, handlers

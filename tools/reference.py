@@ -111,6 +111,20 @@ def audit_rules_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def audit_remedies_table() -> str:
+    """What an operator can do about a finding."""
+    from minibroker.rules.rules import RULES
+
+    of: dict[tuple[str, str], list[str]] = {}
+    for rule in RULES.values():
+        for remedy in rule.remedies:
+            of.setdefault(remedy, []).append(rule.id)
+    lines = ["| command | what it risks | for |", "|---|---|---|"]
+    for (command, risk), rules in of.items():
+        lines.append(f"| `{command}` | {risk} | {', '.join(f'`{rule}`' for rule in rules)} |")
+    return "\n".join(lines) + "\n"
+
+
 def urls() -> dict[str, str]:
     """The project's addresses by name, from pyproject.toml."""
     found: dict[str, str] = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["urls"]
@@ -141,6 +155,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "apis": api_table,
     "apis-not-served": not_served_table,
     "audit-rules": audit_rules_table,
+    "audit-remedies": audit_remedies_table,
     "deviations": deviations_table,
     "ignored-variables": ignored_variables_table,
     "releases": releases_table,

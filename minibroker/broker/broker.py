@@ -353,8 +353,7 @@ class Broker:
 
     def producer_rules(self) -> ProducerRules:
         """The semantics' rules for partitions, with what the settings say."""
-        return replace(
-            self.semantics.producer,
+        return self.semantics.producer._replace(
             producer_id_expiration_ms=self.settings.get_int(self.semantics.producer_state_expiration),
             verification_enabled=self.settings.get_boolean("transaction.partition.verification.enable"),
         )
@@ -448,9 +447,7 @@ class Broker:
         response = await ask_controller(
             self.controller_channel,
             CreateTopicsRequest(
-                topics=[creatable(name, self.settings) for name in names],
-                timeout_ms=_CREATE_TIMEOUT_MS,
-                validate_only=False,
+                topics=[creatable(name, self.settings) for name in names], timeout_ms=_CREATE_TIMEOUT_MS
             ),
             _CREATE_TOPICS_VERSION,
             CreateTopicsResponse,

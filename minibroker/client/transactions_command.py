@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minibroker.client.commit import commit, pending
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import add_command_config, read_security
 from minibroker.client.transactions import HANGING_AFTER_MS, TransactionsClient
@@ -47,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     abort.add_argument("--topic")
     abort.add_argument("--partition", type=int)
     abort.add_argument("--start-offset", type=int, help="first offset of the hanging transaction")
+    commit = actions.add_parser(
+        "commit", parents=[common], help="commit in the place of a producer that is gone (as FLIP-572 for Flink)"
+    )
+    commit.add_argument("transactional_id", metavar="ID")
+    commit.add_argument("--producer-id", type=int, required=True, metavar="P")
+    commit.add_argument("--epoch", type=int, required=True, metavar="E", help="of the producer")
+    commit.add_argument("--dry-run", action="store_true", help="only say what would become visible")
     hanging = actions.add_parser(
         "find-hanging", parents=[common], help="open transactions that no coordinator will end"
     )
@@ -157,6 +165,26 @@ def _abort(client: TransactionsClient, arguments: argparse.Namespace) -> list[Ro
     ]
 
 
+def _commit(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
+    asked = arguments.transactional_id, arguments.producer_id, arguments.epoch
+    state, partitions = pending(client, *asked)
+    rows = [{**p._asdict(), "group_offsets": [*p.group_offsets]} for p in partitions]
+    _print(rows, as_json=arguments.json)
+    sys.stdout.flush()
+    if not arguments.dry_run:
+        state = commit(client, *asked, state)
+    return [
+        {
+            "transactional_id": arguments.transactional_id,
+            "producer_id": arguments.producer_id,
+            "producer_epoch": arguments.epoch,
+            "records": sum(p.records for p in partitions),
+            "state": state,
+            "dry_run": arguments.dry_run,
+        }
+    ]
+
+
 def _find_hanging(client: TransactionsClient, arguments: argparse.Namespace) -> list[Row]:
     now_ms = time.time_ns() // 1_000_000
     found = client.find_hanging(topic=arguments.topic, older_than_ms=arguments.older_than_ms, now_ms=now_ms)
@@ -178,6 +206,7 @@ _ACTIONS = {
     "describe": _describe,
     "producers": _producers,
     "abort": _abort,
+    "commit": _commit,
     "find-hanging": _find_hanging,
 }
 

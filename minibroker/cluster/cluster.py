@@ -333,13 +333,10 @@ class Cluster:
             return
         request = CreateTopicsRequest(
             topics=[
-                CreateTopicsRequest.CreatableTopic(
-                    name=name, num_partitions=count, replication_factor=-1, assignments=[], configs=[]
-                )
+                CreateTopicsRequest.CreatableTopic(name=name, num_partitions=count, replication_factor=-1)
                 for name, count in missing.items()
             ],
             timeout_ms=0,
-            validate_only=False,
         )
         for result in TopicControl(state).create_topics(request).topics:
             if result.error_code != ErrorCode.NONE:

@@ -46,7 +46,7 @@ class AclControl:
             return _Created(error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
         if entry not in self._state.image.acls:
             self._state.add_acl(entry)
-        return _Created(error_code=0, error_message=None)
+        return _Created()
 
     def delete(self, request: m.DeleteAclsRequest) -> Steps[m.DeleteAclsResponse]:
         """For each filter the entries that went."""
@@ -58,7 +58,7 @@ class AclControl:
 
     def _delete(self, given: m.DeleteAclsRequest.DeleteAclsFilter) -> _Deleted:
         if not self._enabled:
-            return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[])
+            return _Deleted(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         chosen = AclBindingFilter(
             given.resource_type_filter,
             given.resource_name_filter,
@@ -73,8 +73,6 @@ class AclControl:
             self._state.remove_acl(entry)
         matching = [
             m.DeleteAclsResponse.DeleteAclsMatchingAcl(
-                error_code=0,
-                error_message=None,
                 resource_type=entry.resource_type,
                 resource_name=entry.resource_name,
                 pattern_type=entry.pattern_type,
@@ -85,4 +83,4 @@ class AclControl:
             )
             for entry in gone
         ]
-        return _Deleted(error_code=0, error_message=None, matching_acls=matching)
+        return _Deleted(matching_acls=matching)

@@ -168,4 +168,4 @@ class Controller:
             first, count = self.state.allocate_producer_ids()
         except ApiError as error:
             return m.AllocateProducerIdsResponse(error_code=error.code, producer_id_start=-1, producer_id_len=0)
-        return m.AllocateProducerIdsResponse(error_code=0, producer_id_start=first, producer_id_len=count)
+        return m.AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=count)

@@ -6,8 +6,9 @@ Pure: from a `PartitionImage` and what is wanted to the one that replaces it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
+from typing import NamedTuple
 
 from minibroker.metadata.image import NO_LEADER, PartitionImage
 
@@ -20,8 +21,7 @@ class Election(Enum):
     ONLINE = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(NamedTuple):
     """The requested change of a partition; None leaves a field as it is.
 
     acceptable(node): may it lead now. min_isr: effective min.insync.replicas. unclean_shutdown: nodes whose disks may

@@ -33,7 +33,7 @@ class BrokerHeartbeats:
         broker = self._state.image.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
             code = ErrorCode.BROKER_ID_NOT_REGISTERED if broker is None else ErrorCode.STALE_BROKER_EPOCH
-            return BrokerHeartbeatResponse(error_code=code, should_shut_down=False)
+            return BrokerHeartbeatResponse(error_code=code)
         self._heard[broker.node_id] = (broker.epoch, self._tick)
         caught_up = request.current_metadata_offset >= broker.epoch
         fenced = broker.fenced
@@ -41,7 +41,7 @@ class BrokerHeartbeats:
             log.info("broker %d sent a heartbeat again and is unfenced", broker.node_id)
             self._replication.unfence(broker.node_id)
             fenced = False
-        return BrokerHeartbeatResponse(error_code=0, is_caught_up=caught_up, is_fenced=fenced, should_shut_down=False)
+        return BrokerHeartbeatResponse(error_code=0, is_caught_up=caught_up, is_fenced=fenced)
 
     def tick(self) -> None:
         """Fence the brokers whose session has ended."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from minibroker.controller.elections import changed
 from minibroker.controller.replication import ReplicationControl
@@ -51,7 +50,7 @@ class ReassignmentControl:
                 m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name, partitions=answers)
             )
         return m.AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change, error_code=0, responses=topics
+            allow_replication_factor_change=request.allow_replication_factor_change, responses=topics
         )
 
     def reassign(
@@ -86,7 +85,7 @@ class ReassignmentControl:
         adding = tuple(n for n in replicas if n not in before)
         removing = tuple(n for n in partition.replicas if n not in replicas)
         merged = (*replicas, *(n for n in partition.replicas if n not in replicas))
-        wanted = replace(self._replication.wanted(topic, partition), replicas=merged, adding=adding, removing=removing)
+        wanted = self._replication.wanted(topic, partition)._replace(replicas=merged, adding=adding, removing=removing)
         return changed(partition, wanted)
 
     def _cancelled(self, topic: TopicImage, partition: PartitionImage) -> PartitionImage:
@@ -99,7 +98,7 @@ class ReassignmentControl:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "Unable to cancel: none of the original replicas is in sync.",
             )
-        wanted = replace(self._replication.wanted(topic, partition), replicas=before, isr=isr, adding=(), removing=())
+        wanted = self._replication.wanted(topic, partition)._replace(replicas=before, isr=isr, adding=(), removing=())
         return changed(partition, wanted)
 
     def listed(self, request: m.ListPartitionReassignmentsRequest, _: int = 0) -> m.ListPartitionReassignmentsResponse:
@@ -125,7 +124,7 @@ class ReassignmentControl:
                         name=topic.name, partitions=partitions
                     )
                 )
-        return m.ListPartitionReassignmentsResponse(error_code=0, error_message=None, topics=topics)
+        return m.ListPartitionReassignmentsResponse(topics=topics)
 
 
 def _original(partition: PartitionImage) -> tuple[int, ...]:

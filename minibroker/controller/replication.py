@@ -37,7 +37,7 @@ class ReplicationControl:
             lost = frozenset({broker.node_id})
             self._change(
                 lambda p: broker.node_id in p.isr or broker.node_id in p.elr,
-                lambda p, w: replace(w, unclean_shutdown=lost),
+                lambda p, w: w._replace(unclean_shutdown=lost),
             )
         return known
 
@@ -65,7 +65,7 @@ class ReplicationControl:
             )
         self._remove_from_isr(request.broker_id)
         self._state.remove_broker(request.broker_id)
-        return UnregisterBrokerResponse(error_code=ErrorCode.NONE, error_message=None)
+        return UnregisterBrokerResponse(error_code=ErrorCode.NONE)
 
     def elect_missing(self, topics: Iterable[str] | None = None, *, added: int = _NO_BROKER) -> None:
         """Elect where the leader is missing or gone, uncleanly where unclean.leader.election.enable allows it."""
@@ -79,7 +79,7 @@ class ReplicationControl:
 
     def _remove_from_isr(self, node_id: int) -> None:
         def without(partition: PartitionImage, wanted: Wanted) -> Wanted:
-            return replace(wanted, isr=[n for n in partition.isr if n != node_id])
+            return wanted._replace(isr=[n for n in partition.isr if n != node_id])
 
         self._change(lambda p: node_id in p.isr or p.leader == node_id, without)
 
@@ -139,7 +139,7 @@ class ReplicationControl:
         """
         sender = self._state.image.brokers.get(request.broker_id)
         if sender is None or sender.epoch != request.broker_epoch:
-            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         topics = []
         for wanted in request.topics:
             topic = self._state.image.topic_by_id(wanted.topic_id)
@@ -160,7 +160,7 @@ class ReplicationControl:
                         )
                     )
             topics.append(AlterPartitionResponse.TopicData(topic_id=wanted.topic_id, partitions=answers))
-        return AlterPartitionResponse(error_code=0, topics=topics)
+        return AlterPartitionResponse(topics=topics)
 
     def _alter(
         self, topic: TopicImage | None, data: AlterPartitionRequest.PartitionData, sender: int, api_version: int
@@ -192,13 +192,12 @@ class ReplicationControl:
             broker = self._state.image.brokers.get(node)
             if broker is None or not broker.active or epoch not in (-1, broker.epoch):
                 raise ApiError(ErrorCode.INELIGIBLE_REPLICA, f"{name}: broker {node} cannot be in sync now")
-        after = changed(partition, replace(self.wanted(topic, partition), isr=nodes))
+        after = changed(partition, self.wanted(topic, partition)._replace(isr=nodes))
         self._state.change_partitions([PartitionChange(topic.name, after)] if after is not partition else [])
         if after.leader != sender:
             raise ApiError(ErrorCode.NEW_LEADER_ELECTED, f"{name} is led by {after.leader} now")
         return AlterPartitionResponse.PartitionData(
             partition_index=partition.index,
-            error_code=0,
             leader_id=after.leader,
             leader_epoch=after.leader_epoch,
             isr=list(after.isr),
@@ -211,7 +210,7 @@ class ReplicationControl:
         """ElectLeaders v0-2. Errors per partition: UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED,
         PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE; top level INVALID_REQUEST."""
         if request.election_type not in (Election.PREFERRED.value, Election.UNCLEAN.value):
-            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
+            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
         election = Election(request.election_type)
         every = request.topic_partitions is None
         named = [(t.topic, i) for t in request.topic_partitions or () for i in t.partitions]
@@ -233,18 +232,17 @@ class ReplicationControl:
                 ElectLeadersResponse.PartitionResult(partition_id=index, error_code=code, error_message=message)
             )
         return ElectLeadersResponse(
-            error_code=0,
             replica_election_results=[
                 ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=partitions)
                 for topic, partitions in results.items()
-            ],
+            ]
         )
 
     def balance(self) -> None:
         """Give leadership back to preferred leaders that are in sync again (auto.leader.rebalance.enable)."""
         self._change(
             lambda p: p.leader != p.replicas[0] and p.replicas[0] in p.isr,
-            lambda p, w: replace(w, election=Election.PREFERRED),
+            lambda p, w: w._replace(election=Election.PREFERRED),
         )
 
     def elect(self, topic_name: str, index: int, election: Election) -> None:
@@ -259,7 +257,7 @@ class ReplicationControl:
             election is Election.UNCLEAN and partition.leader != NO_LEADER
         ):
             raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-        after = changed(partition, replace(self.wanted(topic, partition), election=election))
+        after = changed(partition, self.wanted(topic, partition)._replace(election=election))
         if election is Election.PREFERRED and after.leader != partition.replicas[0]:
             raise ApiError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available for topic partition."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -195,11 +195,11 @@ class ControllerState:
         self._publish()
 
     def add_acl(self, entry: AclBinding) -> None:
-        self._commit({"type": "acl", **asdict(entry)})
+        self._commit({"type": "acl", **entry._asdict()})
         self._publish()
 
     def remove_acl(self, entry: AclBinding) -> None:
-        self._commit({"type": "remove-acl", **asdict(entry)})
+        self._commit({"type": "remove-acl", **entry._asdict()})
         self._publish()
 
     def set_feature(self, name: str, level: int) -> None:

@@ -115,7 +115,6 @@ class TopicControl:
             name=topic.name,
             topic_id=topic_id,
             error_code=ErrorCode.NONE,
-            error_message=None,
             num_partitions=len(assignment),
             replication_factor=len(assignment[0]),
             configs=self._described(overrides),
@@ -124,7 +123,7 @@ class TopicControl:
     def _described(self, overrides: Mapping[str, str]) -> list[m.CreateTopicsResponse.CreatableTopicConfigs]:
         return [
             m.CreateTopicsResponse.CreatableTopicConfigs(
-                name=c.name, value=c.value, read_only=c.read_only, config_source=c.source, is_sensitive=False
+                name=c.name, value=c.value, read_only=c.read_only, config_source=c.source
             )
             for c in self._state.settings.describe_topic(overrides)
         ]

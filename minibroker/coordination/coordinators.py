@@ -7,30 +7,43 @@ from typing import TYPE_CHECKING, Final, cast
 
 from minibroker.coordination.marker_append import append_marker
 from minibroker.coordination.ports import CoordinatingBroker, Coordinator
-from minibroker.coordination.transaction_service import TransactionService
-from minibroker.coordination.transaction_verifier import TransactionVerifier
-from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from minibroker.partitions.partition import Partition
 
 if TYPE_CHECKING:
     from minibroker.coordination.group_service import GroupService
+    from minibroker.coordination.transaction_service import TransactionService
+    from minibroker.coordination.transaction_verifier import TransactionVerifier
+    from minibroker.coordinators.transactions.metadata import TopicPartition
 
 
 class Coordinators:
-    """transactions: the transaction coordinator. verifier: what asks it, here or elsewhere, about a write."""
+    """Each is made for its first request or its topic: a start need not wait for its modules."""
 
     def __init__(self, broker: CoordinatingBroker) -> None:
         self._broker = broker
         self._started = False
-        self.transactions = TransactionService(broker, self.append_marker)
-        self.verifier = TransactionVerifier(broker, self.transactions)
-        self._made: dict[str, Coordinator] = {TRANSACTION_STATE_TOPIC: self.transactions}
+        self._verifier: TransactionVerifier | None = None
+        self._made: dict[str, Coordinator] = {}
+
+    @property
+    def transactions(self) -> TransactionService:
+        """The transaction coordinator."""
+        return cast("TransactionService", self._of(TRANSACTION_STATE_TOPIC))
+
+    @property
+    def verifier(self) -> TransactionVerifier:
+        """What asks the transaction coordinator, here or elsewhere, about a write."""
+        if self._verifier is None:
+            from minibroker.coordination.transaction_verifier import TransactionVerifier
+
+            self._verifier = TransactionVerifier(self._broker, self.transactions)
+        return self._verifier
 
     @property
     def groups(self) -> GroupService:
-        """The group coordinator, made for the first group or its topic: a start need not wait for its modules."""
+        """The group coordinator."""
         return cast("GroupService", self._of(CONSUMER_OFFSETS_TOPIC))
 
     @property
@@ -46,6 +59,11 @@ class Coordinators:
                 known.start()
         return known
 
+    def _make_transactions(self) -> Coordinator:
+        from minibroker.coordination.transaction_service import TransactionService
+
+        return TransactionService(self._broker, self.append_marker)
+
     def _make_groups(self) -> Coordinator:
         from minibroker.coordination.group_service import GroupService
 
@@ -58,7 +76,8 @@ class Coordinators:
 
     def close(self) -> None:
         self._started = False
-        self.verifier.close()
+        if self._verifier is not None:
+            self._verifier.close()
         for coordinator in self._made.values():
             coordinator.close()
 
@@ -106,6 +125,7 @@ class Coordinators:
 
 
 _LATER: Final[dict[str, Callable[[Coordinators], Coordinator]]] = {
+    TRANSACTION_STATE_TOPIC: Coordinators._make_transactions,
     CONSUMER_OFFSETS_TOPIC: Coordinators._make_groups,
 }
 """Coordinators that are made when they are first needed."""

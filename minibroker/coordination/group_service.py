@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from minibroker.config.settings import Settings
 from minibroker.coordination.coordinator_host import APPEND_ERRORS, CoordinatorHost
 from minibroker.coordination.ports import CoordinatingBroker
-from minibroker.coordination.transaction_verifier import TransactionVerifier, timed_out
+from minibroker.coordination.transaction_verifier import TransactionVerifier
 from minibroker.coordinators.groups.commits import Commit, Committed, all_partitions
 from minibroker.coordinators.groups.consumer.heartbeat import validate
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, GroupConfig, TimerKey
@@ -272,7 +272,7 @@ class GroupService:
                 api_key=TXN_OFFSET_COMMIT,
                 api_version=commit.api_version,
             )
-            raise error if code is None else timed_out(code, error) from None
+            raise error if code is None else self._verifier.timed_out(code, error) from None
 
     async def _commit_verified(self, commit: Commit, transactional_id: str, index: int) -> Committed:
         guard: VerificationGuard | None = None

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minibroker.coordination.ports import CoordinatingBroker
-from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -15,6 +14,7 @@ from minibroker_storage.origin import Origin
 
 if TYPE_CHECKING:
     from minibroker.coordination.group_service import GroupService
+    from minibroker.coordinators.transactions.metadata import TopicPartition
 
 
 def append_marker(

@@ -157,6 +157,11 @@ class TransactionVerifier:
             return None
         return ErrorCode(code)
 
+    @staticmethod
+    def timed_out(code: ErrorCode, refusal: ApiError) -> ApiError:
+        """`refusal` of a stale epoch with the code that its timeout has."""
+        return ApiError(code, f"the transaction has timed out: {refusal.message}")
+
     async def _has_timed_out(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
     ) -> bool:
@@ -307,11 +312,6 @@ class TransactionVerifier:
                 )
         for asked in batch.values():
             asked.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-def timed_out(code: ErrorCode, refusal: ApiError) -> ApiError:
-    """`refusal` of a stale epoch with the code that its timeout has."""
-    return ApiError(code, f"the transaction has timed out: {refusal.message}")
 
 
 def _failed_call(code: ErrorCode) -> ErrorCode:

@@ -44,15 +44,10 @@ async def create_topic(cluster: Cluster, *, topic: str, partitions: int = 1, rep
         CreateTopicsRequest(
             topics=[
                 CreateTopicsRequest.CreatableTopic(
-                    name=topic,
-                    num_partitions=partitions,
-                    replication_factor=replication_factor,
-                    assignments=[],
-                    configs=[],
+                    name=topic, num_partitions=partitions, replication_factor=replication_factor
                 )
             ],
             timeout_ms=_CREATE_TIMEOUT_MS,
-            validate_only=False,
         ),
         _CREATE_TOPICS_VERSION,
     )

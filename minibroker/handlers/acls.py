@@ -15,7 +15,7 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
     """DescribeAcls v1-3: the entries that match, by resource."""
     if ctx.broker.authorizer is None:
         return DescribeAclsResponse(
-            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER[:-1]} on the broker", resources=[]
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER[:-1]} on the broker"
         )
     chosen = AclBindingFilter(
         request.resource_type_filter,
@@ -46,4 +46,4 @@ def describe(ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsR
             found, attrgetter("resource_type", "resource_name", "pattern_type")
         )
     ]
-    return DescribeAclsResponse(error_code=0, error_message=None, resources=resources)
+    return DescribeAclsResponse(resources=resources)

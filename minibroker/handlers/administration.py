@@ -37,10 +37,8 @@ def describe_log_dirs(ctx: RequestContext, request: m.DescribeLogDirsRequest) ->
         )
     total, usable = broker.volume_bytes()
     return m.DescribeLogDirsResponse(
-        error_code=0,
         results=[
             m.DescribeLogDirsResponse.DescribeLogDirsResult(
-                error_code=0,
                 log_dir=broker.log_dir,
                 topics=[
                     m.DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
@@ -49,7 +47,7 @@ def describe_log_dirs(ctx: RequestContext, request: m.DescribeLogDirsRequest) ->
                 total_bytes=total,
                 usable_bytes=usable,
             )
-        ],
+        ]
     )
 
 
@@ -63,7 +61,7 @@ def describe_client_quotas(
     except ApiError as error:
         ctx.refused("quotas", error)
         return m.DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-    return m.DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message="", entries=[])
+    return m.DescribeClientQuotasResponse(error_message="", entries=[])
 
 
 def _check_quota_filter(request: m.DescribeClientQuotasRequest) -> None:
@@ -99,7 +97,7 @@ def describe_quorum(ctx: RequestContext, request: m.DescribeQuorumRequest) -> m.
     """
     partitions = [(topic.topic_name, p.partition_index) for topic in request.topics for p in topic.partitions]
     if not partitions:
-        return m.DescribeQuorumResponse(error_code=0, error_message="", topics=[], nodes=[])
+        return m.DescribeQuorumResponse(topics=[])
     topic, index = partitions[0]
     if len(partitions) > 1 or (topic, index) != _METADATA_PARTITION:
         return _quorum(topic, _no_quorum(index), [])
@@ -116,15 +114,13 @@ def describe_quorum(ctx: RequestContext, request: m.DescribeQuorumRequest) -> m.
 
     partition = m.DescribeQuorumResponse.PartitionData(
         partition_index=index,
-        error_code=0,
-        error_message="",
         leader_id=image.controller_id,
         leader_epoch=_QUORUM_EPOCH,
         high_watermark=image.offset,
         current_voters=[replica(image.controller_id)],
         observers=[replica(node_id) for node_id in sorted(image.brokers) if node_id != image.controller_id],
     )
-    nodes = [m.DescribeQuorumResponse.Node(node_id=image.controller_id, listeners=[])] if ctx.api_version >= 2 else []
+    nodes = [m.DescribeQuorumResponse.Node(node_id=image.controller_id)] if ctx.api_version >= 2 else []
     return _quorum(topic, partition, nodes)
 
 
@@ -145,4 +141,4 @@ def _quorum(
     topic: str, partition: m.DescribeQuorumResponse.PartitionData, nodes: list[m.DescribeQuorumResponse.Node]
 ) -> m.DescribeQuorumResponse:
     data = m.DescribeQuorumResponse.TopicData(topic_name=topic, partitions=[partition])
-    return m.DescribeQuorumResponse(error_code=0, error_message="", topics=[data], nodes=nodes)
+    return m.DescribeQuorumResponse(topics=[data], nodes=nodes)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minibroker.handlers.context import Handler
 from minibroker.handlers.rights import Rule
 from minibroker_protocol.dsl import Request, Response
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One row of the handler table.
 
     min_version..max_version: what is served. advertised_min: what ApiVersions says when that differs (KAFKA-18659).

@@ -51,13 +51,13 @@ class ApiVersions:
         if ctx.api_version >= 3:
             name, version = request.client_software_name, request.client_software_version
             if _SOFTWARE.fullmatch(name) is None or _VERSION.fullmatch(version) is None:
-                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
             ctx.connection.software_name = name
             ctx.connection.software_version = version
             # Fields of v5, which in earlier versions have these defaults.
             wrong = _meant_for(request.cluster_id, request.node_id, ctx)
             if wrong is not ErrorCode.NONE:
-                return ApiVersionsResponse(error_code=wrong, api_keys=[])
+                return ApiVersionsResponse(error_code=wrong)
         image = ctx.broker.image
         advertised = ctx.broker.semantics.advertised
         supported = SUPPORTED_FEATURES

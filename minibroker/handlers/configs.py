@@ -142,11 +142,10 @@ def list_resources(ctx: RequestContext, request: m.ListConfigResourcesRequest) -
         ResourceType.TOPIC: list(image.topics),
     }
     return m.ListConfigResourcesResponse(
-        error_code=0,
         config_resources=[
             m.ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
             for kind, known in names.items()
             if kind in wanted
             for name in known
-        ],
+        ]
     )

@@ -61,11 +61,8 @@ async def handle_describe(
                 error_code=error.code,
                 error_message=None if error.code is ErrorCode.INVALID_GROUP_ID else error.message or None,
                 group_id=group_id,
-                group_state="",
                 group_epoch=0,
                 assignment_epoch=0,
-                assignor_name="",
-                members=[],
             )
         groups.append(described)
     return m.ConsumerGroupDescribeResponse(groups=groups)

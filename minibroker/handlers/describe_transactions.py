@@ -39,12 +39,10 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _Described:
         return _Described(
             error_code=error.code,
             transactional_id=transactional_id,
-            transaction_state="",
             transaction_timeout_ms=0,
             transaction_start_time_ms=0,
             producer_id=0,
             producer_epoch=0,
-            topics=[],
         )
     metadata = entry.metadata
     return _Described(
@@ -89,7 +87,7 @@ async def handle_list(ctx: RequestContext, request: m.ListTransactionsRequest) -
         unknown = [name for name in request.state_filters if name not in BY_LABEL]
     except ApiError as error:
         ctx.refused("all transactional ids", error)
-        return m.ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
+        return m.ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown)
     return m.ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=unknown,

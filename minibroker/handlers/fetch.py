@@ -36,7 +36,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 TOPIC_IDS_VERSION = 13
 _CURRENT_LEADER_VERSION = 16
 
@@ -155,10 +155,26 @@ def _open(
         _open_session(ctx, request, fetch, list(targets.values()), forgotten)
     except ApiError as error:
         ctx.refused(f"fetch session {request.session_id}", error)
-        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
+        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID)
+    if fetch.targets and request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return _no_such_isolation(ctx, request)
     if ctx.broker.authorizer is not None:
         fetch.denied = _denied_topics(ctx, fetch)
     return None
+
+
+def _no_such_isolation(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
+    """Kafka fails with an exception; versions with topic ids name no partition then (FetchRequest.getErrorResponse)."""
+    error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"there is no isolation level {request.isolation_level}")
+    ctx.refused("the fetch", error)
+    responses = [
+        FetchResponse.FetchableTopicResponse(
+            topic=topic.topic,
+            partitions=[_failure(partition.partition, error, aborted=[]) for partition in topic.partitions],
+        )
+        for topic in (request.topics if ctx.api_version < TOPIC_IDS_VERSION else ())
+    ]
+    return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=responses)
 
 
 def _replica_id(request: FetchRequest, version: int) -> int:
@@ -184,18 +200,19 @@ def _open_session(
         if request.session_id != INVALID_SESSION_ID:
             sessions.close(request.session_id)
         fetch.targets = targets
-        if ctx.api_version >= 7 and request.session_epoch == INITIAL_EPOCH and targets:
+        if ctx.api_version >= 7 and request.session_epoch == INITIAL_EPOCH:
             fetch.session = sessions.create(targets, by_id, now_ms)
         return
     session = sessions.resume(request.session_id, request.session_epoch, by_id, now_ms)
     session.apply(targets, forgotten)
     session.next_epoch()
+    if not session.targets:
+        # Kafka closes a session that was left without partitions and answers what the request names without one.
+        sessions.close(session.id)
+        fetch.targets = targets
+        return
     fetch.full = False
     fetch.targets = list(session.targets.values())
-    if not session.targets:
-        # Kafka closes a session that was left without partitions and answers without one.
-        sessions.close(session.id)
-        return
     fetch.session = session
 
 
@@ -330,20 +347,20 @@ def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_byte
     log = partition.log
     data = _PartitionData(
         partition_index=target.index,
-        error_code=0,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        aborted_transactions=[] if fetch.isolation == READ_COMMITTED and not fetch.follower else None,
+        aborted_transactions=None,
         records=b"",
     )
     read = _Read(target, data, partition)
     if target.last_fetched_epoch >= 0 and _diverges(partition, target, data):
         read.failed = True
         return read
-    found = log.read(
-        target.fetch_offset, max(0, max_bytes), bound=_bound(fetch, partition), min_one_message=min_one_message
-    )
+    bound = _bound(fetch, partition)
+    found = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
+    if max_bytes < 0 and target.fetch_offset < bound:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
     data.records = found.records
     read.size = len(found.records)
     if fetch.isolation == READ_COMMITTED and not fetch.follower:
@@ -378,18 +395,21 @@ def _diverges(partition: Partition, target: FetchTarget, data: FetchResponse.Par
 
 def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> _Read:
     """An error answer; those found before a log was reached carry an empty aborted list, the others none."""
-    data = _PartitionData(
-        partition_index=target.index,
-        error_code=error.code,
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
-        aborted_transactions=None if routed else [],
-        records=b"",
-    )
-    read = _Read(target, data, None)
+    read = _Read(target, _failure(target.index, error, aborted=None if routed else []), None)
     read.failed = True
     return read
+
+
+def _failure(
+    index: int, error: ApiError, *, aborted: list[FetchResponse.AbortedTransaction] | None
+) -> FetchResponse.PartitionData:
+    return _PartitionData(
+        partition_index=index,
+        error_code=error.code,
+        high_watermark=-1,
+        aborted_transactions=aborted,
+        records=b"",
+    )
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------
@@ -452,7 +472,7 @@ def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
             continue
         target = read.target
         if current is None or current.topic != target.topic or current.topic_id != target.topic_id:
-            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id, partitions=[])
+            current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id)
             responses.append(current)
         moved = read.data.error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
         if moved and ctx.api_version >= _CURRENT_LEADER_VERSION:
@@ -463,7 +483,6 @@ def _add(ctx: RequestContext, fetch: _Fetch, reads: Sequence[_Read]) -> None:
 def _response(fetch: _Fetch) -> FetchResponse:
     session = fetch.session
     return FetchResponse(
-        error_code=0,
         session_id=session.id if session is not None else INVALID_SESSION_ID,
         responses=fetch.responses,
         node_endpoints=list(fetch.nodes.values()),

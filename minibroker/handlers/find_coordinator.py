@@ -44,11 +44,11 @@ async def _find(ctx: RequestContext, key_type: int, key: str) -> FindCoordinator
         node_id = await _coordinator(ctx, key_type, key)
         for broker, host, port in ctx.broker.advertised(ctx.connection):
             if broker.node_id == node_id:
-                return _Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=0, error_message="")
+                return _Coordinator(key=key, node_id=node_id, host=host, port=port)
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {node_id} is not available")
     except ApiError as error:
         ctx.refused(key, error)
-        return _Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
+        return _Coordinator(key=key, node_id=-1, port=-1, error_code=error.code, error_message=error.message)
 
 
 async def _coordinator(ctx: RequestContext, key_type: int, key: str) -> int:

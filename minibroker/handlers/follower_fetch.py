@@ -34,7 +34,7 @@ def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Corout
         else:
             session = sessions.resume(state.replica_id, request.session_id, request.session_epoch)
     except ApiError as error:
-        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID, responses=[])
+        return FetchResponse(error_code=error.code, session_id=INVALID_SESSION_ID)
     failed: _Found = []
     session.begin()
     for target, log_start_offset in _targets(ctx, request):
@@ -97,8 +97,6 @@ def _progress(
             partition_index=target.index,
             error_code=error.code,
             high_watermark=-1,
-            last_stable_offset=-1,
-            log_start_offset=-1,
             aborted_transactions=None,
             records=b"",
         )
@@ -131,7 +129,6 @@ def _data(
 ) -> FetchResponse.PartitionData:
     return _PartitionData(
         partition_index=target.index,
-        error_code=0,
         high_watermark=partition.high_watermark,
         last_stable_offset=partition.log.last_stable_offset if partition.has_log else 0,
         log_start_offset=partition.log_start_offset,
@@ -180,8 +177,6 @@ def _read_one(
             partition_index=target.index,
             error_code=error.code,
             high_watermark=-1,
-            last_stable_offset=-1,
-            log_start_offset=-1,
             aborted_transactions=None,
             records=b"",
         )
@@ -213,7 +208,6 @@ def _respond(session: ReplicaSession, found: _Found) -> FetchResponse:
     for target, data in found:
         topics.setdefault(target.topic_id, []).append(data)
     return FetchResponse(
-        error_code=0,
         session_id=session.id,
         responses=[
             FetchResponse.FetchableTopicResponse(topic_id=topic_id, partitions=partitions)

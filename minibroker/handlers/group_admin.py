@@ -28,9 +28,7 @@ async def describe_groups(ctx: RequestContext, request: m.DescribeGroupsRequest)
         try:
             described = ctx.broker.coordinators.groups.shard_for(group_id)[1].describe(group_id)
         except ApiError as error:
-            described = _Described(
-                error_code=error.code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
-            )
+            described = _Described(error_code=error.code, group_id=group_id)
             if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                 described.group_state = _DEAD
                 if ctx.api_version >= _TELLS_MISSING:
@@ -53,7 +51,7 @@ async def list_groups(ctx: RequestContext, request: m.ListGroupsRequest) -> m.Li
     """Groups of every partition of ``__consumer_offsets`` that this broker leads."""
     host = ctx.broker.coordinators.groups.host
     if host.loading:
-        return m.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
+        return m.ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     states = {state.lower() for state in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     groups = []

@@ -67,9 +67,7 @@ async def join_group(ctx: RequestContext, request: JoinGroupRequest) -> JoinGrou
         response = await ctx.broker.coordinators.groups.join(client_info(ctx), request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
-        response = JoinGroupResponse(
-            error_code=error.code, protocol_name=None, leader="", member_id=request.member_id, members=[]
-        )
+        response = JoinGroupResponse(error_code=error.code, protocol_name=None, member_id=request.member_id)
     if response.protocol_name is None and ctx.api_version < _NULLABLE_PROTOCOL_NAME:
         response.protocol_name = ""
     return response
@@ -85,7 +83,7 @@ async def sync_group(ctx: RequestContext, request: SyncGroupRequest) -> SyncGrou
         return await ctx.broker.coordinators.groups.sync(request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
-        return SyncGroupResponse(error_code=error.code, assignment=b"")
+        return SyncGroupResponse(error_code=error.code)
 
 
 def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:

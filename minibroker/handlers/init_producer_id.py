@@ -31,7 +31,7 @@ async def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitPro
     except ApiError as error:
         code = wire_code(error, ctx.broker.semantics, INIT_PRODUCER_ID, ctx.api_version)
         ctx.refused(request.transactional_id, error, code)
-        return InitProducerIdResponse(error_code=code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH)
+        return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 

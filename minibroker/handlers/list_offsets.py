@@ -116,9 +116,7 @@ def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pa
         asked.answer = _offset(ctx, request, partition, wanted.timestamp, pace)
     except ApiError as error:
         ctx.refused(f"{asked.topic}-{wanted.partition_index}", error)
-        asked.answer = _Answer(
-            partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1, leader_epoch=-1
-        )
+        asked.answer = _Answer(partition_index=wanted.partition_index, error_code=error.code)
 
 
 def _check_version(ctx: RequestContext, timestamp: int) -> None:
@@ -158,7 +156,6 @@ def _offset(
         found = TimestampOffset(-1, -1, -1)
     return _Answer(
         partition_index=partition.index,
-        error_code=0,
         timestamp=found.timestamp,
         offset=found.offset,
         leader_epoch=found.leader_epoch if ctx.api_version >= 4 else -1,

@@ -55,10 +55,9 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
 def _ids_refused(wanted: list[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse:
     """Versions 10 and 11 have topic ids, and no meaning for them (KAFKA-12701)."""
     topics = [
-        _Topic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
-        for topic in wanted
+        _Topic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id) for topic in wanted
     ]
-    return MetadataResponse(throttle_time_ms=0, brokers=[], cluster_id=None, controller_id=-1, topics=topics)
+    return MetadataResponse(topics=topics)
 
 
 async def _find(
@@ -92,11 +91,9 @@ def _unavailable(
     return _Topic(
         error_code=code,
         name=name,
-        topic_id=NO_ID,
-        partitions=[],
-        topic_authorized_operations=(
-            authorized_operations(ctx, _TOPIC, name) if request.include_topic_authorized_operations else NOT_ASKED
-        ),
+        topic_authorized_operations=authorized_operations(ctx, _TOPIC, name)
+        if request.include_topic_authorized_operations
+        else NOT_ASKED,
     )
 
 
@@ -111,12 +108,7 @@ def _absent(name: str) -> ErrorCode:
 
 def _unknown_id(ctx: RequestContext, topic_id: bytes) -> MetadataResponse.MetadataResponseTopic:
     # Before v12 the name of an answer cannot be null, and Kafka leaves it empty.
-    return _Topic(
-        error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-        name=None if ctx.api_version >= 12 else "",
-        topic_id=topic_id,
-        partitions=[],
-    )
+    return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None if ctx.api_version >= 12 else "", topic_id=topic_id)
 
 
 async def _describe(
@@ -127,14 +119,13 @@ async def _describe(
         await STEP
         partitions.append(_partition(ctx, partition))
     return _Topic(
-        error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=partitions,
-        topic_authorized_operations=(
-            authorized_operations(ctx, _TOPIC, topic.name) if request.include_topic_authorized_operations else NOT_ASKED
-        ),
+        topic_authorized_operations=authorized_operations(ctx, _TOPIC, topic.name)
+        if request.include_topic_authorized_operations
+        else NOT_ASKED,
     )
 
 
@@ -192,8 +183,6 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             brokers=[],
         )
     return DescribeClusterResponse(
-        error_code=0,
-        error_message=None,
         endpoint_type=_ENDPOINT_BROKER,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -204,11 +193,9 @@ def describe_cluster(ctx: RequestContext, request: DescribeClusterRequest) -> De
             for b, host, port in ctx.broker.advertised(ctx.connection)
             if request.include_fenced_brokers or not b.fenced
         ],
-        cluster_authorized_operations=(
-            authorized_operations(ctx, ResourceType.CLUSTER)
-            if request.include_cluster_authorized_operations
-            else NOT_ASKED
-        ),
+        cluster_authorized_operations=authorized_operations(ctx, ResourceType.CLUSTER)
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
     )
 
 
@@ -241,8 +228,6 @@ async def describe_topic_partitions(
                     error_code=_absent(name),
                     name=name,
                     topic_id=NO_ID,
-                    is_internal=False,
-                    partitions=[],
                     topic_authorized_operations=authorized_operations(ctx, _TOPIC, name),
                 )
             )
@@ -265,14 +250,12 @@ async def describe_topic_partitions(
 def _bad_cursor(names: list[str]) -> DescribeTopicPartitionsResponse:
     """A cursor that points at no partition that was asked for refuses every topic."""
     return DescribeTopicPartitionsResponse(
-        throttle_time_ms=0,
         topics=[
             DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-                error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=NO_ID, is_internal=False, partitions=[]
+                error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=NO_ID
             )
             for name in names
-        ],
-        next_cursor=None,
+        ]
     )
 
 
@@ -280,7 +263,6 @@ def _topic_partitions(
     topic: TopicImage, partitions: tuple[PartitionImage, ...], ctx: RequestContext
 ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-        error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,

@@ -174,7 +174,7 @@ async def _named_topics(
     strange = []  # ids of no topic come last
     for topic in topics:
         name = topic.name
-        response = _FetchTopicsResponse(name=name, topic_id=topic.topic_id, partitions=[])
+        response = _FetchTopicsResponse(name=name, topic_id=topic.topic_id)
         if by_id:
             known = ctx.broker.image.topic_by_id(topic.topic_id)
             if known is None:
@@ -211,9 +211,7 @@ def _told(index: int, offset: Offset | None, *, unstable: bool) -> _FetchPartiti
 
 
 def _none(index: int, code: ErrorCode = ErrorCode.NONE) -> _FetchPartitionsResponse:
-    return _FetchPartitionsResponse(
-        partition_index=index, committed_offset=-1, committed_leader_epoch=-1, metadata="", error_code=code
-    )
+    return _FetchPartitionsResponse(partition_index=index, committed_offset=-1, error_code=code)
 
 
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------
@@ -242,7 +240,7 @@ async def offset_delete(ctx: RequestContext, request: m.OffsetDeleteRequest) -> 
         results = await ctx.broker.coordinators.groups.delete_offsets(request.group_id, known)
     except ApiError as error:
         ctx.refused(request.group_id, error)
-        return m.OffsetDeleteResponse(error_code=error.code, topics=[])
+        return m.OffsetDeleteResponse(error_code=error.code)
     for response, codes in zip(responses, results, strict=True):
         for index, code in codes:
             await STEP

@@ -123,9 +123,7 @@ async def offset_for_leader_epoch(
         results = []
         for wanted in topic.partitions:
             await STEP
-            result = OffsetForLeaderEpochResponse.EpochEndOffset(
-                partition=wanted.partition, error_code=0, leader_epoch=-1, end_offset=-1
-            )
+            result = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition)
             try:
                 partition = ctx.broker.partition(topic.topic, wanted.partition)
                 partition.check_leader_epoch(wanted.current_leader_epoch)
@@ -145,9 +143,7 @@ async def describe_producers(ctx: RequestContext, request: DescribeProducersRequ
         results = []
         for index in topic.partition_indexes:
             await STEP
-            result = DescribeProducersResponse.PartitionResponse(
-                partition_index=index, error_code=0, error_message=None, active_producers=[]
-            )
+            result = DescribeProducersResponse.PartitionResponse(partition_index=index)
             try:
                 check_topic_name(topic.name)
                 held = ctx.broker.replica(topic.name, index)

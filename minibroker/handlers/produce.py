@@ -16,7 +16,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minibroker.coordination.transaction_verifier import timed_out
 from minibroker.coordination.unknown_producer_check import refusal_of_unknown
 from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
@@ -106,6 +105,8 @@ async def _produce_to_many(ctx: RequestContext, request: ProduceRequest) -> Prod
 
 
 def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
+    if len(entries) > 1:
+        entries = _each_once(entries)
     transactional = [entry for entry in entries if entry.transactional]
     if transactional:
         if request.transactional_id is None:
@@ -113,11 +114,21 @@ def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional batches without a transactional id"
             )
             for entry in entries:
-                entry.error = refusal
+                entry.error, entry.partition = refusal, None
             return _respond(ctx, request, entries)
-        if request.transactional_id:
-            return _produce_verified(ctx, request, entries, transactional)
+        return _produce_verified(ctx, request, entries, transactional)
     return _append_all(ctx, request, entries)
+
+
+def _each_once(entries: list[_Entry]) -> list[_Entry]:
+    """One entry of each partition: of several the last, as in Kafka's map, but one that is refused stays so."""
+    kept: dict[tuple[str, bytes, int], _Entry] = {}
+    for entry in entries:
+        key = (entry.topic, entry.topic_id, entry.index)
+        earlier = kept.get(key)
+        if earlier is None or earlier.error is None:
+            kept[key] = entry
+    return entries if len(kept) == len(entries) else list(kept.values())
 
 
 async def _produce_verified(
@@ -251,7 +262,8 @@ async def _verify(
             entry.partition = None  # nothing is known of the log: no log start offset in the answer
     if stale:
         first = stale[0][0]
-        code_of_stale = await broker.coordinators.verifier.code_of_timed_out(
+        verifier = broker.coordinators.verifier
+        code_of_stale = await verifier.code_of_timed_out(
             request.transactional_id,
             producer_id,
             epoch,
@@ -260,7 +272,7 @@ async def _verify(
             api_version=ctx.api_version,
         )
         for entry, refusal in stale:
-            _refuse(entry, refusal if code_of_stale is None else timed_out(code_of_stale, refusal))
+            _refuse(entry, refusal if code_of_stale is None else verifier.timed_out(code_of_stale, refusal))
 
 
 def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
@@ -413,16 +425,13 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
     nodes: dict[int, ProduceResponse.NodeEndpoint] = {}
     for entry in entries:
         if current is None or current.name != entry.topic or current.topic_id != entry.topic_id:
-            current = ProduceResponse.TopicProduceResponse(
-                name=entry.topic, topic_id=entry.topic_id or NO_ID, partition_responses=[]
-            )
+            current = ProduceResponse.TopicProduceResponse(name=entry.topic, topic_id=entry.topic_id or NO_ID)
             responses.append(current)
         if entry.error is None:
             info = entry.info
             assert info is not None
             answer = _PartitionResponse(
                 index=entry.index,
-                error_code=0,
                 base_offset=info.base_offset,
                 log_append_time_ms=info.log_append_time_ms,
                 log_start_offset=info.log_start_offset,
@@ -450,7 +459,6 @@ def _refusal(
         index=entry.index,
         error_code=error.code,
         base_offset=-1,
-        log_append_time_ms=-1,
         log_start_offset=_log_start(ctx.broker, entry, error),
         record_errors=[
             ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)

@@ -6,8 +6,7 @@ Which field of a request names the topics, groups or ids is what the fields say 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from minibroker.handlers.auth_helper import authorize as may
 from minibroker.handlers.context import RequestContext
@@ -62,8 +61,7 @@ def _value(struct: Struct, entity: str) -> Any:
     return None if name is None else getattr(struct, name)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRight:
+class RequestRight(NamedTuple):
     """A right that the request as a whole needs, to each resource of this type that it names outside its lists.
 
     names: of what, where that is not so simple; none means that it needs no right. instead: another operation that
@@ -99,8 +97,7 @@ class RequestRight:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRight:
+class ItemRight(NamedTuple):
     """A right that every item needs of the request's lists of such resources, or every one for which `applies` says so.
 
     cluster: a right to the cluster that stands for all of them. unless: for which requests none is asked for.
@@ -143,22 +140,19 @@ class ItemRight:
         return _name_of(ctx, item, self.entities or _ENTITIES[self.kind])
 
 
-@dataclass(frozen=True, slots=True)
-class Also:
+class Also(NamedTuple):
     """A right that is not to a resource of the request. error: the refusal, or None."""
 
     error: Callable[[RequestContext, Any], ApiError | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(NamedTuple):
     """What the client may see of the answer. part: (context, request, answer) → the answer that it gets."""
 
     part: Callable[[RequestContext, Any, Any], Coroutine[Any, Any, Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """Where Kafka's refusal of the whole names less, or other things, than the request. shape: (context, request,
     answer); changes the answer."""
 

@@ -22,7 +22,7 @@ def sasl_handshake(ctx: RequestContext, request: m.SaslHandshakeRequest) -> m.Sa
     """
     authentication = ctx.connection.authentication
     if authentication is None or authentication.state is not State.HANDSHAKE:
-        return m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+        return m.SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     code = ErrorCode.NONE
     if not authentication.handshake(request.mechanism, ctx.api_version):
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -46,11 +46,11 @@ def sasl_authenticate(ctx: RequestContext, request: m.SaslAuthenticateRequest) -
         refusal = ApiError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
         ctx.refused(ctx.connection.client_host, refusal)
         return _not_authenticated(refusal.code, str(error))
-    return m.SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=0)
+    return m.SaslAuthenticateResponse(auth_bytes=answer)
 
 
 def _not_authenticated(code: ErrorCode, message: str) -> m.SaslAuthenticateResponse:
-    return m.SaslAuthenticateResponse(error_code=code, error_message=message, auth_bytes=b"", session_lifetime_ms=0)
+    return m.SaslAuthenticateResponse(error_code=code, error_message=message)
 
 
 async def describe_user_scram_credentials(
@@ -66,11 +66,7 @@ async def describe_user_scram_credentials(
     for name, count in asked.items():
         await STEP
         results.append(_refusal(name, twice=count > 1))
-    return m.DescribeUserScramCredentialsResponse(
-        error_code=0,
-        error_message="",
-        results=results,
-    )
+    return m.DescribeUserScramCredentialsResponse(error_message="", results=results)
 
 
 def _refusal(name: str, *, twice: bool) -> m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult:
@@ -81,5 +77,5 @@ def _refusal(name: str, *, twice: bool) -> m.DescribeUserScramCredentialsRespons
         code = ErrorCode.RESOURCE_NOT_FOUND
         message = f"Attempt to describe a user credential that does not exist: {name}"
     return m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
-        user=name, error_code=code, error_message=message, credential_infos=[]
+        user=name, error_code=code, error_message=message
     )

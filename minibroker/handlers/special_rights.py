@@ -160,8 +160,7 @@ def _no_quotas(_: RequestContext, __: Any, answer: Any) -> None:
 def _no_credentials(_: RequestContext, request: Any, answer: Any) -> None:
     kind = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
     answer.results = [
-        kind(user="", error_code=answer.error_code, error_message=answer.error_message, credential_infos=[])
-        for _ in request.users or []
+        kind(user="", error_code=answer.error_code, error_message=answer.error_message) for _ in request.users or []
     ]
 
 

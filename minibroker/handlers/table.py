@@ -7,29 +7,19 @@ registers itself. An API that is not here is not served: a request for it closes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from minibroker.handlers import (
-    acls,
-    administration,
-    configs,
-    describe_transaction_state,
-    describe_transactions,
     fetch,
     find_coordinator,
     forwarded,
-    init_producer_id,
     list_offsets,
     metadata,
-    partitions,
     produce,
     rights,
     special_rights,
-    transactions,
-    write_txn_markers,
 )
 from minibroker.handlers.api import Api
 from minibroker.handlers.api_versions import ApiVersions, unsupported
@@ -152,30 +142,31 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
              special_rights.CONFIGS_OF_CREATED),
         _row(m.DeleteTopicsRequest, on_controller,
              ItemRight(DELETE, TOPIC, cluster=DELETE, applies=rights.may_be_deleted)),
-        _row(m.DeleteRecordsRequest, partitions.delete_records, ItemRight(DELETE, TOPIC)),
-        _row(m.InitProducerIdRequest, init_producer_id.handle, RequestRight(WRITE, TRANSACTIONAL_ID),
+        _row(m.DeleteRecordsRequest, _later("partitions", "delete_records"), ItemRight(DELETE, TOPIC)),
+        _row(m.InitProducerIdRequest, _later("init_producer_id", "handle"), RequestRight(WRITE, TRANSACTIONAL_ID),
              special_rights.IDEMPOTENT,
              unstable_from=_INIT_PRODUCER_ID_UNSTABLE),
-        _row(m.OffsetForLeaderEpochRequest, partitions.offset_for_leader_epoch,
+        _row(m.OffsetForLeaderEpochRequest, _later("partitions", "offset_for_leader_epoch"),
              ItemRight(DESCRIBE, TOPIC, cluster=CLUSTER_ACTION)),
         # The handler has the rest: one topic that may not be written to leaves all untried.
-        _row(m.AddPartitionsToTxnRequest, transactions.handle_add_partitions,
+        _row(m.AddPartitionsToTxnRequest, _later("transactions", "handle_add_partitions"),
              RequestRight(CLUSTER_ACTION, CLUSTER, rights.of_brokers),
              RequestRight(WRITE, TRANSACTIONAL_ID, rights.v3_transactional_id), special_rights.NO_TRANSACTIONS,
              between_brokers=True),
-        _row(m.AddOffsetsToTxnRequest, transactions.handle_add_offsets,
+        _row(m.AddOffsetsToTxnRequest, _later("transactions", "handle_add_offsets"),
              RequestRight(WRITE, TRANSACTIONAL_ID), RequestRight(READ, GROUP)),
-        _row(m.EndTxnRequest, transactions.handle_end_txn, RequestRight(WRITE, TRANSACTIONAL_ID)),
-        _row(m.WriteTxnMarkersRequest, write_txn_markers.handle, RequestRight(CLUSTER_ACTION, CLUSTER, instead=ALTER),
+        _row(m.EndTxnRequest, _later("transactions", "handle_end_txn"), RequestRight(WRITE, TRANSACTIONAL_ID)),
+        _row(m.WriteTxnMarkersRequest, _later("write_txn_markers", "handle"), RequestRight(CLUSTER_ACTION, CLUSTER,
+             instead=ALTER),
              between_brokers=True),
         _row(m.TxnOffsetCommitRequest, _later("txn_offset_commit", "handle"),
              RequestRight(WRITE, TRANSACTIONAL_ID), RequestRight(READ, GROUP), ItemRight(READ, TOPIC)),
-        _row(m.DescribeAclsRequest, acls.describe, RequestRight(DESCRIBE, CLUSTER)),
+        _row(m.DescribeAclsRequest, _later("acls", "describe"), RequestRight(DESCRIBE, CLUSTER)),
         _row(m.CreateAclsRequest, on_controller, RequestRight(ALTER, CLUSTER)),
         _row(m.DeleteAclsRequest, on_controller, RequestRight(ALTER, CLUSTER)),
-        _row(m.DescribeConfigsRequest, configs.describe, *rights.configs(DESCRIBE_CONFIGS)),
+        _row(m.DescribeConfigsRequest, _later("configs", "describe"), *rights.configs(DESCRIBE_CONFIGS)),
         _row(m.AlterConfigsRequest, on_controller, *rights.configs(ALTER_CONFIGS)),
-        _row(m.DescribeLogDirsRequest, administration.describe_log_dirs, RequestRight(DESCRIBE, CLUSTER)),
+        _row(m.DescribeLogDirsRequest, _later("administration", "describe_log_dirs"), RequestRight(DESCRIBE, CLUSTER)),
         _row(m.SaslAuthenticateRequest, _later("security", "sasl_authenticate"), free=True),
         _row(m.CreatePartitionsRequest, on_controller, ItemRight(ALTER, TOPIC)),
         _row(m.DeleteGroupsRequest, _later("group_admin", "delete_groups"), ItemRight(DELETE, GROUP)),
@@ -187,31 +178,34 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
         _row(m.OffsetDeleteRequest, _later("offsets", "offset_delete"),
              RequestRight(DELETE, GROUP), ItemRight(READ, TOPIC),
              special_rights.NO_TOPICS),
-        _row(m.DescribeClientQuotasRequest, administration.describe_client_quotas,
+        _row(m.DescribeClientQuotasRequest, _later("administration", "describe_client_quotas"),
              RequestRight(DESCRIBE_CONFIGS, CLUSTER),
              special_rights.NO_QUOTAS),
         _row(m.DescribeUserScramCredentialsRequest, _later("security", "describe_user_scram_credentials"),
              RequestRight(DESCRIBE, CLUSTER), special_rights.NO_CREDENTIALS),
-        _row(m.DescribeQuorumRequest, administration.describe_quorum, RequestRight(DESCRIBE, CLUSTER),
+        _row(m.DescribeQuorumRequest, _later("administration", "describe_quorum"), RequestRight(DESCRIBE, CLUSTER),
              special_rights.NO_TOPICS),
         _row(m.AlterPartitionRequest, _only_brokers, clients=False, between_brokers=True),
         _row(m.UpdateFeaturesRequest, on_controller, RequestRight(ALTER, CLUSTER), special_rights.NO_RESULTS),
         _row(m.DescribeClusterRequest, metadata.describe_cluster, free=True),
-        _row(m.DescribeProducersRequest, partitions.describe_producers, ItemRight(READ, TOPIC)),
+        _row(m.DescribeProducersRequest, _later("partitions", "describe_producers"), ItemRight(READ, TOPIC)),
         _row(m.BrokerHeartbeatRequest, _only_brokers, clients=False, between_brokers=True),
         _row(m.UnregisterBrokerRequest, on_controller, RequestRight(ALTER, CLUSTER)),
-        _row(m.DescribeTransactionsRequest, describe_transactions.handle_describe,
+        _row(m.DescribeTransactionsRequest, _later("describe_transactions", "handle_describe"),
              ItemRight(DESCRIBE, TRANSACTIONAL_ID)),
-        _row(m.ListTransactionsRequest, describe_transactions.handle_list, special_rights.DESCRIBED_TRANSACTIONS),
+        _row(m.ListTransactionsRequest, _later("describe_transactions", "handle_list"),
+             special_rights.DESCRIBED_TRANSACTIONS),
         _row(m.AllocateProducerIdsRequest, _only_brokers, clients=False, between_brokers=True),
         _row(m.ConsumerGroupHeartbeatRequest, _later("consumer_groups", "handle_heartbeat"),
              RequestRight(READ, GROUP), RequestRight(DESCRIBE, TOPIC), special_rights.NO_MEMBER),
         _row(m.ConsumerGroupDescribeRequest, _later("consumer_groups", "handle_describe"), ItemRight(DESCRIBE, GROUP),
              special_rights.GROUPS_OF_DESCRIBED_TOPICS),
-        _row(m.ListConfigResourcesRequest, configs.list_resources, RequestRight(DESCRIBE_CONFIGS, CLUSTER)),
+        _row(m.ListConfigResourcesRequest, _later("configs", "list_resources"), RequestRight(DESCRIBE_CONFIGS,
+             CLUSTER)),
         _row(m.DescribeTopicPartitionsRequest, metadata.describe_topic_partitions, ItemRight(DESCRIBE, TOPIC)),
         # Looks itself: its answers are in order and have no names.
-        _row(m.DescribeTransactionStateRequest, describe_transaction_state.handle, free=True, advertised=False,
+        _row(m.DescribeTransactionStateRequest, _later("describe_transaction_state", "handle"), free=True,
+             advertised=False,
              between_brokers=True),
     ]  # fmt: skip
 
@@ -241,7 +235,7 @@ def as_release(table: Mapping[int, Api], max_versions: Mapping[str, int]) -> dic
         if not api.advertised:
             served[key] = api
         elif highest >= api.min_version:
-            served[key] = replace(api, max_version=highest, unstable_from=None)
+            served[key] = api._replace(max_version=highest, unstable_from=None)
     return served
 
 

@@ -41,7 +41,6 @@ def _topic(name: str, count: int, factor: int, configs: dict[str, str]) -> Creat
         name=name,
         num_partitions=count,
         replication_factor=factor,
-        assignments=[],
         configs=[CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in configs.items()],
     )
 

@@ -402,7 +402,7 @@ def mixed(preset: Semantics, given: Callable[[str], object]) -> Semantics:
         (producer if spec.of_producer else own)[spec.name] = value
     if not own and not producer:
         return preset
-    return replace(preset, producer=replace(preset.producer, **producer), **own)
+    return replace(preset, producer=preset.producer._replace(**producer), **own)
 
 
 def parse_timed_out_codes(text: str) -> tuple[TimedOutCode, ...]:

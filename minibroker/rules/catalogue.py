@@ -15,7 +15,8 @@ NOTICE = "notice"
 
 class Rule(NamedTuple):
     """A promise. `source`: the KIP or the part of Kafka that makes it; `evidence`: what a finding points at;
-    `notice`: when the severity is notice instead."""
+    `notice`: when the severity is notice instead; `remedies`: commands for an operator, each with what it risks, where
+    {names} stand for what a finding has."""
 
     id: str
     title: str
@@ -24,15 +25,20 @@ class Rule(NamedTuple):
     evidence: str
     notice: str = ""
     severity: str = ERROR
+    remedies: tuple[tuple[str, str], ...] = ()
 
 
 def _read() -> dict[str, Rule]:
-    """`catalogue.json`: the rules, whose evidence is a text or the name of one that several share."""
+    """`catalogue.json`: the rules. Evidence is a text or the name of one that several share; remedies are names."""
     with open(os.path.join(os.path.dirname(__file__), "catalogue.json"), encoding="utf-8") as file:
         table = json.load(file)
-    shared = table["evidence"]
-    rules = (Rule(**{**row, "evidence": shared.get(row["evidence"], row["evidence"])}) for row in table["rules"])
-    return {rule.id: rule for rule in rules}
+    shared, remedies = table["evidence"], table["remedies"]
+    rules = {}
+    for row in table["rules"]:
+        evidence = shared.get(row["evidence"], row["evidence"])
+        commands = tuple((remedies[name]["command"], remedies[name]["risk"]) for name in row.get("remedies", ()))
+        rules[row["id"]] = Rule(**{**row, "evidence": evidence, "remedies": commands})
+    return rules
 
 
 RULES = _read()

@@ -111,14 +111,19 @@ class _LogJudge:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def _offsets(self) -> int:
-        """Holes and overlaps; returns where the log ends."""
+        """Holes, overlaps and leader epochs; returns where the log ends."""
         end: int | None = None
+        epoch = r.NONE
         for span in sorted(self._rows.spans, key=lambda s: (s.first_offset, s.end_offset)):
             if end is not None and span.first_offset > end and not self._gone(end, span.first_offset):
                 self._hole(span, f"no batch from offset {end} to {span.first_offset - 1}", end, span.first_offset - 1)
             elif end is not None and span.first_offset < end:
                 last = min(end, span.end_offset) - 1
                 self._hole(span, f"offsets {span.first_offset}-{last} come twice", span.first_offset, last)
+            elif r.NONE < span.first_epoch < epoch:
+                reason = f"leader epoch {span.first_epoch} after {epoch}"
+                self._found.append(finding_at("leader-epoch", span, reason))
+            epoch = span.last_epoch if span.last_epoch > r.NONE else epoch
             end = span.end_offset if end is None else max(end, span.end_offset)
         return end if end is not None else self._facts.first_offset
 

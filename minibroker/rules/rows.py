@@ -94,13 +94,16 @@ class Marker(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Offsets that follow one another without a hole, in one file: [first_offset, end_offset)."""
+    """Offsets that follow one another without a hole, in one file: [first_offset, end_offset), while the leader epoch
+    does not fall: those of the first and the last batch."""
 
     log: Log
     file: str
     position: int
     first_offset: int
     end_offset: int
+    first_epoch: int = NONE
+    last_epoch: int = NONE
 
 
 class Fault(NamedTuple):

@@ -151,17 +151,19 @@ def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> 
     end = base_of(path)
     start, position = end, 0
     span_position = 0
+    epochs = (r.NONE, r.NONE)
     try:
         for position, header, data in scan(file, file.size):
             fault = batch_fault(facts, path, position, header, data, depth)
             if fault is not None:
                 yield fault
             if fault is None or fault.readable:
-                if header.base_offset != end:
+                epoch = header.partition_leader_epoch
+                if header.base_offset != end or epoch < epochs[1] or end == start:
                     if end > start:
-                        yield r.Span(log, path, span_position, start, end)
-                    start, span_position = header.base_offset, position
-                end = header.next_offset
+                        yield r.Span(log, path, span_position, start, end, *epochs)
+                    start, span_position, epochs = header.base_offset, position, (epoch, epoch)
+                end, epochs = header.next_offset, (epochs[0], epoch)
                 yield from batch_rows(log, path, position, header, data)
             position += header.size
     except CorruptBatch as error:
@@ -169,7 +171,7 @@ def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> 
     finally:
         file.close()
     if end > start:
-        yield r.Span(log, path, span_position, start, end)
+        yield r.Span(log, path, span_position, start, end, *epochs)
 
 
 def torn(log: r.Log, path: str, position: int, end: int, rest: bytes, reason: str) -> r.Fault:

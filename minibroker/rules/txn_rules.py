@@ -17,6 +17,7 @@ DEFAULT_TIMEOUT_MS = 900_000
 NO_TIMEOUT = (1 << 31) - 1
 GRACE_MS = 300_000
 """Kafka too calls a transaction late five minutes after its timeout (PartitionsWithLateTransactionsCount)."""
+_COMPLETE = {"CompleteCommit": r.COMMIT, "CompleteAbort": r.ABORT}
 _PREPARED = {"PrepareCommit": r.COMMIT, "PrepareAbort": r.ABORT}
 
 
@@ -55,7 +56,7 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> Coordinat
     decisions = []
     latest: dict[int, r.TxnState] = {}
     for history in by_id.values():
-        ordered = _ordered(history)
+        ordered = in_order(history)
         for number, state in enumerate(ordered):
             if state.state in _PREPARED:
                 decisions.append(
@@ -75,7 +76,7 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> Coordinat
     return Coordinators(tuple(decisions), latest, whole)
 
 
-def _ordered(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
+def in_order(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
     """The records of one transactional id, by partition and offset, as they were written.
 
     An id of minibroker 0.1.0 may have moved to the partition where Kafka has it: its last record was
@@ -143,6 +144,7 @@ class _TxnJudge:
                 for fact in self._logs.get(place, ()):
                     self._decided[fact.log, decision.producer_id].append(decision)
         self._facts = {fact.log: fact for fact in facts}
+        self._epochs = {(decision.producer_id, decision.producer_epoch) for decision in coordinators.decisions}
         self._torn: set[tuple[r.Log, int, int]] = set()  # log, producer id and epoch of a transaction torn by its log
         self.found: list[r.Finding] = []
 
@@ -161,6 +163,7 @@ class _TxnJudge:
             for txn in found:
                 if txn.marker_offset < 0 and not torn:
                     self._open(txn)
+            self._last_word(found)
 
     # -- decisions against markers -----------------------------------------------------------------------------------
 
@@ -236,6 +239,30 @@ class _TxnJudge:
     def _wrong_epoch(self, decision: Decision, txn: r.Transaction) -> None:
         reason = f"the coordinator decided with epoch {decision.producer_epoch}, the marker has {txn.marker_epoch}"
         self._report("marker-epoch", txn, reason, decision.transactional_id)
+
+    def _last_word(self, found: list[r.Transaction]) -> None:
+        """The outcome that a coordinator remembers, whose decision compaction took away, against the last marker of it.
+
+        An epoch may have had other transactions before (transaction.version 0 and 1): by the marker's time it is this
+        one and, as clocks differ, by the time of its data too.
+        """
+        marked = [txn for txn in found if txn.marker_offset >= 0]
+        state = self._known.latest.get(marked[-1].producer_id) if marked else None
+        if state is None or state.state not in _COMPLETE or (state.producer_id, state.producer_epoch) in self._epochs:
+            return
+        txn = marked[-1]
+        own = txn.marker_epoch > txn.producer_epoch or txn.start_timestamp >= state.start_timestamp
+        since = 0 < state.start_timestamp <= txn.end_timestamp
+        if (
+            txn.marker_epoch == state.producer_epoch
+            and own
+            and since
+            and txn.outcome not in (_COMPLETE[state.state], "")
+        ):
+            reason = (
+                f"the coordinator's last word is {state.state}, the marker at {txn.marker_offset} says {txn.outcome}"
+            )
+            self._report("torn-transaction", txn, reason, state.transactional_id)
 
     def _missing(self, decision: Decision, log: r.Log, found: list[r.Transaction], whole: bool) -> bool:
         """A decision without a marker: torn if it was called complete and the marker cannot have been deleted."""

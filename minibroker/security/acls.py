@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
@@ -70,8 +71,7 @@ _IMPLIES: dict[AclOperation, frozenset[AclOperation]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class AclBinding:
+class AclBinding(NamedTuple):
     """One ACL entry: principal, operation, resources, ALLOW or DENY. host: an address, or ``*``."""
 
     resource_type: int
@@ -95,8 +95,7 @@ class AclBinding:
         return self.principal in (principal, EVERYBODY) and self.host in (host, WILDCARD)
 
 
-@dataclass(frozen=True, slots=True)
-class AclBindingFilter:
+class AclBindingFilter(NamedTuple):
     """Which entries are asked about or deleted; None and ANY stand for all (Kafka's ``AclBindingFilter``)."""
 
     resource_type: int

@@ -64,6 +64,9 @@ class ClientEnvironment(Protocol):
     def initialising(self, transactional_id: str, number: int) -> None:
         """That instance asks for the id's epoch."""
 
+    def initialised(self, transactional_id: str, number: int, granted: tuple[int, int]) -> None:
+        """That instance was given a producer id and epoch."""
+
     def owner(self, transactional_id: str) -> int:
         """The instance that did so last, or another that does so now."""
 

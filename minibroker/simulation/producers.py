@@ -142,7 +142,8 @@ class Producer(Client):
                 lambda a: a.error_code,
             )
             if answer.error_code == ErrorCode.NONE:
-                self.world.initialising(self.transactional_id, self.number)
+                granted = answer.producer_id, answer.producer_epoch
+                self.world.initialised(self.transactional_id, self.number, granted)
             self.initialising = False
         if answer.error_code != ErrorCode.NONE:
             self._refused("InitProducerId", ErrorCode(answer.error_code), late=late, again=bump and twice)

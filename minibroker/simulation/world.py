@@ -32,7 +32,14 @@ from minibroker.simulation.own_records import OwnRecords
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.readers import Reader
-from minibroker.simulation.reload import COORDINATOR, States, deleted_producers, in_memory
+from minibroker.simulation.reload import (
+    COORDINATOR,
+    States,
+    deleted_producers,
+    ends_inside_batches,
+    in_memory,
+    producers_below_start,
+)
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
@@ -78,6 +85,7 @@ class World:
         self.lives: dict[int, int] = dict.fromkeys(self.disks, 1)
         self._instances: dict[str, int] = {}
         self._last_init: dict[str, int] = {}
+        self._granted: dict[str, tuple[int, int]] = {}
         self._executor = ScheduledExecutor(self.schedule, self.conditions.delay_ms)
         self.cluster = self.make_cluster()
         self.nemesis = Nemesis(self)
@@ -117,6 +125,13 @@ class World:
     def initialising(self, transactional_id: str, number: int) -> None:
         self._last_init[transactional_id] = number
         self._instances[transactional_id] = max(number, self._instances[transactional_id])
+
+    def initialised(self, transactional_id: str, number: int, granted: tuple[int, int]) -> None:
+        best = self._granted.get(transactional_id, (-1, -1))
+        if granted[0] == best[0] and granted[1] < best[1]:
+            return  # its answer was overtaken by that of an instance that asked after it, and has fenced it
+        self._granted[transactional_id] = granted
+        self.initialising(transactional_id, number)
 
     def owner(self, transactional_id: str) -> int:
         last = self._last_init.get(transactional_id, 0)
@@ -342,7 +357,7 @@ class World:
     def restart(self) -> tuple[States, States]:
         """Stop all brokers, cleanly or not, and start them again: what they had in memory before and after."""
         before = self._in_memory()
-        self._note_deleted(clean=not self.plan.seed % 2)
+        self._note_files(clean=not self.plan.seed % 2)
         if self.plan.seed % 2:
             for node in list(self.cluster.brokers):
                 self.cluster.kill_broker(node)
@@ -354,8 +369,13 @@ class World:
         coordinators = {log: state for log, state in self._in_memory().items() if log.root == COORDINATOR}
         return before, {**after, **coordinators}
 
-    def _note_deleted(self, *, clean: bool) -> None:
-        self.history.evidence.deleted.update(deleted_producers(self.cluster.brokers, clean=clean))
+    def _note_files(self, *, clean: bool) -> None:
+        """What logs do not hold in the way that brokers have it in memory."""
+        brokers, evidence = self.cluster.brokers, self.history.evidence
+        evidence.deleted.update(deleted_producers(brokers, clean=clean))
+        evidence.cut_inside.update(ends_inside_batches(brokers))
+        if not clean:
+            evidence.found_again.update(producers_below_start(brokers))
 
     def _in_memory(self) -> States:
         return in_memory(self.cluster.brokers, self.plan.client_version)

@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from minibroker.rules.catalogue import ERROR, RULES
+from minibroker.rules.remedies import BOOTSTRAP, remedies_of
 from minibroker.rules.rows import Finding
 from minibroker_pipeline.charts import bars, columns, stacked
 from minibroker_pipeline.statistics import DURATIONS_MS, OPEN, Statistics
 
-LIVE = "--bootstrap "
-"""How the source of a running cluster begins: options, not a path."""
 MOST_STEPS = 120
 """Columns of a chart over time."""
 SHOWN = 1_000
@@ -46,7 +45,7 @@ class Audit:
 
 def show_command(audit: Audit, found: Finding) -> str:
     """The command that shows a finding's batches, as a shell takes it."""
-    source = audit.source if audit.source.startswith(LIVE) else shlex.quote(audit.source)
+    source = audit.source if audit.source.startswith(BOOTSTRAP) else shlex.quote(audit.source)
     offsets = "" if found.first_offset < 0 else f"@{found.first_offset}-{found.last_offset}"
     place = f"{found.log.root}/{found.log}" if found.log.root else str(found.log)
     return f"minibroker audit {source} --show {shlex.quote(place + offsets)}"
@@ -68,6 +67,7 @@ def finding_json(audit: Audit, found: Finding) -> dict[str, Any]:
         "position": found.position,
         "message": found.message,
         "show": show_command(audit, found),
+        "remedies": [remedy._asdict() for remedy in remedies_of(found, audit.source)],
     }
 
 
@@ -99,7 +99,13 @@ def lines(audit: Audit, most: int = 20) -> list[str]:
         f"{figures.batches:,} batches, {figures.records:,} records, {len(figures.epochs):,} producers",
         f"transactions: {outcomes}",
     ]
-    out += [str(found) for found in audit.findings[:most]]
+    told = set()
+    for found in audit.findings[:most]:
+        out.append(str(found))
+        if found.rule not in told:  # what helps is the same for each of a rule
+            told.add(found.rule)
+            for command, risk in remedies_of(found, audit.source):
+                out += [f"  {command}", f"      {risk}"]
     total = sum(figures.findings.values())
     if total > most:
         out.append(f"… and {total - most:,} more")
@@ -265,8 +271,17 @@ def _finding(audit: Audit, found: Finding) -> str:
     return (
         f'<tr><td class="{"bad" if found.severity == ERROR else "notice"}">{found.rule}</td>'
         f"<td>{html.escape(str(found.log))}{offsets}{producer}{name}{file}</td>"
-        f"<td>{html.escape(found.message)}<br><code>{html.escape(show_command(audit, found))}</code></td></tr>"
+        f"<td>{html.escape(found.message)}<br><code>{html.escape(show_command(audit, found))}</code>"
+        f"{_remedies(audit, found)}</td></tr>"
     )
+
+
+def _remedies(audit: Audit, found: Finding) -> str:
+    rows = [
+        f"<li><code>{html.escape(command)}</code><br><span class='soft'>{html.escape(risk)}</span></li>"
+        for command, risk in remedies_of(found, audit.source)
+    ]
+    return f"<details><summary>what can be done</summary><ul>{''.join(rows)}</ul></details>" if rows else ""
 
 
 def worst_first(found: Sequence[Finding]) -> list[Finding]:

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from minibroker.client.security import Security
+from minibroker.client.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from minibroker.rules.rows import ABORT, Log, LogFacts, Marker
 from minibroker.rules.scan import control_rows
 from minibroker_pipeline.files import Part
@@ -20,7 +21,7 @@ from minibroker_pipeline.headers import HeaderScan
 from minibroker_pipeline.reading import PlainRecord, records_of
 from minibroker_pipeline.source import wanted
 from minibroker_pipeline.tables import TABLES, record_batches
-from minibroker_pipeline.topics import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, Topics
+from minibroker_pipeline.topics import Topics
 from minibroker_protocol.records import BatchHeader
 
 NAME = "kafka-topics"

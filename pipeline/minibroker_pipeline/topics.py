@@ -5,32 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
-from minibroker.client.cluster import ClusterClient
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import PLAINTEXT, Security
+from minibroker.client.topics import EARLIEST, LATEST, READ_UNCOMMITTED, Fetched, ReadingClient
 from minibroker.rules.rows import COORDINATOR_TOPICS, Log, LogFacts
 from minibroker_pipeline.files import EVERYTHING, Directory, NotReadable, Part
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import iter_batches
 
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
-EARLIEST, LATEST = -2, -1
 TOPIC_RESOURCE = 2
-FETCH_BYTES = 16 << 20
 SPLIT_OFFSETS = 2_000_000
-
-
-class Fetched(NamedTuple):
-    """Whole batches, and what came with them. `aborted`: (producer id, first offset) of aborted transactions that
-    overlap, with read_committed only."""
-
-    data: memoryview
-    log_start_offset: int
-    high_watermark: int
-    aborted: list[tuple[int, int]]
 
 
 @contextmanager
@@ -44,7 +30,7 @@ def _readable() -> Iterator[None]:
         raise NotReadable(str(error)) from None
 
 
-class TopicClient(ClusterClient):
+class TopicClient(ReadingClient):
     """Reads topics with Kafka's oldest request versions that every cluster still serves. Raises NotReadable."""
 
     client_id = "minibroker-audit"
@@ -54,37 +40,8 @@ class TopicClient(ClusterClient):
         """(topic, partition) of these topics, of all when none is named."""
         return sorted(self.leaders(topics or None))
 
-    @_readable()
-    def offset(self, topic: str, partition: int, which: int, isolation: int = READ_UNCOMMITTED) -> int:
-        """EARLIEST or LATEST (high watermark, or last stable offset with READ_COMMITTED)."""
-        kind = m.ListOffsetsRequest
-        entry = kind.ListOffsetsPartition(partition_index=partition, timestamp=which)
-        request = kind(
-            replica_id=-1, isolation_level=isolation, topics=[kind.ListOffsetsTopic(name=topic, partitions=[entry])]
-        )
-        answered = m.ListOffsetsResponse
-        return int(self.ask_leader(topic, partition, request, answered, 5, lambda a: a.topics[0].partitions[0]).offset)
-
-    @_readable()
-    def fetch(self, topic: str, partition: int, offset: int, isolation: int = READ_UNCOMMITTED) -> Fetched:
-        """Whole batches from the one that holds `offset` on."""
-        kind = m.FetchRequest
-        entry = kind.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
-        request = kind(
-            max_wait_ms=100,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            isolation_level=isolation,
-            topics=[kind.FetchTopic(topic=topic, partitions=[entry])],
-        )
-        found = self.ask_leader(topic, partition, request, m.FetchResponse, 11, lambda a: a.responses[0].partitions[0])
-        buffers = found.records if isinstance(found.records, list) else [found.records or b""]
-        data = memoryview(b"".join(buffers))
-        end = 0
-        for position, header in iter_batches(data):
-            end = position + header.size
-        aborted = [(one.producer_id, one.first_offset) for one in found.aborted_transactions or []]
-        return Fetched(data[:end], found.log_start_offset, found.high_watermark, aborted)
+    offset = _readable()(ReadingClient.offset)
+    fetch = _readable()(ReadingClient.fetch)
 
     @_readable()
     def compacted(self, topics: Sequence[str]) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 Buffer = bytes | bytearray | memoryview
@@ -44,31 +45,25 @@ class Field:
         "map_key", "name", "nullable", "secret", "tag", "throttle", "versions",
     )  # fmt: skip
 
-    annotation: str
-    answers: str | None
-    default: Any
-    doc: str
-    entity: str | None
-    error: bool
-    error_message: bool
-    flexible: bool
-    ignorable: bool
-    map_key: bool
-    name: str
-    nullable: tuple[int, int] | None
-    secret: bool | str
-    tag: int | None
-    throttle: bool
-    versions: tuple[int, int]
-
     def __init__(self, said: dict[str, Any]) -> None:
         """said: the arguments of `f`."""
+        # A start makes a thousand: one assignment each, not a loop.
         self.name = ""
         self.annotation = ""
-        for name, value in said.items():
-            setattr(self, name, value)
-        self.versions = parse_versions(said["versions"]) if said["versions"] else (0, NEVER)
-        self.nullable = parse_versions(said["nullable"]) if said["nullable"] else None
+        self.versions: tuple[int, int] = parse_versions(said["versions"]) if said["versions"] else (0, NEVER)
+        self.nullable: tuple[int, int] | None = parse_versions(said["nullable"]) if said["nullable"] else None
+        self.tag: int | None = said["tag"]
+        self.default: Any = said["default"]
+        self.ignorable: bool = said["ignorable"]
+        self.flexible: bool = said["flexible"]
+        self.doc: str = said["doc"]
+        self.entity: str | None = said["entity"]
+        self.map_key: bool = said["map_key"]
+        self.error: bool = said["error"]
+        self.error_message: bool = said["error_message"]
+        self.throttle: bool = said["throttle"]
+        self.answers: str | None = said["answers"]
+        self.secret: bool | str = said["secret"]
 
     @property
     def required(self) -> bool:
@@ -141,6 +136,7 @@ def f(
     return Field(locals())
 
 
+@cache
 def parse_versions(text: str) -> tuple[int, int]:
     """``"3"`` → (3, 3), ``"2-5"`` → (2, 5), ``"4+"`` → (4, NEVER)."""
     if text.endswith("+"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-import minibroker_protocol.coordinator_records
 import minibroker_protocol.messages
 import minibroker_protocol.messages.headers  # noqa: F401  (declares them)
 from minibroker_protocol.dsl import APIS, DECLARED, Message, Request, Response
@@ -18,4 +17,6 @@ def registry() -> Mapping[int, tuple[type[Request], type[Response]]]:
 
 def all_messages() -> Iterator[type[Message]]:
     """Every declared message class: requests, responses, headers and on-disk records."""
+    import minibroker_protocol.coordinator_records  # noqa: F401  (declares them)
+
     return iter(DECLARED)

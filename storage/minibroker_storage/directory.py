@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from minibroker_storage import indexes, transaction_layout
+from minibroker_storage import indexes
 from minibroker_storage.checkpoints import (
     CLEANER_OFFSET,
     HIGH_WATERMARK,
@@ -344,7 +344,9 @@ def _identity(
         raise WrongDirectory(f"{META_FILE} is of cluster {meta['cluster.id']}, this is cluster {cluster_id}")
     found = meta.get(LAYOUT_KEY, KAFKA_LAYOUT)
     if found != layout:
-        if transaction_layout.is_bound(disk):
+        from minibroker_storage.transaction_layout import is_bound
+
+        if is_bound(disk):
             raise WrongDirectory(
                 f"{META_FILE}: this directory was made with the transaction state layout {found!r} and cannot be opened"
                 f" with {layout!r}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from minibroker_protocol.records import HEADER_SIZE, CorruptBatch, parse_header
 from minibroker_storage.checkpoints import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
@@ -28,8 +27,7 @@ _LOG = re.compile(r"\d{20}\.log")
 _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(NamedTuple):
     """`path`: the file that speaks of what is gone; `said`: what it says; `there`: what there is. `offset`: how far the
     log of `directory` reached by it, -1 where it is not about that. `usable`: whether a broker can go on without it."""
 

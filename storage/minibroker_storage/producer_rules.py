@@ -1,13 +1,11 @@
 """The part of a semantics that the partition log needs: named behaviours, nothing else."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from minibroker_protocol.errors import ErrorCode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerRules:
+class ProducerRules(NamedTuple):
     """How a partition treats producers. The defaults are Apache Kafka 4.3's."""
 
     unknown_producer_sequence: Literal["accept", "unknown_producer_id", "unknown_producer_id_before_2.4"] = "accept"

@@ -138,12 +138,12 @@ def _search(segment: Segment, log_start_offset: int, timestamp: int, pace: Pace)
 
 
 def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> TimestampOffset | None:
-    """The first record with the largest timestamp of all; None when no record has one."""
+    """The first record with the largest timestamp of all, be that none (-1); None when there is no record."""
     best: Segment | None = None
     for segment in segments.all:
         if segment.size and (best is None or segment.largest_timestamp > best.largest_timestamp):
             best = segment
-    if best is None or best.largest_timestamp < 0:
+    if best is None:
         return None
     batch = _batch_with(best, best.offset_of_max_timestamp)
     if batch is None:

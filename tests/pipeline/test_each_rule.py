@@ -4,6 +4,7 @@ with the evidence that the rule's row in the catalogue promises; the command tha
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import shlex
@@ -18,10 +19,14 @@ from planting import Planted, changed, flipped_marker, header_of, marker, write_
 pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
+from minibroker.client.transactions_command import add_arguments
+from minibroker.coordinators.transactions.states import TransactionState
 from minibroker.rules.catalogue import ERROR, RULES
 from minibroker_protocol.records import Record, build_batch, decode_records
 
 OUTSIDE = 0x10
+STATUS_AT = 16
+"""Byte of the state in a value of __transaction_state: after version, producer id and epoch, and timeout."""
 LINEAGE = ("--lineage", "in=out", "--group", "app")
 NOT_FROM_FILES = {
     "lost-record",
@@ -192,6 +197,32 @@ def offset_end() -> Fault:
     return Fault(planted, "__consumer_offsets-0", end, end)
 
 
+def txn_state() -> Fault:
+    """An open transaction is complete, and nobody decided it."""
+    planted = Planted()
+    *_, record = (
+        record
+        for batch in planted.batches("__transaction_state-0")
+        for record in decode_records(batch, 0, header_of(batch))
+        if b"left-open" in bytes(record.key or b"")
+    )
+    assert record.key is not None
+    assert record.value is not None
+    value = bytearray(record.value)
+    assert value[STATUS_AT] == TransactionState.ONGOING
+    value[STATUS_AT] = TransactionState.COMPLETE_COMMIT
+    done = build_batch([Record(0, 1, record.key, bytes(value))], producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    end = planted.end("__transaction_state-0")
+    planted.append("__transaction_state-0", bytes(done))
+    return Fault(planted, "__transaction_state-0", end, end)
+
+
+def leader_epoch() -> Fault:
+    planted = Planted()
+    planted.change("append-time-0", 3, lambda batch: changed(batch, partition_leader_epoch=1))
+    return Fault(planted, "append-time-0", 6, 6)
+
+
 def lineage_lost() -> Fault:
     planted = Planted("loop")
     planted.change("out-0", 0, lambda batch: rekeyed(batch, {b"k0": b"k2"}))
@@ -253,6 +284,8 @@ FAULTS: dict[str, Callable[[], Fault]] = {
         timestamp,
         offset_outcome,
         offset_end,
+        txn_state,
+        leader_epoch,
         lineage_lost,
         lineage_duplicate,
         lineage_stray,
@@ -267,6 +300,21 @@ FROM_SMALL_FILES = {"lost-data"}
 def test_every_rule_is_here() -> None:
     assert FAULTS.keys() | NOT_FROM_FILES | FROM_SMALL_FILES == RULES.keys()
     assert not FAULTS.keys() & NOT_FROM_FILES
+
+
+def understood(command: str) -> bool:
+    """Nothing is left to fill in but what only the operator knows, and the options of our own commands are theirs."""
+    words = shlex.split(command)
+    if words[0] != "minibroker":
+        return words[0].endswith(".sh") and "--bootstrap-server" in words and "{" not in command
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_arguments(parser)
+    asked = parser.parse_args(words[2:])
+    return words[1] == "transactions" and asked.bootstrap == "HOST:PORT"
+
+
+def test_every_rule_of_the_audit_has_a_remedy() -> None:
+    assert {rule.id for rule in RULES.values() if rule.remedies} == FAULTS.keys() | FROM_SMALL_FILES
 
 
 def audit(path: Path, out: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
@@ -294,6 +342,10 @@ def test_a_planted_fault(rule: str, tmp_path: Path, capsys: pytest.CaptureFixtur
         assert 0 <= one["position"] < len(data)
         if rule not in ("torn-batch", "offset-hole"):
             assert struct.unpack_from(">q", data, one["position"])[0] == fault.first
+    assert one["remedies"]
+    for remedy in one["remedies"]:
+        assert understood(remedy["command"]), remedy
+        assert len(remedy["risk"].split()) > 3
     capsys.readouterr()
     words = shlex.split(one["show"])
     assert words[:2] == ["minibroker", "audit"]

@@ -71,7 +71,7 @@ def test_pieces_and_parts_give_the_same(bootstrap: str, monkeypatch: pytest.Monk
 
     whole = offsets()
     assert whole == list(range(0, 30, 3))
-    monkeypatch.setattr(topics, "FETCH_BYTES", 250)
+    monkeypatch.setattr("minibroker.client.topics.FETCH_BYTES", 250)
     assert offsets() == whole
     monkeypatch.setattr(topics, "SPLIT_OFFSETS", 7)
     assert offsets() == whole

@@ -12,6 +12,7 @@ from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin
+from minibroker_storage.reading import TimestampOffset
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, segment_index_bytes=1024)
 
@@ -327,7 +328,7 @@ def test_no_timestamps_no_offsets(disk: MemoryDisk) -> None:
     log = open_log(disk)
     assert log.max_timestamp_offset(100) is None
     append(log, batch(timestamp=-1))
-    assert log.max_timestamp_offset(100) is None
+    assert log.max_timestamp_offset(100) == TimestampOffset(0, -1, 0)  # as Kafka: the first record
     assert log.offset_for_timestamp(0, 100) is None
 
 

@@ -4,7 +4,6 @@
 """
 
 import contextlib
-from dataclasses import replace
 
 import pytest
 from producers import KAFKA, KIP, NOW, PID, Partition, control, data, marker_header
@@ -219,7 +218,7 @@ def test_verification_can_be_switched_off() -> None:
 @pytest.mark.parametrize(("rules", "afterwards"), [(KAFKA, OOO), (KIP, UNKNOWN)], ids=["kafka", "kip"])
 def test_what_a_batch_that_waited_leaves(rules: ProducerRules, afterwards: str) -> None:
     """oos-1, oos-5: requests wait with sequences 3, 5 and 7, and are answered one by one without a write."""
-    partition = Partition(replace(rules, verification_enabled=True))
+    partition = Partition(rules._replace(verification_enabled=True))
     producers = partition.producers
     guards = [producers.start_verification(PID, 0, sequence, False, NOW) for sequence in (3, 5, 7)]
     assert guards[0] is not None
@@ -253,8 +252,8 @@ def test_late_batch_of_the_epoch_before_does_not_end_a_verification() -> None:
     """transaction.version 2: the next transaction is being verified while the one before, whose marker has not come,
     gets a late batch. Kafka's rules refuse that one; where it is written, the verification stays all the same."""
     partitions = (
-        Partition(replace(KAFKA, verification_enabled=True)),
-        Partition(replace(KIP, verification_enabled=True)),
+        Partition(KAFKA._replace(verification_enabled=True)),
+        Partition(KIP._replace(verification_enabled=True)),
     )
     answers = []
     for partition in partitions:
@@ -269,7 +268,7 @@ def test_late_batch_of_the_epoch_before_does_not_end_a_verification() -> None:
 @pytest.mark.parametrize(("rules", "answer"), [(KAFKA, TXN), (KIP, "@1")], ids=["kafka", "kip"])
 def test_late_marker_of_an_epoch_before_meets_a_verification(rules: ProducerRules, answer: str) -> None:
     """A copy of a marker, on a partition that the transaction since had nothing on."""
-    partition = Partition(replace(rules, verification_enabled=True))
+    partition = Partition(rules._replace(verification_enabled=True))
     guard = partition.producers.start_verification(PID, 2, 0, True, NOW)
     partition.mark(epoch=1, commit=False, tv=2)
     assert partition.append(0, epoch=2, txn=True, guard=guard) == answer

@@ -44,7 +44,6 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ((r"Produce \S*(log_start_offset: -1 \| 0|error_code: INVALID_REQUEST \| \w+|error_code: \w+ \| INVALID_RE\w+|"
      r"error_code: NONE \| INVALID_PRODUCER_ID_MAPPING|error_code: INVALID_REQUIRED_ACKS \| \w+|error_message: .*)"),
      "several mistakes in one request: another one is told"),
-    (r"Fetch (session_id: \d+ \| 0|responses.partitions.aborted_transactions: None \| list)", "nothing in it"),
     (r"Fetch responses.partitions.error_code: UNKNOWN_LEADER_EPOCH \| NOT_LEADER_OR_FOLLOWER", "no such replica"),
     (r"(Txn)?OffsetCommit topics.partitions.error_code: UNKNOWN_MEMBER_ID \| ILLEGAL_GENERATION",
      "Kafka keeps an empty group after a commit of which every partition was refused"),

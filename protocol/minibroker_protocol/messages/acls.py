@@ -40,7 +40,7 @@ class DescribeAclsResponse(Response, key=29, versions="1-3", flexible="2+"):
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f(default=0, error=True)
     error_message: string | None = f(nullable="0+", default=None, error_message=True)
-    resources: list[DescribeAclsResource]
+    resources: list[DescribeAclsResource] = f(default=[])
 
 
 class CreateAclsRequest(Request, key=30, versions="1-3", flexible="2+"):
@@ -101,7 +101,7 @@ class DeleteAclsResponse(Response, key=31, versions="1-3", flexible="2+"):
     class DeleteAclsFilterResult(Struct):
         error_code: int16 = f(default=0, error=True)
         error_message: string | None = f(nullable="0+", default=None, error_message=True)
-        matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl]
+        matching_acls: list[DeleteAclsResponse.DeleteAclsMatchingAcl] = f(default=[])
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     filter_results: list[DeleteAclsFilterResult] = f(answers="filters")

@@ -38,7 +38,7 @@ class ApiVersionsResponse(Response, key=18, versions="0-5", flexible="3+"):
         min_version_level: int16 = f("3+", default=0)
 
     error_code: int16 = f(default=0, error=True)
-    api_keys: list[ApiVersion]
+    api_keys: list[ApiVersion] = f(default=[])
     throttle_time_ms: int32 = f("1+", default=0, ignorable=True, throttle=True)
     supported_features: list[SupportedFeatureKey] = f("3+", tag=0, default=[], ignorable=True)
     finalized_features_epoch: int64 = f("3+", tag=1, default=-1, ignorable=True)

@@ -83,11 +83,11 @@ class ConsumerGroupDescribeResponse(Response, key=69, versions="0-1", flexible="
         error_code: int16 = f(default=0, error=True)
         error_message: string | None = f(nullable="0+", default=None, error_message=True)
         group_id: string = f(entity="groupId")
-        group_state: string
+        group_state: string = f(default="")
         group_epoch: int32
         assignment_epoch: int32
-        assignor_name: string
-        members: list[ConsumerGroupDescribeResponse.Member]
+        assignor_name: string = f(default="")
+        members: list[ConsumerGroupDescribeResponse.Member] = f(default=[])
         authorized_operations: int32 = f(default=-2147483648)
 
     throttle_time_ms: int32 = f(default=0, throttle=True)

@@ -30,7 +30,7 @@ class DescribeUserScramCredentialsResponse(Response, key=50, versions="0", flexi
         user: string = f(entity="user")
         error_code: int16 = f(default=0, error=True)
         error_message: string | None = f(nullable="0+", default=None, error_message=True)
-        credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo]
+        credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = f(default=[])
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f(default=0, error=True)

@@ -86,7 +86,7 @@ class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
     class FetchableTopicResponse(Struct):
         topic: string = f("0-12", default="", ignorable=True, entity="topicName")
         topic_id: uuid = f("13+", default=NO_ID, ignorable=True, entity="topicId")
-        partitions: list[FetchResponse.PartitionData]
+        partitions: list[FetchResponse.PartitionData] = f(default=[])
 
     class NodeEndpoint(Struct):
         node_id: int32 = f("16+", default=0, entity="brokerId", map_key=True)
@@ -97,5 +97,5 @@ class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f("7+", default=0, ignorable=True, error=True)
     session_id: int32 = f("7+", default=0, answers="session_id")
-    responses: list[FetchableTopicResponse] = f(answers="topics")
+    responses: list[FetchableTopicResponse] = f(default=[], answers="topics")
     node_endpoints: list[NodeEndpoint] = f("16+", tag=0, default=[])

@@ -71,10 +71,10 @@ class JoinGroupResponse(Response, key=11, versions="0-9", flexible="6+"):
     generation_id: int32 = f(default=-1)
     protocol_type: string | None = f("7+", nullable="7+", default=None, ignorable=True)
     protocol_name: string | None = f(nullable="7+")
-    leader: string
+    leader: string = f(default="")
     skip_assignment: bool_ = f("9+", default=False)
     member_id: string = f(entity="memberId")
-    members: list[JoinGroupResponseMember]
+    members: list[JoinGroupResponseMember] = f(default=[])
 
 
 class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
@@ -142,7 +142,7 @@ class SyncGroupResponse(Response, key=14, versions="0-5", flexible="4+"):
     error_code: int16 = f(default=0, error=True)
     protocol_type: string | None = f("5+", nullable="5+", default=None, ignorable=True)
     protocol_name: string | None = f("5+", nullable="5+", default=None, ignorable=True)
-    assignment: bytes_
+    assignment: bytes_ = f(default=b"")
 
 
 class DescribeGroupsRequest(Request, key=15, versions="0-6", flexible="5+"):
@@ -169,10 +169,10 @@ class DescribeGroupsResponse(Response, key=15, versions="0-6", flexible="5+"):
         error_code: int16 = f(default=0, error=True)
         error_message: string | None = f("6+", nullable="6+", default=None, error_message=True)
         group_id: string = f(entity="groupId")
-        group_state: string
-        protocol_type: string
-        protocol_data: string
-        members: list[DescribeGroupsResponse.DescribedGroupMember]
+        group_state: string = f(default="")
+        protocol_type: string = f(default="")
+        protocol_data: string = f(default="")
+        members: list[DescribeGroupsResponse.DescribedGroupMember] = f(default=[])
         authorized_operations: int32 = f("3+", default=-2147483648)
 
     throttle_time_ms: int32 = f("1+", default=0, ignorable=True, throttle=True)
@@ -197,7 +197,7 @@ class ListGroupsResponse(Response, key=16, versions="0-5", flexible="3+"):
 
     throttle_time_ms: int32 = f("1+", default=0, ignorable=True, throttle=True)
     error_code: int16 = f(default=0, error=True)
-    groups: list[ListedGroup]
+    groups: list[ListedGroup] = f(default=[])
 
 
 class DeleteGroupsRequest(Request, key=42, versions="0-3", flexible="2+"):

@@ -52,7 +52,7 @@ class AlterPartitionResponse(Response, key=56, versions="2-3", flexible="0+"):
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f(default=0, error=True)
-    topics: list[TopicData]
+    topics: list[TopicData] = f(default=[])
 
 
 class BrokerHeartbeatRequest(Request, key=63, versions="0-2", flexible="0+"):
@@ -74,7 +74,7 @@ class BrokerHeartbeatResponse(Response, key=63, versions="0-2", flexible="0+"):
     error_code: int16 = f(error=True)
     is_caught_up: bool_ = f(default=False)
     is_fenced: bool_ = f(default=True)
-    should_shut_down: bool_
+    should_shut_down: bool_ = f(default=False)
 
 
 class AllocateProducerIdsRequest(Request, key=67, versions="0", flexible="0+"):

@@ -46,11 +46,11 @@ class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
         name: string | None = f(nullable="12+", entity="topicName", map_key=True)
         topic_id: uuid = f("10+", default=NO_ID, ignorable=True, entity="topicId")
         is_internal: bool_ = f("1+", default=False, ignorable=True)
-        partitions: list[MetadataResponse.MetadataResponsePartition]
+        partitions: list[MetadataResponse.MetadataResponsePartition] = f(default=[])
         topic_authorized_operations: int32 = f("8+", default=-2147483648)
 
     throttle_time_ms: int32 = f("3+", default=0, ignorable=True, throttle=True)
-    brokers: list[MetadataResponseBroker]
+    brokers: list[MetadataResponseBroker] = f(default=[])
     cluster_id: string | None = f("2+", nullable="2+", default=None, ignorable=True)
     controller_id: int32 = f("1+", default=-1, ignorable=True, entity="brokerId")
     topics: list[MetadataResponseTopic]
@@ -92,7 +92,7 @@ class DescribeTopicPartitionsResponse(Response, key=75, versions="0", flexible="
         name: string | None = f(nullable="0+", entity="topicName", map_key=True)
         topic_id: uuid = f(entity="topicId")
         is_internal: bool_ = f(default=False)
-        partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition]
+        partitions: list[DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition] = f(default=[])
         topic_authorized_operations: int32 = f(default=-2147483648)
 
     class Cursor(Struct):

@@ -237,4 +237,4 @@ class OffsetDeleteResponse(Response, key=47, versions="0"):
 
     error_code: int16 = f(default=0, error=True)
     throttle_time_ms: int32 = f(default=0, throttle=True)
-    topics: list[OffsetDeleteResponseTopic]
+    topics: list[OffsetDeleteResponseTopic] = f(default=[])

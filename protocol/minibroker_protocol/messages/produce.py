@@ -52,7 +52,7 @@ class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
     class TopicProduceResponse(Struct):
         name: string = f("0-12", default="", ignorable=True, entity="topicName", map_key=True)
         topic_id: uuid = f("13+", default=NO_ID, ignorable=True, entity="topicId", map_key=True)
-        partition_responses: list[ProduceResponse.PartitionProduceResponse]
+        partition_responses: list[ProduceResponse.PartitionProduceResponse] = f(default=[])
 
     class NodeEndpoint(Struct):
         node_id: int32 = f("10+", default=0, entity="brokerId", map_key=True)

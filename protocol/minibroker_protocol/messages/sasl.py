@@ -19,7 +19,7 @@ class SaslHandshakeResponse(Response, key=17, versions="0-1"):
     """The mechanisms on offer."""
 
     error_code: int16 = f(default=0, error=True)
-    mechanisms: list[string]
+    mechanisms: list[string] = f(default=[])
 
 
 class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+"):
@@ -33,5 +33,5 @@ class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
 
     error_code: int16 = f(default=0, error=True)
     error_message: string | None = f(nullable="0+", default=None, error_message=True)
-    auth_bytes: bytes_ = f(secret=True)
+    auth_bytes: bytes_ = f(default=b"", secret=True)
     session_lifetime_ms: int64 = f("1+", default=0, ignorable=True)

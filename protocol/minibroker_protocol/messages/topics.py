@@ -26,8 +26,8 @@ class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
         name: string = f(entity="topicName", map_key=True)
         num_partitions: int32
         replication_factor: int16
-        assignments: list[CreateTopicsRequest.CreatableReplicaAssignment]
-        configs: list[CreateTopicsRequest.CreatableTopicConfig]
+        assignments: list[CreateTopicsRequest.CreatableReplicaAssignment] = f(default=[])
+        configs: list[CreateTopicsRequest.CreatableTopicConfig] = f(default=[])
 
     topics: list[CreatableTopic]
     timeout_ms: int32 = f(default=60000)
@@ -139,7 +139,7 @@ class ElectLeadersResponse(Response, key=43, versions="0-2", flexible="2+"):
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f("1+", default=0, error=True)
-    replica_election_results: list[ReplicaElectionResult]
+    replica_election_results: list[ReplicaElectionResult] = f(default=[])
 
 
 class AlterPartitionReassignmentsRequest(Request, key=45, versions="0-1", flexible="0+"):

@@ -211,7 +211,7 @@ class DescribeProducersResponse(Response, key=61, versions="0", flexible="0+"):
         partition_index: int32 = f(entity="partition")
         error_code: int16 = f(default=0, error=True)
         error_message: string | None = f(nullable="0+", default=None, error_message=True)
-        active_producers: list[DescribeProducersResponse.ProducerState]
+        active_producers: list[DescribeProducersResponse.ProducerState] = f(default=[])
 
     class TopicResponse(Struct):
         name: string = f(entity="topicName")
@@ -237,12 +237,12 @@ class DescribeTransactionsResponse(Response, key=65, versions="0", flexible="0+"
     class TransactionState(Struct):
         error_code: int16 = f(default=0, error=True)
         transactional_id: string = f(entity="transactionalId")
-        transaction_state: string
+        transaction_state: string = f(default="")
         transaction_timeout_ms: int32
         transaction_start_time_ms: int64
         producer_id: int64 = f(entity="producerId")
         producer_epoch: int16 = f(entity="producerEpoch")
-        topics: list[DescribeTransactionsResponse.TopicData]
+        topics: list[DescribeTransactionsResponse.TopicData] = f(default=[])
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     transaction_states: list[TransactionState]
@@ -268,7 +268,7 @@ class ListTransactionsResponse(Response, key=66, versions="0-2", flexible="0+"):
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f(default=0, error=True)
     unknown_state_filters: list[string]
-    transaction_states: list[TransactionState]
+    transaction_states: list[TransactionState] = f(default=[])
 
 
 class DescribeTransactionStateRequest(Request, key=10001, versions="0", private=True):

@@ -45,7 +45,7 @@ def failed(release: str, chosen: list[Scenario]) -> tuple[set[str], int]:
     )
 
 
-@pytest.mark.parametrize(("release", "passing"), [("kafka-3.9", 11), ("kafka-2.3", 3)])
+@pytest.mark.parametrize(("release", "passing"), [("kafka-3.9", 11), ("kafka-2.3", 2)])
 def test_scenarios_that_tell_releases_apart(release: str, passing: int) -> None:
     """Those that need not wait for a timeout; the others are in the tier `slow`."""
     known = NOT_EMULATED.get(release, set())

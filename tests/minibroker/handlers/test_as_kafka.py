@@ -1,4 +1,4 @@
-"""Single answers of a live Kafka 4.3.1 that a random run in lockstep found to be other ones here."""
+"""Single answers of a live Kafka that a random run in lockstep found to be other ones here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from memory_cluster import MemoryCluster
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT
+from minibroker_protocol.messages.fetch import FetchRequest
+from minibroker_protocol.messages.produce import ProduceRequest
+from minibroker_protocol.records import Record, build_batch
 
-NO_TOPIC, ILLEGAL, UNSUPPORTED, INVALID, UPDATE = 3, 17, 35, 42, 95
+UNKNOWN, NO_TOPIC, ILLEGAL, UNSUPPORTED, INVALID, UPDATE = -1, 3, 17, 35, 42, 95
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +159,101 @@ def test_a_protocol_that_a_member_names_three_times_is_one(cluster: MemoryCluste
     )  # fmt: skip
     answer = ask(cluster, request, 3)
     assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 1, "range")
+
+
+def batch(count: int, timestamp: int = 5, *, transactional: bool = False) -> bytes:
+    producer = (5, 0, 0) if transactional else (-1, -1, -1)
+    return build_batch(
+        [Record(key=None, value=b"v", timestamp=timestamp)] * count, producer_id=producer[0],
+        producer_epoch=producer[1], base_sequence=producer[2], transactional=transactional,
+    )  # fmt: skip
+
+
+def produce(cluster: MemoryCluster, *parts: tuple[str, int, bytes], transactional_id: str | None = None) -> Any:
+    """(partition, error, base offset, log start) of each answer, by topic."""
+    kind = ProduceRequest
+    topics = [
+        kind.TopicProduceData(name=topic, partition_data=[kind.PartitionProduceData(index=index, records=records)])
+        for topic, index, records in parts
+    ]
+    answer = ask(cluster, kind(transactional_id=transactional_id, acks=-1, timeout_ms=9, topic_data=topics), 9)
+    return [
+        (t.name, p.index, p.error_code, p.base_offset, p.log_start_offset)
+        for t in answer.responses
+        for p in t.partition_responses
+    ]
+
+
+def test_a_transactional_batch_and_its_id() -> None:
+    """An empty id is the coordinator's to refuse, and only for the batches of a transaction; no id refuses them all."""
+    cluster = MemoryCluster(topics={"t": 1, "u": 1})
+    ask(cluster, m.FindCoordinatorRequest(key="x", key_type=1), 3)
+    both = ("t", 0, batch(1, transactional=True)), ("u", 0, batch(1))
+    assert produce(cluster, *both, transactional_id="") == [("t", 0, INVALID, -1, -1), ("u", 0, 0, 0, 0)]
+    assert produce(cluster, *both) == [("t", 0, 53, -1, -1), ("u", 0, 53, -1, -1)]
+    cluster.stop()
+
+
+def test_of_the_batches_for_one_partition_the_last_is_written() -> None:
+    cluster = MemoryCluster(topics={"t": 2})
+    assert produce(cluster, ("t", 0, batch(1)), ("t", 0, batch(3)), ("t", 1, batch(2))) == [
+        ("t", 0, 0, 0, 0), ("t", 1, 0, 0, 0),
+    ]  # fmt: skip
+    assert produce(cluster, ("t", 0, batch(1)), ("t", 1, batch(1))) == [("t", 0, 0, 3, 0), ("t", 1, 0, 2, 0)]
+    assert produce(cluster, ("t", 0, b""), ("t", 0, batch(1))) == [("t", 0, 87, -1, -1)]
+    cluster.stop()
+
+
+def test_the_largest_timestamp_of_records_without_one() -> None:
+    cluster = MemoryCluster(topics={"t": 1})
+    kind = m.ListOffsetsRequest
+    partition = kind.ListOffsetsPartition(partition_index=0, timestamp=-3)
+    request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name="t", partitions=[partition])])
+
+    def asked() -> tuple[int, int, int]:
+        found = ask(cluster, request, 8).topics[0].partitions[0]
+        return found.timestamp, found.offset, found.leader_epoch
+
+    assert asked() == (-1, -1, -1)
+    for _ in range(2):
+        produce(cluster, ("t", 0, batch(3, -1)))
+        assert asked() == (-1, 0, 0)
+    produce(cluster, ("t", 0, batch(2, 0)))
+    assert asked() == (0, 6, 0)
+    cluster.stop()
+
+
+def fetch(cluster: MemoryCluster, *indexes: int, version: int = 12, **fields: Any) -> Any:
+    """(error, has a session, (partition, error, high watermark, aborted transactions) of each)."""
+    kind = FetchRequest
+    one = {"partition_max_bytes": 9999, "fetch_offset": 0} | fields.pop("partition", {})
+    partitions = [kind.FetchPartition(partition=index, **one) for index in indexes]
+    topics = [kind.FetchTopic(topic="f", partitions=partitions)] if partitions else []
+    asked = kind(max_wait_ms=0, min_bytes=0, max_bytes=9999, topics=topics, **{"session_epoch": 0} | fields)
+    answer = ask(cluster, asked, version)
+    found = [
+        (p.partition_index, p.error_code, p.high_watermark, p.aborted_transactions)
+        for t in answer.responses
+        for p in t.partitions
+    ]
+    return answer.error_code, answer.session_id, found
+
+
+def test_odd_fetches() -> None:
+    cluster = MemoryCluster(topics={"f": 2})
+    produce(cluster, ("f", 0, batch(6)))
+    forgotten = [FetchRequest.ForgottenTopic(topic="f", partitions=[0])]
+    _, session, found = fetch(cluster)
+    assert session > 0
+    assert found == []
+    assert fetch(cluster, 0, session_id=session, session_epoch=1) == (0, session, [(0, 0, 6, None)])
+    last = fetch(cluster, 0, session_id=session, session_epoch=2, forgotten_topics_data=forgotten)
+    assert last == (0, 0, [(0, 0, 6, None)])  # the session is over, what is named is answered
+    assert fetch(cluster, session_id=session, session_epoch=3) == (70, 0, [])
+    none = {"partition_max_bytes": -1}
+    assert fetch(cluster, 0, 1, partition=none)[2] == [(0, UNKNOWN, -1, None), (1, 0, 0, None)]
+    assert fetch(cluster, 0, isolation_level=2) == (UNKNOWN, 0, [(0, UNKNOWN, -1, [])])
+    assert fetch(cluster, isolation_level=2)[0] == 0
+    diverging = {"fetch_offset": 99, "last_fetched_epoch": 0}
+    assert fetch(cluster, 0, isolation_level=1, partition=diverging)[2] == [(0, 0, 6, None)]
+    cluster.stop()

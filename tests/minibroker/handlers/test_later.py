@@ -18,12 +18,20 @@ def test_every_handler_named_in_the_table_is_there(monkeypatch: pytest.MonkeyPat
         assert callable(getattr(__import__(f"minibroker.handlers.{module}", fromlist=[name]), name))
 
 
-def test_the_table_imports_no_group_coordinator() -> None:
+def test_a_start_loads_no_coordinator_and_no_administration() -> None:
     program = "import sys, minibroker.cluster.cluster, minibroker.handlers.table; print(*sys.modules)"
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
     modules = done.stdout.split()
     assert "minibroker.handlers.produce" in modules
-    assert [
-        name for name in modules if name.startswith(("minibroker.coordinators.groups", "minibroker.runtime.group"))
-    ] == []
+    late = (
+        "minibroker.coordinators.groups",
+        "minibroker.coordinators.patterns",
+        "minibroker.coordinators.transactions",
+        "minibroker.coordination.group_service",
+        "minibroker.coordination.transaction_service",
+        "minibroker.handlers.administration",
+        "minibroker_protocol.coordinator_records",
+        "minibroker_storage.transaction_layout",
+    )
+    assert [name for name in modules if name.startswith(late)] == []

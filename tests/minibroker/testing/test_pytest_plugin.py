@@ -252,7 +252,8 @@ def test_a_failure_shows_refusals_of_its_own_clients_and_where_the_rest_is(pytes
         @pytest.fixture(scope="module")
         def earlier(minibroker_session):
             producer = Producer({"bootstrap.servers": minibroker_session.bootstrap_servers, "client.id": "earlier"})
-            producer.list_topics(timeout=10)
+            producer.produce("before", b"x")  # so that it has all its connections
+            producer.flush(10)
             return producer
 
         def test_before(earlier, minibroker):

@@ -135,11 +135,7 @@ class ClassicGroup:
             # The client gave up on its first request (Kafka never answers it).
             before.resolve(
                 JoinGroupResponse(
-                    error_code=ErrorCode.REBALANCE_IN_PROGRESS,
-                    protocol_name=None,
-                    leader="",
-                    member_id=member.member_id,
-                    members=[],
+                    error_code=ErrorCode.REBALANCE_IN_PROGRESS, protocol_name=None, member_id=member.member_id
                 )
             )
 
@@ -161,15 +157,9 @@ class ClassicGroup:
         old = self.members.pop(old_id)
         self.complete_join(
             old,
-            JoinGroupResponse(
-                error_code=ErrorCode.FENCED_INSTANCE_ID,
-                member_id=old_id,
-                protocol_name=None,
-                leader="",
-                members=[],
-            ),
+            JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=old_id, protocol_name=None),
         )
-        self.complete_sync(old, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, assignment=b""))
+        self.complete_sync(old, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
         new = ClassicMember(
             new_id,
             group_instance_id=group_instance_id,

@@ -24,7 +24,7 @@ Answer = Deferred[JoinGroupResponse]
 
 
 def join_error(code: ErrorCode, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, protocol_name=None, leader="", member_id=member_id, members=[])
+    return JoinGroupResponse(error_code=code, protocol_name=None, member_id=member_id)
 
 
 class Join:

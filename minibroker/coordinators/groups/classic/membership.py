@@ -16,7 +16,7 @@ MemberResponse = m.LeaveGroupResponse.MemberResponse
 
 
 def sync_error(code: ErrorCode) -> m.SyncGroupResponse:
-    return m.SyncGroupResponse(error_code=code, assignment=b"")
+    return m.SyncGroupResponse(error_code=code)
 
 
 class Membership:

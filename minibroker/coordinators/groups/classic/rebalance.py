@@ -69,12 +69,10 @@ class Rebalance:
         self.cancel_session(group, member.member_id)
         group.complete_join(
             member,
-            JoinGroupResponse(
-                error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=None, leader="", member_id="", members=[]
-            ),
+            JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, protocol_name=None, member_id=""),
         )
         # Kafka leaves a parked SyncGroup of a removed member unanswered; the client would wait for its timeout.
-        group.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID, assignment=b""))
+        group.complete_sync(member, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         group.remove(member.member_id)
 
     def after_removal(self, group: ClassicGroup, reason: str) -> CoordinatorResult[None]:
@@ -188,7 +186,7 @@ class Rebalance:
         """Forget the assignment and answer all members that wait for it."""
         for member in group.members.values():
             member.assignment = b""
-            if group.complete_sync(member, SyncGroupResponse(error_code=error, assignment=b"")):
+            if group.complete_sync(member, SyncGroupResponse(error_code=error)):
                 self.rearm_session(group, member)
 
     def propagate(self, group: ClassicGroup) -> None:

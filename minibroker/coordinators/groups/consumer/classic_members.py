@@ -115,9 +115,7 @@ class ClassicMembers:
             generation_id=updated.member_epoch,
             protocol_type=CONSUMER_PROTOCOL_TYPE,
             protocol_name=request.protocols[0].name,
-            leader="",
             member_id=member_id,
-            members=[],
         )
 
         def written() -> None:

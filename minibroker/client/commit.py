@@ -1,0 +1,144 @@
+"""Committing a transaction whose producer is gone: what it would show to readers, then EndTxn in the producer's place.
+
+A producer that took part in a larger commit, such as a Flink sink whose checkpoint is complete, may die before its last
+request. Its coordinator would abort the transaction after the timeout. Whoever has the producer id and epoch from the
+checkpoint can commit it (FLIP-572). Markers are left to the coordinator: with WriteTxnMarkers from outside it would
+later abort on some partitions what was committed on others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from minibroker.client.cluster import PATIENCE, require
+from minibroker.client.topics import LATEST
+from minibroker.client.transactional import TRANSACTION_KEY
+from minibroker.client.transactions import NO_OFFSET, TransactionsClient
+from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Log
+from minibroker.rules.scan import coordinator_rows
+from minibroker.version import __version__
+from minibroker_protocol import messages as m
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.records import BatchHeader, iter_batches
+
+ONGOING: Final = "Ongoing"
+PREPARE_COMMIT: Final = "PrepareCommit"
+EPOCH_BUMPING_END_TXN: Final = 5
+END_TXN: Final = 3
+_PAUSE: Final = 0.05
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+_WHO: Final = m.ApiVersionsRequest(client_software_name="minibroker", client_software_version=__version__)
+
+
+class Pending(NamedTuple):
+    """What a partition has of an open transaction: offsets of its first and last record (-1: none is left) and how many
+    records those are. `group_offsets`: offsets of groups that take effect with it, as GROUP:TOPIC-PARTITION@OFFSET."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    group_offsets: tuple[str, ...]
+
+
+def pending(
+    client: TransactionsClient, transactional_id: str, producer_id: int, epoch: int
+) -> tuple[str, list[Pending]]:
+    """The transaction's state, and what each of its partitions would show to read_committed readers.
+
+    Raises ValueError when its coordinator has another producer id, epoch, or a state that cannot become a commit.
+    """
+    if producer_id < 0 or epoch < 0:
+        raise ValueError(f"producer id {producer_id}, epoch {epoch}: no transaction has an id or epoch below 0")
+    _, known = client.describe(transactional_id)
+    state = known.transaction_state
+    if known.producer_id != producer_id:
+        raise ValueError(f"{transactional_id} has producer id {known.producer_id}, not {producer_id} ({state})")
+    if known.producer_epoch != epoch:
+        raise ValueError(f"{transactional_id} has epoch {known.producer_epoch}, not {epoch} ({state})")
+    if state not in (ONGOING, PREPARE_COMMIT):
+        raise ValueError(
+            f"{transactional_id} is in state {state}: only {ONGOING} and {PREPARE_COMMIT} can be committed"
+        )
+    places = [(topic.topic, index) for topic in known.topics for index in topic.partitions]
+    return state, [_pending(client, topic, index, producer_id) for topic, index in sorted(places)]
+
+
+def _pending(client: TransactionsClient, topic: str, partition: int, producer_id: int) -> Pending:
+    start = next(
+        (p.current_txn_start_offset for p in client.producers(topic, partition) if p.producer_id == producer_id),
+        NO_OFFSET,
+    )
+    first, last, records = NO_OFFSET, NO_OFFSET, 0
+    offsets: dict[str, int] = {}
+    if start != NO_OFFSET:
+        log = Log("", topic, partition)
+        for header, data in _batches(client, topic, partition, start):
+            if header.producer_id != producer_id or header.is_control or header.base_offset < start:
+                continue
+            first = header.base_offset if first == NO_OFFSET else first
+            last = header.last_offset
+            records += header.record_count
+            if topic == CONSUMER_OFFSETS:
+                for row in coordinator_rows(log, header, data):
+                    if isinstance(row, CommittedOffset):
+                        offsets[f"{row.group}:{row.topic}-{row.partition}"] = row.committed
+    return Pending(topic, partition, first, last, records, tuple(f"{place}@{at}" for place, at in offsets.items()))
+
+
+def _batches(
+    client: TransactionsClient, topic: str, partition: int, start: int
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Those of a partition from `start` up to its present end."""
+    end = client.offset(topic, partition, LATEST)
+    offset = start
+    while offset < end:
+        data = client.fetch(topic, partition, offset).data
+        after = offset
+        for position, header in iter_batches(data):
+            yield header, data[position : position + header.size]
+            after = header.next_offset
+        if after <= offset:
+            return
+        offset = after
+
+
+def commit(client: TransactionsClient, transactional_id: str, producer_id: int, epoch: int, state: str) -> str:
+    """Commit what is in `state` as its producer would, and wait for its markers; the coordinator's state then.
+
+    Where transaction.version is 2 the epoch goes up (KIP-890): what the producer may still send is refused. Raises
+    ApiError when the coordinator refuses.
+    """
+    deadline = time.monotonic() + PATIENCE
+    if state == ONGOING:
+        request = m.EndTxnRequest(
+            transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=True
+        )
+        while True:
+            _, address = client.coordinator(transactional_id, TRANSACTION_KEY)
+            known = client.ask(address, _WHO, m.ApiVersionsResponse, 3)
+            require(known.error_code, "features of the coordinator")
+            bumps = any(f.name == "transaction.version" and f.max_version_level >= 2 for f in known.finalized_features)
+            version = EPOCH_BUMPING_END_TXN if bumps else END_TXN
+            answer = client.ask(address, request, m.EndTxnResponse, version)
+            if answer.error_code not in _PASSING or time.monotonic() > deadline:
+                break
+            time.sleep(_PAUSE)
+        require(answer.error_code, f"transactional id {transactional_id}")
+    while True:
+        state = client.describe(transactional_id)[1].transaction_state
+        if state != PREPARE_COMMIT or time.monotonic() > deadline:
+            return state
+        time.sleep(_PAUSE)

@@ -1,0 +1,47 @@
+"""What an operator can do about a finding, as commands, and what each risks: rows of `catalogue.json`, filled in."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import NamedTuple
+
+from minibroker.rules.catalogue import RULES
+from minibroker.rules.rows import Finding
+
+BOOTSTRAP = "--bootstrap "
+"""How the source of a running cluster begins: options, not a path."""
+UNKNOWN_BROKER = "HOST:PORT"
+_PLACE = re.compile(r"{(\w+)}")
+
+
+class Remedy(NamedTuple):
+    """A command as a shell takes it; words in capitals are for the operator to fill in."""
+
+    command: str
+    risk: str
+
+
+def remedies_of(found: Finding, source: str) -> list[Remedy]:
+    """Those of the finding's rule, in the order to try them, without those that need what the finding has not.
+
+    source: a path, or `--bootstrap HOST:PORT` and the options that go with it.
+    """
+    options = source if source.startswith(BOOTSTRAP) else BOOTSTRAP + UNKNOWN_BROKER
+    known = {
+        "topic": shlex.quote(found.log.topic),
+        "partition": str(found.log.partition),
+        "transactional_id": shlex.quote(found.transactional_id) if found.transactional_id else "",
+        "bootstrap": options,
+        "server": f"--bootstrap-server {options.split()[1]}",
+    }
+    if found.first_offset >= 0:
+        known["first_offset"] = str(found.first_offset)
+        known["count"] = str(found.last_offset - found.first_offset + 1)
+    if found.producer_id >= 0:
+        known["producer_id"], known["producer_epoch"] = str(found.producer_id), str(found.producer_epoch)
+    return [
+        Remedy(_PLACE.sub(lambda place: known[place[1]], command), risk)
+        for command, risk in RULES[found.rule].remedies
+        if all(known.get(name) for name in _PLACE.findall(command))
+    ]
