@@ -556,7 +556,7 @@ def test_late_transaction() -> None:
 @pytest.mark.parametrize("rules", [KAFKA, KIP], ids=["kafka", "kip"])
 def test_what_is_forgotten_on_demand(rules: ProducerRules) -> None:
     """Idle producers as if they had expired, which spares open transactions; or producers whatever they have open."""
-    partition = Partition(replace(rules, verification_enabled=False))
+    partition = Partition(rules._replace(verification_enabled=False))
     for pid, txn in ((1, False), (2, True), (3, True), (4, False)):
         assert partition.append(0, pid=pid, txn=txn) == f"@{pid - 1}"
     producers = partition.producers
