@@ -406,6 +406,25 @@ def test_truncation_drops_batches_state_and_epochs(disk: MemoryDisk) -> None:
     assert (again.log_end_offset, again.warnings) == (3, [])
 
 
+def test_truncation_below_the_log_start_takes_it_along(disk: MemoryDisk) -> None:
+    """A leader that lost more than was deleted here; else the high watermark would stay above the log's end
+    (UnifiedLog.truncateTo)."""
+    log = open_log(disk)
+    for i in range(8):
+        append(log, batch(b"x", pid=1, seq=i))
+    log.delete_records(5)
+    assert log.truncate_to(3, now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 3, 3)
+    assert not log.producers.knows(1)
+    append(log, batch(b"new", pid=2))
+    assert (log.log_start_offset, log.high_watermark, log.last_stable_offset) == (3, 4, 4)
+    assert [value for _, value in values(log)] == [b"new"]
+    log.close()
+    again = open_log(disk, log_start_offset=3, high_watermark=4)
+    assert (again.log_start_offset, again.log_end_offset, again.warnings) == (3, 4, [])
+    assert again.producers.knows(2)
+
+
 def test_truncation_below_an_abort_takes_its_index_entry(disk: MemoryDisk) -> None:
     log = open_log(disk)
     append(log, batch(b"a", pid=1, txn=True))
