@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from minibroker.client.cluster import PATIENCE, require
 from minibroker.client.topics import LATEST
-from minibroker.client.transactions import NO_OFFSET, TRANSACTION_KEY, TransactionsClient
+from minibroker.client.transactional import TRANSACTION_KEY
+from minibroker.client.transactions import NO_OFFSET, TransactionsClient
 from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Log
 from minibroker.rules.scan import coordinator_rows
 from minibroker.version import __version__

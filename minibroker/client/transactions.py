@@ -6,7 +6,6 @@ DescribeTransactionState (KIP-360) only with this one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,11 +13,10 @@ from typing import Final
 from minibroker.client.cluster import require
 from minibroker.client.connection import Address
 from minibroker.client.topics import ReadingClient
+from minibroker.client.transactional import TRANSACTION_KEY, TransactionalClient
 from minibroker_protocol import messages as m
-from minibroker_protocol.errors import ErrorCode
 
 NO_OFFSET: Final = -1
-TRANSACTION_KEY: Final = 1
 HANGING_AFTER_MS: Final = 15 * 60_000 + 5 * 60_000
 """transaction.max.timeout.ms, and five minutes in which a coordinator can end it (Kafka's TransactionsCommand)."""
 
@@ -37,10 +35,11 @@ class OpenTransaction:
     producer: Producer
 
 
-class TransactionsClient(ReadingClient):
+class TransactionsClient(ReadingClient, TransactionalClient):
     """What an operator asks of a cluster. Raises BrokerFailed when no broker answers, ApiError when one refuses."""
 
     client_id = "minibroker-transactions"
+    patience = 5.0
 
     def list_transactions(
         self,
@@ -101,15 +100,8 @@ class TransactionsClient(ReadingClient):
 
     def fence(self, transactional_id: str) -> tuple[int, int]:
         """Abort what runs under an id by taking it over (Admin.fenceProducers); the new producer id and epoch."""
-        request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1)
-        for _ in range(100):
-            _, address = self.coordinator(transactional_id, TRANSACTION_KEY)
-            answer = self.ask(address, request, m.InitProducerIdResponse, 4)
-            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                break
-            time.sleep(0.05)
-        require(answer.error_code, f"transactional id {transactional_id}")
-        return answer.producer_id, answer.producer_epoch
+        _, producer_id, producer_epoch = self.init_producer_id(transactional_id, 1)
+        return producer_id, producer_epoch
 
     def abort(self, topic: str, partition: int, start_offset: int) -> Producer:
         """Write an abort marker for the transaction that is open since `start_offset`, which its coordinator has lost

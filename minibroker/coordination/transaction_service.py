@@ -33,6 +33,8 @@ TIMEOUT_INTERVAL: Final = "transaction.abort.timed.out.transaction.cleanup.inter
 EXPIRATION_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
 _JOINS_REFUSED = 1
 """After each end: the one that a client of Kafka meets, which asks again after 20 ms."""
+_FIRST_PRODUCER: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+"""To the first InitProducerId of a new cluster and to the next one; a busy Kafka says either more often."""
 _COMPLETION_RETRY_MS: Final = 20
 _TOMBSTONES_PER_BATCH: Final = 100
 
@@ -79,6 +81,8 @@ class TransactionService:
         )
         self._sweeps: dict[str, TimerHandle] = {}
         self._closed = False
+        #: What is still to be answered to InitProducerId; None before the first election (minibroker.not.yet.answers).
+        self._owed: list[ErrorCode] | None = None
 
     # -- life cycle ------------------------------------------------------------------------------------------------
 
@@ -96,6 +100,9 @@ class TransactionService:
 
     def elected(self, partition: Partition, epoch: int) -> None:
         """This broker leads `partition` of ``__transaction_state`` now."""
+        if self._owed is None:
+            new = partition.log.log_end_offset == 0 and self._broker.settings.get_boolean("minibroker.not.yet.answers")
+            self._owed = list(_FIRST_PRODUCER) if new else []
         self.markers.cancel_shard(partition.index)
         self.host.elected(partition, epoch)
 
@@ -152,6 +159,10 @@ class TransactionService:
             keep_prepared_transaction=keep_prepared_transaction,
         )
         index, _ = self.host.shard_for(transactional_id)
+        if self._owed:
+            raise ApiError(
+                self._owed.pop(0), f"{TRANSACTION_STATE_TOPIC} was created a moment ago (minibroker.not.yet.answers)"
+            )
         if not producer_ids.available:
             await producer_ids.ready()
         outcome = inits.init_producer_id(

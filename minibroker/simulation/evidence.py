@@ -57,7 +57,9 @@ class Evidence:
     took up a request of it while what it had loaded was not committed; early_producers, early_transactions: what
     such requests were about. hung: at the end, partition -> producers whose transaction is open there. deleted:
     node and partition -> producers whose records had been deleted when all brokers stopped in the end, so that
-    nothing was left to rebuild them from. facts: message of a refusal -> what was true then.
+    nothing was left to rebuild them from. found_again: those that a truncation had made it forget then, and that have
+    records below the log start in its files; cut_inside: where its log ended then, and where the last batch did that a
+    truncation had left. facts: message of a refusal -> what was true then.
     """
 
     late: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -76,6 +78,8 @@ class Evidence:
     early_transactions: set[Hashable] = field(default_factory=set)
     hung: dict[TopicPartition, set[int]] = field(default_factory=dict)
     deleted: dict[tuple[int, TopicPartition], set[int]] = field(default_factory=dict)
+    found_again: dict[tuple[int, TopicPartition], set[int]] = field(default_factory=dict)
+    cut_inside: dict[tuple[int, TopicPartition], tuple[int, int]] = field(default_factory=dict)
     facts: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def late_since(self, client: str, api: str, since_ms: float) -> bool:

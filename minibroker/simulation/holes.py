@@ -37,6 +37,7 @@ _OUT_OF_ORDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch")
 _FORGOTTEN = re.compile(
     r"producer (\d+): ActiveProducer\(.*\) before, (None|ActiveProducer\(.* last_sequence=-1, .*\)) after the reload$"
 )
+_FOUND_AGAIN = re.compile(r"producer (\d+): None before, ActiveProducer\(.*\) after the reload$")
 _QUOTED = re.compile(r"'([^']+)'")
 _READ = frozenset({"lost-record", "aborted-read", "torn-transaction", "duplicate-record", "order"})
 """Rules over what clients sent and readers were given; their messages quote a record or a transaction."""
@@ -165,8 +166,13 @@ def _own_records(found: Finding, world: World) -> bool:
     """In the files of such a replica, and in the partition, once it leads."""
     kept = world.history.evidence.own_records
     place = found.log.topic, found.log.partition
+    replica = int(found.log.root) if found.log.root.isdigit() else -1, place
     if found.rule in _OF_FILES and found.log.root.isdigit():
-        return (int(found.log.root), place) in kept
+        return replica in kept
+    if found.rule == "reload":
+        end, batches_end = world.history.evidence.cut_inside.get(replica, (-1, -1))
+        ends = f"log end offset: {end} before, {batches_end} after the reload"
+        return replica in kept and found.message == ends
     return _in_places(found, world, {place for _, place in kept})
 
 
@@ -176,6 +182,14 @@ def _forgotten_with_records(found: Finding, world: World) -> bool:
         return False
     replica = int(found.log.root), (found.log.topic, found.log.partition)
     return int(match[1]) in world.history.evidence.deleted.get(replica, ())
+
+
+def _found_again(found: Finding, world: World) -> bool:
+    match = _FOUND_AGAIN.match(found.message) if found.rule == "reload" else None
+    if match is None or world.plan.rules.producer.rebuild_from != "log_start":
+        return False
+    replica = int(found.log.root), (found.log.topic, found.log.partition)
+    return int(match[1]) in world.history.evidence.found_again.get(replica, ())
 
 
 # -- what is lost on purpose -------------------------------------------------------------------------------------------
@@ -259,7 +273,7 @@ def _no_producer_id(found: Finding, world: World) -> bool:
 _EXPLAIN: tuple[Callable[[Finding, World], bool], ...] = (
     _late_end, _late_marker, _late_init, _late_join, _late_offsets, _forgotten_epoch, _dropped_marker, _early,
     _no_producer_id, _unclean, _left_behind, _verification_of_late_copy, _began_anywhere, _overrun_window,
-    _forgotten_window, _forgotten_with_records, _undone_truncation, _own_records, _torn_snapshot,
+    _forgotten_window, _forgotten_with_records, _found_again, _undone_truncation, _own_records, _torn_snapshot,
 )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
@@ -54,12 +55,43 @@ def deleted_producers(brokers: dict[int, Broker], *, clean: bool) -> dict[tuple[
     It takes no snapshot at or below the log start. After an orderly stop, `clean`, there is one at the log's end; else
     it reads the last segment, after the snapshot of where that begins (LogLoader, ProducerStateManager).
     """
-    found: dict[tuple[int, TopicPartition], set[int]] = {}
+    return {replica: _deleted(log, clean=clean) for replica, log in _logs(brokers)}
+
+
+def producers_below_start(brokers: dict[int, Broker]) -> dict[tuple[int, TopicPartition], set[int]]:
+    """Per replica that was truncated the producers it has forgotten, and finds again when it starts after a kill.
+
+    A truncation rebuilds them from the log start on, a start reads the segments past the recovery point from their
+    beginning (UnifiedLog.truncateTo, LogLoader.recoverSegment).
+    """
+    return {replica: _below_start(log) for replica, log in _logs(brokers) if log.truncations}
+
+
+def _below_start(log: PartitionLog) -> set[int]:
+    found = set()
+    for segment, after in zip_longest(log.segments, log.segments[1:]):
+        if after is None or after.base_offset > log.recovery_point:
+            found |= {h.producer_id for _, h in segment.headers() if h.base_offset < log.log_start_offset}
+    return {producer_id for producer_id in found if producer_id >= 0 and not log.producers.knows(producer_id)}
+
+
+def ends_inside_batches(brokers: dict[int, Broker]) -> dict[tuple[int, TopicPartition], tuple[int, int]]:
+    """Per replica that was truncated inside a batch: where its log ends, and where the last batch it kept does, which
+    is where it ends after a start (LocalLog.truncateTo, LogSegment.readNextOffset)."""
+    cut = {replica: (log.log_end_offset, _batches_end(log)) for replica, log in _logs(brokers) if log.truncations}
+    return {replica: (end, kept) for replica, (end, kept) in cut.items() if kept < end}
+
+
+def _batches_end(log: PartitionLog) -> int:
+    last = log.segments[-1]
+    return max((header.next_offset for _, header in last.headers()), default=last.base_offset)
+
+
+def _logs(brokers: dict[int, Broker]) -> Iterator[tuple[tuple[int, TopicPartition], PartitionLog]]:
     for node, broker in brokers.items():
         for partition in broker.partitions():
             if partition.has_log:
-                found[node, (partition.topic, partition.index)] = _deleted(partition.log, clean=clean)
-    return found
+                yield (node, (partition.topic, partition.index)), partition.log
 
 
 def _deleted(log: PartitionLog, *, clean: bool) -> set[int]:

@@ -32,7 +32,14 @@ from minibroker.simulation.own_records import OwnRecords
 from minibroker.simulation.plan import Plan
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.readers import Reader
-from minibroker.simulation.reload import COORDINATOR, States, deleted_producers, in_memory
+from minibroker.simulation.reload import (
+    COORDINATOR,
+    States,
+    deleted_producers,
+    ends_inside_batches,
+    in_memory,
+    producers_below_start,
+)
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
@@ -350,7 +357,7 @@ class World:
     def restart(self) -> tuple[States, States]:
         """Stop all brokers, cleanly or not, and start them again: what they had in memory before and after."""
         before = self._in_memory()
-        self._note_deleted(clean=not self.plan.seed % 2)
+        self._note_files(clean=not self.plan.seed % 2)
         if self.plan.seed % 2:
             for node in list(self.cluster.brokers):
                 self.cluster.kill_broker(node)
@@ -362,8 +369,13 @@ class World:
         coordinators = {log: state for log, state in self._in_memory().items() if log.root == COORDINATOR}
         return before, {**after, **coordinators}
 
-    def _note_deleted(self, *, clean: bool) -> None:
-        self.history.evidence.deleted.update(deleted_producers(self.cluster.brokers, clean=clean))
+    def _note_files(self, *, clean: bool) -> None:
+        """What logs do not hold in the way that brokers have it in memory."""
+        brokers, evidence = self.cluster.brokers, self.history.evidence
+        evidence.deleted.update(deleted_producers(brokers, clean=clean))
+        evidence.cut_inside.update(ends_inside_batches(brokers))
+        if not clean:
+            evidence.found_again.update(producers_below_start(brokers))
 
     def _in_memory(self) -> States:
         return in_memory(self.cluster.brokers, self.plan.client_version)

@@ -1,1 +1,1 @@
-"""The data pipeline: sources for segment files and topics, and the audit, in the process or on Spark."""
+"""The data pipeline: sources for segment files and topics, an exactly-once sink, and the audit, here or on Spark."""

@@ -125,6 +125,11 @@ class LogState:
         return True
 
     @property
+    def truncations(self) -> int:
+        """How often it was cut since it was opened."""
+        return self._truncations
+
+    @property
     def size(self) -> int:
         """Bytes in all segments."""
         return self._segments.size

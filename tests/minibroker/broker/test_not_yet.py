@@ -13,7 +13,7 @@ from minibroker_protocol.errors import ErrorCode
 
 ID = "tx"
 OK, WAIT = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
-NO_COORDINATOR = ErrorCode.COORDINATOR_NOT_AVAILABLE
+NO_COORDINATOR, LOADING = ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 GROUP, TRANSACTION = 0, 1
 BOTH = pytest.mark.parametrize("told", [False, True])
 
@@ -35,9 +35,17 @@ def metadata(cluster: MemoryCluster, name: str) -> int:
     return cluster.call(request, m.MetadataResponse, 12).topics[0].error_code
 
 
+def ask_for_id(cluster: MemoryCluster, name: str | None = ID, timeout_ms: int = 60_000) -> m.InitProducerIdResponse:
+    request = m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
+    return cluster.call(request, m.InitProducerIdResponse, 4)
+
+
 def init(cluster: MemoryCluster) -> tuple[int, int]:
-    request = m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
-    answer = cluster.call(request, m.InitProducerIdResponse, 4)
+    """As a client asks: until it has its producer."""
+    while find(cluster, TRANSACTION):
+        pass
+    while (answer := ask_for_id(cluster)).error_code in (ErrorCode.NOT_COORDINATOR, LOADING):
+        pass
     assert answer.error_code == OK
     return answer.producer_id, answer.producer_epoch
 
@@ -68,6 +76,18 @@ def test_the_first_coordinator_of_each_kind(told: bool) -> None:
 
 
 @BOTH
+def test_the_first_producer_of_a_transactional_id(told: bool) -> None:
+    first = [ErrorCode.NOT_COORDINATOR, LOADING] if told else [OK, OK]
+    with broker(told) as cluster:
+        while find(cluster, TRANSACTION):
+            pass
+        assert ask_for_id(cluster, timeout_ms=0).error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        assert ask_for_id(cluster, name=None).error_code == OK
+        assert [ask_for_id(cluster).error_code for _ in range(3)] == [*first, OK]
+        assert ask_for_id(cluster, "another").error_code == OK
+
+
+@BOTH
 def test_a_topic_that_a_request_creates(told: bool) -> None:
     first = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE] if told else [OK, OK]
     with broker(told) as cluster:
@@ -78,8 +98,6 @@ def test_a_topic_that_a_request_creates(told: bool) -> None:
 @BOTH
 def test_what_begins_a_transaction_after_the_end_of_one(told: bool) -> None:
     with broker(told) as cluster:
-        while find(cluster, TRANSACTION):
-            pass
         producer = init(cluster)
         assert add(cluster, producer) == OK  # the first transaction follows no other
         for _ in range(2):
@@ -89,8 +107,6 @@ def test_what_begins_a_transaction_after_the_end_of_one(told: bool) -> None:
 
 def test_who_has_seen_the_end_is_not_told_to_wait() -> None:
     with broker(told=True) as cluster:
-        while find(cluster, TRANSACTION):
-            pass
         producer = init(cluster)
         assert (add(cluster, producer), end(cluster, producer)) == (OK, OK)
         request = m.DescribeTransactionsRequest(transactional_ids=[ID])

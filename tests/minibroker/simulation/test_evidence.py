@@ -211,7 +211,7 @@ def test_producers_are_noted_when_nothing_is_left_to_rebuild_them_from() -> None
     first, second = (client.producer_id for client in clients)
 
     def noted(*, clean: bool) -> set[int]:
-        world._note_deleted(clean=clean)
+        world._note_files(clean=clean)
         return world.history.evidence.deleted[1, PLACE]
 
     assert noted(clean=False) == set()
@@ -225,6 +225,56 @@ def test_producers_are_noted_when_nothing_is_left_to_rebuild_them_from() -> None
     assert noted(clean=False) == set()  # no checkpoint has the log start now, so the snapshot of there is taken
     log.delete_records(3)
     assert noted(clean=True) == noted(clean=False) == {first, second}
+
+
+def test_producers_are_noted_that_a_truncation_forgot_and_a_kill_brings_back() -> None:
+    """A truncation rebuilds them from the log start on, a start after a kill reads the last segment from its beginning
+    (UnifiedLog.truncateTo, LogLoader.recoverSegment)."""
+    world = calm_world()
+    clients = [producer(world, None), producer(world, None)]
+    for client in clients:
+        finish(world, client.init())
+        finish(world, client.write([client.batch(PLACE, 1)]))
+    log, first = world.brokers()[1].partition(*PLACE).log, clients[0].producer_id
+    log.delete_records(1)
+    noted = world.history.evidence.found_again
+    world._note_files(clean=False)
+    assert noted == {}  # its memory has them all
+    finish(world, clients[1].write([clients[1].batch(PLACE, 1)]))
+    log.truncate_to(2, now_ms=world.schedule.now_ms())
+    world._note_files(clean=True)
+    assert noted == {}
+    world._note_files(clean=False)
+    assert noted == {(1, PLACE): {first}}
+    assert not log.producers.knows(first)
+    directory = world.brokers()[1].directory
+    directory.note([log])
+    directory.write_checkpoints(sync=False)
+    world.cluster.kill_broker(1)
+    world.cluster.start_broker(1)
+    world.schedule.run(100)
+    log = world.brokers()[1].partition(*PLACE).log
+    assert log.log_start_offset == 1
+    assert log.producers.knows(first)
+
+
+def test_a_cut_inside_a_batch_is_noted_with_the_end_that_a_start_finds() -> None:
+    """As LocalLog.truncateTo, which ends the log where it was asked to, and LogSegment.truncateTo, which cuts before
+    the batch."""
+    world = calm_world()
+    client = producer(world, None)
+    finish(world, client.init())
+    finish(world, client.write([client.batch(PLACE, 1), client.batch(PLACE, 2)]))
+    log, noted = world.brokers()[1].partition(*PLACE).log, world.history.evidence.cut_inside
+    world._note_files(clean=True)
+    assert (log.log_end_offset, noted) == (3, {})
+    log.truncate_to(2, now_ms=world.schedule.now_ms())
+    world._note_files(clean=True)
+    assert noted == {(1, PLACE): (2, 1)}
+    world.cluster.kill_broker(1)
+    world.cluster.start_broker(1)
+    world.schedule.run(100)
+    assert world.brokers()[1].partition(*PLACE).log.log_end_offset == 1
 
 
 def test_all_is_readable_once_followers_have_what_leaders_have() -> None:

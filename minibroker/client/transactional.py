@@ -1,0 +1,145 @@
+"""The requests of one transactional producer at transaction.version 2 (KIP-890), over blocking connections.
+
+Partitions and groups join the transaction with their first Produce and TxnOffsetCommit, and EndTxn raises the epoch, so
+that a request of an ended transaction is refused wherever it arrives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeVar
+
+from minibroker.client.cluster import ClusterClient, require
+from minibroker.client.connection import BrokerFailed
+from minibroker.client.security import LoginFailed
+from minibroker_protocol import messages as m
+from minibroker_protocol.errors import ApiError
+
+GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+TRANSACTION_VERSION: Final = "transaction.version"
+PATIENCE: Final = 60.0
+"""Seconds until a request that fails for a passing reason is given up."""
+_PAUSE: Final = 0.05
+_T = TypeVar("_T")
+
+
+class Producer(NamedTuple):
+    """Whom the broker takes a request of a transaction for."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionalClient(ClusterClient):
+    """Repeats a request, byte for byte, while its error is retriable or a broker is away.
+
+    Raises ApiError for an error that is not, BrokerFailed when none answered within `patience` seconds.
+    """
+
+    client_id = "minibroker-producer"
+    patience = PATIENCE
+
+    def _patiently(self, ask: Callable[[], _T]) -> _T:
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                return ask()
+            except LoginFailed:
+                raise
+            except BrokerFailed:
+                if time.monotonic() > deadline:
+                    raise
+            except ApiError as error:
+                if not error.code.retriable or time.monotonic() > deadline:
+                    raise
+            self._leaders.clear()
+            time.sleep(_PAUSE)
+
+    def transaction_version(self) -> int:
+        """The finalized level of the feature; 0 where there is none."""
+        request = m.ApiVersionsRequest(client_software_name=self.client_id, client_software_version="1")
+        answer = self.ask_any(request, m.ApiVersionsResponse, 3)
+        require(answer.error_code, "ApiVersions")
+        return max([f.max_version_level for f in answer.finalized_features if f.name == TRANSACTION_VERSION], default=0)
+
+    def init_producer_id(self, transactional_id: str, timeout_ms: int) -> Producer:
+        """A new epoch. What is open under the id is aborted first, and its producer fenced."""
+        request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+
+        def ask() -> Producer:
+            _, address = self.coordinator(transactional_id, TRANSACTION_KEY)
+            answer = self.ask(address, request, m.InitProducerIdResponse, 4)
+            require(answer.error_code, f"transactional id {transactional_id}")
+            return Producer(transactional_id, answer.producer_id, answer.producer_epoch)
+
+        return self._patiently(ask)
+
+    def produce(self, producer: Producer, topic: str, partition: int, batch: bytes) -> int:
+        """Append one batch of this producer, which is sent again until it is known to be there; its base offset."""
+        kind = m.ProduceRequest
+        entry = kind.PartitionProduceData(index=partition, records=batch)
+        request = kind(
+            transactional_id=producer.transactional_id,
+            acks=-1,
+            timeout_ms=int(self.timeout * 1000),
+            topic_data=[kind.TopicProduceData(name=topic, partition_data=[entry])],
+        )
+
+        def ask() -> int:
+            answer = self.ask(self.leader(topic, partition), request, m.ProduceResponse, 12)
+            found = answer.responses[0].partition_responses[0]
+            require(found.error_code, f"{topic}-{partition}", found.error_message)
+            return found.base_offset
+
+        return self._patiently(ask)
+
+    def committed(self, group: str, topic: str, partition: int) -> tuple[int, str] | None:
+        """The committed offset and its metadata once no transaction can change it; None when there is none."""
+        kind = m.OffsetFetchRequest
+        entry = kind.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
+        request = kind(group_id=group, topics=[entry], require_stable=True)
+
+        def ask() -> tuple[int, str] | None:
+            _, address = self.coordinator(group, GROUP_KEY)
+            answer = self.ask(address, request, m.OffsetFetchResponse, 7)
+            require(answer.error_code, f"group {group}")
+            found = answer.topics[0].partitions[0]
+            require(found.error_code, f"offset of group {group} for {topic}-{partition}")
+            return (found.committed_offset, found.metadata or "") if found.committed_offset >= 0 else None
+
+        return self._patiently(ask)
+
+    def commit_offset(
+        self, producer: Producer, group: str, topic: str, partition: int, offset: int, metadata: str
+    ) -> None:
+        """Make an offset and its metadata part of the transaction."""
+        kind = m.TxnOffsetCommitRequest
+        entry = kind.TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+        )
+        request = kind(
+            **producer._asdict(),
+            group_id=group,
+            topics=[kind.TxnOffsetCommitRequestTopic(name=topic, partitions=[entry])],
+        )
+
+        def ask() -> None:
+            _, address = self.coordinator(group, GROUP_KEY)
+            answer = self.ask(address, request, m.TxnOffsetCommitResponse, 5)
+            require(answer.topics[0].partitions[0].error_code, f"offset of group {group} for {topic}-{partition}")
+
+        self._patiently(ask)
+
+    def end(self, producer: Producer, *, commit: bool) -> None:
+        """Commit or abort. A repetition of what took effect succeeds; the opposite raises INVALID_TXN_STATE."""
+        request = m.EndTxnRequest(**producer._asdict(), committed=commit)
+
+        def ask() -> None:
+            _, address = self.coordinator(producer.transactional_id, TRANSACTION_KEY)
+            answer = self.ask(address, request, m.EndTxnResponse, 5)
+            require(answer.error_code, f"transactional id {producer.transactional_id}")
+
+        self._patiently(ask)

@@ -1,0 +1,304 @@
+"""Exactly-once writing of numbered batches to a topic, without Spark: one transaction a batch, shared by all its tasks.
+
+`SinkDriver.begin` takes the transactional id over and reads the marker. `write_task` appends the rows of one task under
+that producer id and epoch. `SinkDriver.commit` adds the next marker and ends the transaction. The marker is an offset
+of the group that has the sink's name, committed in the same transaction: the number of the next batch, with the query
+that wrote it and the number of partitions as metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from minibroker.client.security import PLAINTEXT, Security
+from minibroker.client.transactional import Producer, TransactionalClient
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.records import Compression, Record, build_batch
+
+MARKER_PARTITION: Final = 0
+BATCH_BYTES: Final = 512 * 1024
+"""Keys and values in a record batch, below a broker's max.message.bytes of 1 MiB."""
+_RECORD_OVERHEAD: Final = 24
+_TRANSACTION_VERSION: Final = 2
+_FENCED: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+
+
+class SinkRefused(Exception):
+    """What would break the promise, or cannot be done, in one line."""
+
+
+class Fenced(SinkRefused):
+    """A newer attempt, of this driver or another, has taken the sink over."""
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where and how to write. Can be pickled.
+
+    name: transactional id, and group of the marker. partitions: how many of the topic's are written to, for good.
+    job: of a write that is no stream, the name under which it happens once. marked: whether there is a marker at all.
+    first_batch: the only batch for which a missing marker is no error.
+    """
+
+    bootstrap: str
+    topic: str
+    name: str
+    partitions: int
+    security: Security = PLAINTEXT
+    job: str | None = None
+    marked: bool = True
+    first_batch: int = 0
+    timeout_ms: int = 300_000
+    compression: Compression = Compression.NONE
+
+    @property
+    def group(self) -> str:
+        """The group whose offset is the marker; each job has its own."""
+        return self.name if self.job is None else f"{self.name}.{self.job}"
+
+    def over(self, partitions: int) -> Sink:
+        """The same over so many partitions."""
+        return replace(self, partitions=partitions)
+
+    def client(self) -> TransactionalClient:
+        return TransactionalClient(self.bootstrap, security=self.security)
+
+
+class Marker(NamedTuple):
+    """What the last committed batch left behind."""
+
+    next_batch: int
+    query: str
+    partitions: int
+
+    @classmethod
+    def read(cls, offset: int, metadata: str) -> Marker:
+        """Raises SinkRefused for an offset that no sink has committed."""
+        try:
+            content = json.loads(metadata)
+            return cls(offset, str(content["query"]), int(content["partitions"]))
+        except (ValueError, TypeError, KeyError):
+            raise SinkRefused(f"offset {offset} with metadata {metadata!r} is no marker of a sink") from None
+
+    @property
+    def metadata(self) -> str:
+        return json.dumps({"query": self.query, "partitions": self.partitions})
+
+
+class Attempt(NamedTuple):
+    """One try at one batch: the epoch that it writes under, and the marker before it."""
+
+    producer: Producer
+    marker: Marker | None
+
+
+class Batch(NamedTuple):
+    """Which batch of which query."""
+
+    query: str
+    number: int
+
+
+class Written(NamedTuple):
+    """A task's report: records by partition. skipped: the batch had been committed before."""
+
+    attempt: Attempt
+    batch: Batch
+    counts: Mapping[int, int]
+    skipped: bool = False
+
+
+def is_new(sink: Sink, marker: Marker | None, batch: Batch) -> bool:
+    """Whether the batch has yet to be written. Raises SinkRefused where the marker does not fit it."""
+    if marker is None:
+        if sink.marked and batch.number != sink.first_batch:
+            raise SinkRefused(
+                f"sink {sink.name}: no marker, but batch {batch.number} is not the first: its offset in group "
+                f"{sink.group} has expired or was deleted. Look whether the topic has batch {batch.number}; if not, go "
+                f"on with firstBatch={batch.number}"
+            )
+        return True
+    if marker.query and marker.query != batch.query:
+        raise SinkRefused(
+            f"sink {sink.name} belongs to query {marker.query}, not {batch.query}: "
+            "a query with another checkpoint needs another sink"
+        )
+    if batch.number > marker.next_batch:
+        raise SinkRefused(f"sink {sink.name}: batch {batch.number} follows, but the marker awaits {marker.next_batch}")
+    return batch.number == marker.next_batch
+
+
+class SinkDriver:
+    """Begins, commits and aborts the attempts of one sink.
+
+    It keeps nothing between calls, no connection either: what it needs is in the reports.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self._client = sink.client()
+
+    def begin(self) -> Attempt:
+        """Fence every earlier attempt, then read the marker. Raises SinkRefused."""
+        sink = self.sink
+        with self._asking():
+            version = self._client.transaction_version()
+            if version < _TRANSACTION_VERSION:
+                raise SinkRefused(f"transaction.version of the cluster is {version}, not {_TRANSACTION_VERSION}")
+            there = len(self._client.leaders([sink.topic]))
+            if there < sink.partitions:
+                raise SinkRefused(f"topic {sink.topic} has {there} partitions, not {sink.partitions}")
+            producer = self._client.init_producer_id(sink.name, sink.timeout_ms)
+            found = self._client.committed(sink.group, sink.topic, MARKER_PARTITION) if sink.marked else None
+        marker = None if found is None else Marker.read(*found)
+        if marker is not None and marker.partitions != sink.partitions:
+            raise SinkRefused(
+                f"sink {sink.name} writes to {marker.partitions} partitions since its first batch, not to "
+                f"{sink.partitions}: set partitions={marker.partitions}"
+            )
+        return Attempt(producer, marker)
+
+    def commit(self, reports: Sequence[Written], number: int) -> None:
+        """Make the batch visible, whole; nothing when it was already. Raises SinkRefused, the attempt then aborted."""
+        if not reports:
+            attempt = self.begin()
+            batch = Batch(attempt.marker.query if attempt.marker else "", number)
+            reports = [Written(attempt, batch, {}, not is_new(self.sink, attempt.marker, batch))]
+        attempt, batch, _, skipped = reports[0]
+        try:
+            self._check(reports, number)
+        except SinkRefused:
+            self.abort(reports)
+            raise
+        if skipped:
+            return
+        sink = self.sink
+        with self._asking():
+            if sink.marked:
+                marker = Marker(number + 1, batch.query, sink.partitions)
+                self._client.commit_offset(
+                    attempt.producer, sink.group, sink.topic, MARKER_PARTITION, marker.next_batch, marker.metadata
+                )
+            self._client.end(attempt.producer, commit=True)
+
+    def _check(self, reports: Sequence[Written], number: int) -> None:
+        if len({(report.attempt, report.batch, report.skipped) for report in reports}) > 1:
+            raise SinkRefused(f"sink {self.sink.name}: the tasks of batch {number} belong to different attempts")
+        if reports[0].batch.number != number:
+            raise SinkRefused(f"sink {self.sink.name}: tasks wrote batch {reports[0].batch.number}, not {number}")
+        writers = Counter(partition for report in reports for partition in report.counts)
+        shared = sorted(partition for partition, count in writers.items() if count > 1)
+        if shared:
+            raise SinkRefused(
+                f"sink {self.sink.name}: more than one task wrote to partition {shared[0]} of {self.sink.topic}: "
+                "repartition by the column of the partition, as exactly_once() does"
+            )
+
+    def abort(self, reports: Iterable[Written | None]) -> None:
+        """End what these tasks have begun; nothing without a report, and after a commit that took effect."""
+        for producer in {report.attempt.producer for report in reports if report is not None and not report.skipped}:
+            with self._asking():
+                try:
+                    self._client.end(producer, commit=False)
+                except ApiError as error:
+                    if error.code is not ErrorCode.INVALID_TXN_STATE and error.code not in _FENCED:
+                        raise
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        with self._client, sink_errors(self.sink):
+            yield
+
+
+@contextmanager
+def sink_errors(sink: Sink) -> Iterator[None]:
+    """A broker's refusal as one of the sink."""
+    try:
+        yield
+    except ApiError as error:
+        if error.code in _FENCED:
+            raise Fenced(f"sink {sink.name}: a newer attempt has taken it over ({error.code.name})") from None
+        if error.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            raise SinkRefused(
+                f"sink {sink.name}: a transaction timeout of {sink.timeout_ms} ms is above the broker's "
+                "transaction.max.timeout.ms"
+            ) from None
+        raise SinkRefused(f"sink {sink.name}: {error.message} ({error.code.name})") from None
+
+
+def write_task(
+    sink: Sink, attempt: Attempt, batch: Batch, attempt_number: int, rows: Iterable[tuple[int, Record]]
+) -> Written:
+    """Append the rows (partition, record) of one task.
+
+    attempt_number: 0 for the first. A later one is refused, as the broker knows sequences and not rows: the whole batch
+    has to be tried again under a new epoch. Raises SinkRefused.
+    """
+    if not is_new(sink, attempt.marker, batch):
+        for _ in rows:  # a reader that stops early fails the task
+            pass
+        return Written(attempt, batch, {}, skipped=True)
+    if attempt_number:
+        raise SinkRefused(f"sink {sink.name}: attempt {attempt_number} of a task: the whole batch must be tried again")
+    appender = Appender(sink, attempt.producer)
+    try:
+        with sink_errors(sink):
+            for partition, record in rows:
+                appender.add(partition, record)
+            appender.flush()
+    finally:
+        appender.close()
+    return Written(attempt, batch, dict(appender.counts))
+
+
+class Appender:
+    """Gathers records of each partition into batches and appends them in order, sequences from 0."""
+
+    def __init__(self, sink: Sink, producer: Producer) -> None:
+        if producer.producer_id < 0 or producer.producer_epoch < 0:
+            # Kafka 4.3.1 appends such batches, and read_committed shows them at once.
+            raise SinkRefused(f"sink {sink.name}: no producer id")
+        self._sink = sink
+        self._producer = producer
+        self._client = sink.client()
+        self._waiting: dict[int, list[Record]] = {}
+        self._sizes: Counter[int] = Counter()
+        self.counts: Counter[int] = Counter()
+
+    def add(self, partition: int, record: Record) -> None:
+        if not 0 <= partition < self._sink.partitions:
+            raise SinkRefused(f"partition {partition} of {self._sink.topic}: there are {self._sink.partitions}")
+        size = _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+        size += sum(len(name) + len(content or b"") for name, content in record.headers)
+        if self._sizes[partition] and self._sizes[partition] + size > BATCH_BYTES:
+            self._append(partition)
+        self._waiting.setdefault(partition, []).append(record)
+        self._sizes[partition] += size
+
+    def flush(self) -> None:
+        for partition in sorted(self._waiting):
+            self._append(partition)
+
+    def _append(self, partition: int) -> None:
+        records = self._waiting.pop(partition)
+        batch = build_batch(
+            records,
+            producer_id=self._producer.producer_id,
+            producer_epoch=self._producer.producer_epoch,
+            base_sequence=self.counts[partition],
+            transactional=True,
+            compression=self._sink.compression,
+        )
+        self._client.produce(self._producer, self._sink.topic, partition, bytes(batch))
+        self.counts[partition] += len(records)
+        self._sizes[partition] = 0
+
+    def close(self) -> None:
+        self._client.close()

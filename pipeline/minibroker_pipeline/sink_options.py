@@ -1,0 +1,90 @@
+"""Options and columns of the Spark data sink `kafka-exactly-once`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from minibroker.client.connection import parse_address
+from minibroker.client.security import Security
+from minibroker_pipeline.sink import Sink, SinkRefused, sink_errors
+from minibroker_protocol.records import Compression
+
+NAME: Final = "kafka-exactly-once"
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+    "partition": ("int",),
+}
+"""Names and types, as Spark's own sink has them."""
+_NEEDED: Final = ("value", "partition")
+_KNOWN: Final = frozenset(
+    {"bootstrap", "topic", "sink", "partitions", "jobid", "firstbatch", "transactiontimeoutms", "compression"}
+)
+_SPARKS: Final = frozenset({"checkpointlocation", "queryname", "path"})
+
+
+def check_columns(columns: Mapping[str, str]) -> None:
+    """columns: name → Spark's name of the type. Raises SinkRefused."""
+    for name in _NEEDED:
+        if name not in columns:
+            raise SinkRefused(f"{NAME}: the column {name} is missing")
+    for name, kind in columns.items():
+        if name not in COLUMNS:
+            raise SinkRefused(f"{NAME}: column {name}: there are only {', '.join(COLUMNS)}")
+        if kind not in COLUMNS[name]:
+            raise SinkRefused(f"{NAME}: column {name} is {kind}, not {' or '.join(COLUMNS[name])}")
+
+
+def sink_of(options: Mapping[str, str], *, streaming: bool) -> Sink:
+    """What the options mean. Without `partitions` the cluster is asked how many the topic has. Raises SinkRefused."""
+    given = {name.lower(): text for name, text in options.items()}
+    for name in ("bootstrap", "topic", "sink"):
+        if not given.get(name):
+            raise SinkRefused(f"{NAME}: the option {name} is needed")
+    for name in given.keys() - _KNOWN - _SPARKS:
+        if not name.startswith("kafka."):
+            raise SinkRefused(f"{NAME}: option {name}: there are only {', '.join(sorted(_KNOWN))} and kafka.…")
+    if streaming and "jobid" in given:
+        raise SinkRefused(f"{NAME}: jobId is for tables: the batches of a stream have numbers")
+    compression = given.get("compression", "none").upper()
+    if compression not in Compression.__members__:
+        known = ", ".join(codec.lower() for codec in Compression.__members__)
+        raise SinkRefused(f"{NAME}: compression {given['compression']!r} is none of {known}")
+    try:
+        for address in given["bootstrap"].split(","):
+            parse_address(address.strip())
+        security = Security.of(
+            {name.removeprefix("kafka."): text for name, text in options.items() if name.startswith("kafka.")}
+        )
+    except ValueError as error:
+        raise SinkRefused(f"{NAME}: {error}") from None
+    sink = Sink(
+        bootstrap=given["bootstrap"],
+        topic=given["topic"],
+        name=given["sink"],
+        partitions=_number(given, "partitions", 0, 0),
+        security=security,
+        job=given.get("jobid"),
+        marked=streaming or "jobid" in given,
+        first_batch=_number(given, "firstBatch", 0, 0),
+        timeout_ms=_number(given, "transactionTimeoutMs", 300_000, 1),
+        compression=Compression[compression],
+    )
+    return sink if sink.partitions else sink.over(_partitions(sink))
+
+
+def _number(given: Mapping[str, str], name: str, default: int, least: int) -> int:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if not text.isdigit() or int(text) < least:
+        raise SinkRefused(f"{NAME}: {name}={text}: expected a whole number from {least}")
+    return int(text)
+
+
+def _partitions(sink: Sink) -> int:
+    with sink.client() as client, sink_errors(sink):
+        return len(client.leaders([sink.topic]))

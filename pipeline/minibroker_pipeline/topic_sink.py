@@ -1,0 +1,158 @@
+"""The Spark data sink `kafka-exactly-once`: each batch of a query in one transaction, and each batch once.
+
+`exactly_once(df, "orders", bootstrap="HOST:PORT", sink="orders-job")` prepares a table or a stream and returns its
+writer. What is promised and what is not: docs/exactly-once-sink.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from minibroker_pipeline.sink import Attempt, Batch, Sink, SinkDriver, SinkRefused, Written, write_task
+from minibroker_pipeline.sink_options import COLUMNS, NAME, check_columns, sink_of
+from minibroker_pipeline.sink_rows import rows_of
+
+_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass
+class Message(WriterCommitMessage):
+    """What a task tells the committing process."""
+
+    written: Written
+
+
+class ExactlyOnce(DataSource):
+    """Columns: `value`, `partition` (int), and if wanted `key`, `headers` and `timestamp`. Options: `sink_options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:
+        if overwrite:
+            raise SinkRefused(f"{NAME}: a topic cannot be overwritten: use the output mode append or update")
+        check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
+        return StreamWriter(sink_of(self.options, streaming=True))
+
+    def writer(self, schema: Any, overwrite: bool) -> TableWriter:
+        if overwrite:
+            raise SinkRefused(f"{NAME}: a topic cannot be overwritten: use the mode append")
+        check_columns({field.name: field.dataType.simpleString() for field in schema.fields})
+        return TableWriter(sink_of(self.options, streaming=False))
+
+
+class _Writer:
+    """What both writers do. An attempt begins when Spark first pickles the planned writer for its tasks.
+
+    Spark makes a stream's writer again for each commit and abort, and pickles only the planned one; an attempt begun by
+    `__init__` would fence itself there.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._attempt: Attempt | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._attempt is None:  # it is pickled twice
+            self._attempt = SinkDriver(self._sink).begin()
+        return self.__dict__
+
+    def _write(self, batch: Batch, attempt_number: int, iterator: Iterator[Any]) -> Message:
+        assert self._attempt is not None
+        rows = (row for record_batch in iterator for row in rows_of(record_batch))
+        return Message(write_task(self._sink, self._attempt, batch, attempt_number, rows))
+
+    def _commit(self, messages: Sequence[Any], number: int) -> None:
+        SinkDriver(self._sink).commit(_written(messages), number)
+
+    def _abort(self, messages: Sequence[Any]) -> None:
+        SinkDriver(self._sink).abort(_written(messages))
+
+
+def _written(messages: Sequence[Any]) -> list[Written]:
+    """Reports of the tasks that ended; None stands for one that did not."""
+    return [message.written for message in messages if message is not None]
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Batches numbered by the query."""
+
+    def write(self, iterator: Iterator[Any]) -> Message:
+        context = TaskContext.get()
+        assert context is not None
+        query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query is None or number is None:
+            raise SinkRefused(f"{NAME}: Spark names no query and batch here: only micro-batches can be written")
+        return self._write(Batch(query, int(number)), context.attemptNumber(), iterator)
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:
+        self._commit(messages, batchId)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:
+        self._abort(messages)
+
+
+class TableWriter(_Writer, DataSourceArrowWriter):
+    """One batch, number 0 of its job."""
+
+    def write(self, iterator: Iterator[Any]) -> Message:
+        context = TaskContext.get()
+        assert context is not None
+        return self._write(Batch(self._sink.job or "", 0), context.attemptNumber(), iterator)
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        self._commit(messages, 0)
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        self._abort(messages)
+
+
+def register(spark: Any) -> None:
+    """Makes the format `kafka-exactly-once` known to a session."""
+    spark.dataSource.register(ExactlyOnce)
+
+
+def exactly_once(df: Any, topic: str, *, bootstrap: str, sink: str, **options: Any) -> Any:
+    """A writer of `df` to `topic`: of a stream a DataStreamWriter, for `.option("checkpointLocation", …).start()`; of a
+    table a DataFrameWriter, for `.save()`.
+
+    Columns: `value`, and if wanted `key`, `headers`, `timestamp`; others are an error. Without a column `partition` the
+    hash of the key decides, of the value where the key is null. sink: the name of the transactional id and of the group
+    that holds the marker, one for each query. options: as of the format; a dot in a name is `**{"kafka.…": …}`.
+    Raises SinkRefused, BrokerFailed.
+    """
+    from pyspark.sql import functions as F
+
+    named = {
+        **{key: str(value) for key, value in options.items()},
+        "bootstrap": bootstrap,
+        "topic": topic,
+        "sink": sink,
+    }
+    count = sink_of(named, streaming=df.isStreaming).partitions
+    if "partition" not in df.columns:
+        decides = F.col("value")
+        if "key" in df.columns:
+            decides = F.coalesce(F.col("key").cast("binary"), F.col("value").cast("binary"))
+        df = df.withColumn("partition", F.pmod(F.hash(decides), F.lit(count)).cast("int"))
+    columns = {field.name: field.dataType.simpleString() for field in df.schema.fields}
+    check_columns(columns)
+    # The number keeps adaptive execution from making one task of it.
+    shared = df.select([name for name in COLUMNS if name in columns]).repartition(count, "partition")
+    register(df.sparkSession)
+    named["partitions"] = str(count)
+    if df.isStreaming:
+        return shared.writeStream.format(NAME).options(**named)
+    return shared.write.format(NAME).options(**named).mode("append")

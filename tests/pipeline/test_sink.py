@@ -1,0 +1,364 @@
+"""The exactly-once sink without Spark: attempts, markers, and what readers of a broker see of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from minibroker.client.transactional import Producer
+from minibroker.faults import DropReply, Error
+from minibroker.testing.embedded import Minibroker
+from minibroker_pipeline import sink as sink_module
+from minibroker_pipeline.sink import (
+    Appender,
+    Attempt,
+    Batch,
+    Fenced,
+    Marker,
+    Sink,
+    SinkDriver,
+    SinkRefused,
+    Written,
+    is_new,
+    write_task,
+)
+from minibroker_pipeline.sink_options import check_columns, sink_of
+from minibroker_protocol.records import Compression, Record
+
+QUERY = "6ad5"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Minibroker]:
+    with Minibroker(ephemeral=True, record=100) as running:
+        yield running
+
+
+@pytest.fixture
+def sink(broker: Minibroker, request: pytest.FixtureRequest) -> Sink:
+    """A sink and a topic of its own for each test."""
+    name = request.node.name.replace("[", "-").replace("]", "")
+    broker.state.create_topic(topic=name, partitions=3)
+    return Sink(broker.bootstrap_servers, name, f"sink-{name}", 3)
+
+
+def rows(first: int, partition: int, count: int = 4) -> list[tuple[int, Record]]:
+    return [(partition, Record(0, 1_700_000_000_000, b"k", str(n).encode())) for n in range(first, first + count)]
+
+
+def tasks(sink: Sink, attempt: Attempt, number: int, *, first: int | None = None) -> list[Written]:
+    """Two tasks: one writes to partitions 0 and 2, the other to 1."""
+    attempt = pickle.loads(pickle.dumps(attempt))
+    first = number * 12 if first is None else first
+    one = write_task(sink, attempt, Batch(QUERY, number), 0, [*rows(first, 0), *rows(first + 4, 2)])
+    two = write_task(sink, attempt, Batch(QUERY, number), 0, rows(first + 8, 1))
+    return [one, two]
+
+
+def run(sink: Sink, number: int) -> list[Written]:
+    driver = SinkDriver(sink)
+    reports = tasks(sink, driver.begin(), number)
+    driver.commit(reports, number)
+    return reports
+
+
+def visible(broker: Minibroker, sink: Sink) -> list[int]:
+    found = broker.records(sink.topic, isolation="read_committed")
+    return sorted(int(record.value or b"") for record in found)
+
+
+def test_a_batch_is_visible_once_it_is_committed(broker: Minibroker, sink: Sink) -> None:
+    driver = SinkDriver(sink)
+    reports = tasks(sink, driver.begin(), 0)
+    assert len(broker.records(sink.topic)) == 12
+    assert visible(broker, sink) == []
+    assert broker.committed(sink.group) == {}
+    driver.commit(reports, 0)
+    assert visible(broker, sink) == list(range(12))
+    assert broker.committed(sink.group) == {(sink.topic, 0): 1}
+    assert [report.counts for report in reports] == [{0: 4, 2: 4}, {1: 4}]
+    run(sink, 1)
+    assert visible(broker, sink) == list(range(24))
+
+
+def test_an_aborted_batch_is_never_visible(broker: Minibroker, sink: Sink) -> None:
+    driver = SinkDriver(sink)
+    attempt = driver.begin()
+    reports = tasks(sink, attempt, 0)
+    driver.abort([None, reports[1]])
+    with pytest.raises(Fenced, match="newer attempt"):  # a task that goes on after it
+        tasks(sink, attempt, 0)
+    with pytest.raises(SinkRefused):
+        driver.commit(reports, 0)
+    assert visible(broker, sink) == []
+    assert broker.committed(sink.group) == {}
+    run(sink, 0)
+    assert visible(broker, sink) == list(range(12))
+
+
+def test_abort_without_reports_does_nothing(broker: Minibroker, sink: Sink) -> None:
+    driver = SinkDriver(sink)
+    reports = tasks(sink, driver.begin(), 0)
+    SinkDriver(sink).abort([None, None])
+    driver.commit(reports, 0)
+    assert visible(broker, sink) == list(range(12))
+
+
+def test_abort_after_a_commit_leaves_it_alone(broker: Minibroker, sink: Sink) -> None:
+    reports = run(sink, 0)
+    driver = SinkDriver(sink)
+    driver.abort(reports)
+    assert visible(broker, sink) == list(range(12))
+    later = tasks(sink, driver.begin(), 1)
+    driver.abort(reports)  # the next transaction is open now
+    driver.commit(later, 1)
+    assert visible(broker, sink) == list(range(24))
+
+
+def test_two_tasks_with_one_partition(broker: Minibroker, sink: Sink) -> None:
+    driver = SinkDriver(sink)
+    attempt = driver.begin()
+    batch = Batch(QUERY, 0)
+    # The broker takes the second for a copy of the first: same producer, same sequences.
+    reports = [write_task(sink, attempt, batch, 0, rows(first, 1)) for first in (0, 4)]
+    with pytest.raises(SinkRefused, match="more than one task wrote to partition 1"):
+        driver.commit(reports, 0)
+    assert visible(broker, sink) == []
+    (state,) = broker.transactions(sink.name)
+    assert state.state == "CompleteAbort"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_batch_that_was_committed_is_skipped(broker: Minibroker, sink: Sink, lost: bool) -> None:
+    """Spark did not log the commit, or the driver died before its answer; the batch comes again."""
+    if lost:
+        driver = SinkDriver(sink)
+        reports = tasks(sink, driver.begin(), 0)
+        with broker.faults.inject("EndTxn", DropReply(), transactional_id=sink.name):
+            driver.commit(reports, 0)
+    else:
+        run(sink, 0)
+    driver = SinkDriver(sink)
+    reports = tasks(sink, driver.begin(), 0, first=100)
+    assert [report.skipped for report in reports] == [True, True]
+    driver.commit(reports, 0)
+    before = broker.transactions(sink.name)
+    driver.abort(reports)
+    assert broker.transactions(sink.name) == before
+    assert visible(broker, sink) == list(range(12))
+    run(sink, 1)
+    assert visible(broker, sink) == list(range(24))
+
+
+def test_a_second_driver_fences_the_first(broker: Minibroker, sink: Sink) -> None:
+    first, second = SinkDriver(sink), SinkDriver(sink)
+    attempt = first.begin()
+    old = tasks(sink, attempt, 0)
+    new = tasks(sink, second.begin(), 0)
+    with pytest.raises(Fenced):
+        tasks(sink, attempt, 0)
+    with pytest.raises(Fenced):
+        first.commit(old, 0)
+    first.abort(old)
+    assert visible(broker, sink) == []
+    second.commit(new, 0)
+    assert visible(broker, sink) == list(range(12))
+    # The first comes back for the same batch, and has nothing to do.
+    assert {report.skipped for report in run(sink, 0)} == {True}
+    assert visible(broker, sink) == list(range(12))
+
+
+def test_a_second_attempt_of_a_task_fails_the_batch(broker: Minibroker, sink: Sink) -> None:
+    driver = SinkDriver(sink)
+    attempt = driver.begin()
+
+    def failing() -> Iterator[tuple[int, Record]]:
+        yield from rows(0, 0)
+        raise OSError("worker lost")
+
+    with pytest.raises(OSError):
+        write_task(sink, attempt, Batch(QUERY, 0), 0, failing())
+    with pytest.raises(SinkRefused, match="whole batch"):
+        write_task(sink, attempt, Batch(QUERY, 0), 1, rows(0, 0))
+    run(sink, 0)
+    assert visible(broker, sink) == list(range(12))
+
+
+def test_a_batch_without_tasks_leaves_its_marker(broker: Minibroker, sink: Sink) -> None:
+    driver = SinkDriver(sink)
+    driver.commit([], 0)
+    driver.commit([], 0)
+    assert broker.committed(sink.group) == {(sink.topic, 0): 1}
+    run(sink, 1)
+    assert visible(broker, sink) == list(range(12, 24))
+
+
+def test_a_broker_that_is_away_is_asked_again(broker: Minibroker, sink: Sink) -> None:
+    """Twice in a row: the first lost answer of a connection is the client's to repeat."""
+    for api in ("Produce", "TxnOffsetCommit", "EndTxn"):
+        broker.faults.inject(api, DropReply(), transactional_id=sink.name, times=2)
+    run(sink, 0)
+    broker.faults.verify()
+    assert visible(broker, sink) == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("api", "action"),
+    [
+        ("Produce", DropReply()),
+        ("Produce", Error("NOT_ENOUGH_REPLICAS_AFTER_APPEND")),
+        ("Produce", Error("CONCURRENT_TRANSACTIONS")),
+        ("TxnOffsetCommit", DropReply()),
+        ("InitProducerId", Error("CONCURRENT_TRANSACTIONS")),
+        ("OffsetFetch", Error("UNSTABLE_OFFSET_COMMIT")),
+        ("EndTxn", Error("COORDINATOR_LOAD_IN_PROGRESS")),
+    ],
+)
+def test_what_passes_is_sent_again(broker: Minibroker, sink: Sink, api: str, action: Any) -> None:
+    with broker.faults.inject(api, action):
+        run(sink, 0)
+    assert visible(broker, sink) == list(range(12))
+
+
+def test_large_tasks_are_cut_into_batches(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_module, "BATCH_BYTES", 100)
+    sink = replace(sink, compression=Compression.ZSTD)
+    run(sink, 0)
+    assert visible(broker, sink) == list(range(12))
+    produced = [one for one in broker.requests("Produce") if sink.topic in str(one)]
+    assert len(produced) > 3
+
+
+def test_jobs_are_done_once_each(broker: Minibroker, sink: Sink) -> None:
+    for job, expected in (("monday", 12), ("monday", 12), ("tuesday", 24)):
+        run(replace(sink, job=job), 0)
+        assert len(visible(broker, sink)) == expected
+    run(replace(sink, marked=False), 0)
+    assert len(visible(broker, sink)) == 36
+
+
+MARKER = Marker(3, QUERY, 3)
+
+
+@pytest.mark.parametrize(
+    ("marker", "batch", "expected"),
+    [
+        (None, Batch(QUERY, 0), True),
+        (None, Batch(QUERY, 4), "no marker, but batch 4"),
+        (MARKER, Batch(QUERY, 2), False),
+        (MARKER, Batch(QUERY, 0), False),
+        (MARKER, Batch(QUERY, 3), True),
+        (MARKER, Batch(QUERY, 4), "the marker awaits 3"),
+        (MARKER, Batch("other", 0), "belongs to query 6ad5"),
+        (MARKER, Batch("other", 3), "belongs to query 6ad5"),
+        (Marker(1, "", 3), Batch(QUERY, 1), True),
+    ],
+)
+def test_which_batch_is_new(marker: Marker | None, batch: Batch, expected: bool | str) -> None:
+    settings = Sink("localhost:9092", "t", "s", 3)
+    if isinstance(expected, str):
+        with pytest.raises(SinkRefused, match=expected):
+            is_new(settings, marker, batch)
+    else:
+        assert is_new(settings, marker, batch) is expected
+    if marker is None:
+        assert is_new(replace(settings, first_batch=batch.number), None, batch)
+
+
+def test_the_number_of_partitions_is_pinned(broker: Minibroker, sink: Sink) -> None:
+    run(replace(sink, partitions=3), 0)
+    for other, reason in ((2, "since its first batch"), (4, "has 3 partitions")):
+        with pytest.raises(SinkRefused, match=reason):
+            SinkDriver(replace(sink, partitions=other)).begin()
+    attempt = SinkDriver(sink).begin()
+    with pytest.raises(SinkRefused, match="there are 3"):
+        write_task(sink, attempt, Batch(QUERY, 1), 0, rows(0, 3))
+
+
+def test_what_is_refused_at_the_start(broker: Minibroker, sink: Sink) -> None:
+    with pytest.raises(SinkRefused, match=r"transaction\.max\.timeout\.ms"):
+        SinkDriver(replace(sink, timeout_ms=10**9)).begin()
+    with pytest.raises(SinkRefused, match="UNKNOWN_TOPIC"):
+        SinkDriver(replace(sink, topic="none")).begin()
+    with pytest.raises(SinkRefused, match="no producer id"):
+        Appender(sink, Producer("t", -1, -1))
+    with (
+        Minibroker(ephemeral=True, transaction_version=1, topics={"t": 3}) as older,
+        pytest.raises(SinkRefused, match=r"transaction\.version of the cluster is 1"),
+    ):
+        SinkDriver(replace(sink, bootstrap=older.bootstrap_servers, topic="t")).begin()
+
+
+def test_an_offset_that_is_no_marker() -> None:
+    with pytest.raises(SinkRefused, match="no marker"):
+        Marker.read(5, "")
+    assert Marker.read(5, Marker(5, "q", 2).metadata) == Marker(5, "q", 2)
+
+
+def test_rows_of_an_arrow_batch() -> None:
+    pa = pytest.importorskip("pyarrow")
+    from minibroker_pipeline.sink_rows import rows_of
+
+    headers = pa.array([[{"key": "h", "value": b"x"}], None])
+    times = pa.array([1_700_000_000_123_456, None], pa.timestamp("us", tz="UTC"))
+    columns = {"partition": pa.array([1, 0], pa.int32()), "value": ["a", None], "timestamp": times, "headers": headers}
+    full, bare = rows_of(pa.RecordBatch.from_pydict(columns))
+    assert full == (1, Record(0, 1_700_000_000_123, None, b"a", [("h", b"x")]))
+    assert (bare[0], bare[1].value, bare[1].headers) == (0, None, [])
+    assert bare[1].timestamp > 1_700_000_000_123
+    with pytest.raises(SinkRefused, match="partition is null"):
+        list(rows_of(pa.RecordBatch.from_pydict({"partition": pa.array([None], pa.int32()), "value": ["a"]})))
+
+
+COLUMNS = {"value": "string", "partition": "int"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"value": "string"}, "column partition is missing"),
+        ({"partition": "int"}, "column value is missing"),
+        ({**COLUMNS, "topic": "string"}, "column topic: there are only key, value"),
+        ({**COLUMNS, "key": "int"}, "key is int, not string or binary"),
+    ],
+)
+def test_columns_that_are_refused(columns: dict[str, str], reason: str) -> None:
+    with pytest.raises(SinkRefused, match=reason):
+        check_columns(columns)
+    check_columns({**COLUMNS, "key": "binary", "timestamp": "timestamp"})
+
+
+OPTIONS = {"bootstrap": "localhost:9092", "topic": "t", "sink": "s", "partitions": "3"}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"topic": ""}, "the option topic is needed"),
+        ({"sinkk": "x"}, "option sinkk: there are only"),
+        ({"jobId": "x"}, "jobId is for tables"),
+        ({"partitions": "-1"}, "partitions=-1: expected a whole number"),
+        ({"transactionTimeoutMs": "0"}, "expected a whole number from 1"),
+        ({"compression": "lzo"}, "'lzo' is none of none, gzip"),
+        ({"kafka.security.protocol": "SSH"}, "security.protocol=SSH"),
+        ({"bootstrap": "nowhere"}, "'nowhere' is not HOST:PORT"),
+    ],
+)
+def test_options_that_are_refused(more: dict[str, str], reason: str) -> None:
+    with pytest.raises(SinkRefused, match=reason):
+        sink_of({**OPTIONS, **more}, streaming=True)
+
+
+def test_what_options_mean(broker: Minibroker, sink: Sink) -> None:
+    named = {**OPTIONS, "firstBatch": "4", "transactionTimeoutMs": "9", "compression": "zstd", "queryName": "q"}
+    expected = Sink("localhost:9092", "t", "s", 3, first_batch=4, timeout_ms=9, compression=Compression.ZSTD)
+    assert sink_of(named, streaming=True) == expected
+    assert sink_of(OPTIONS, streaming=False).marked is False
+    job = sink_of({**OPTIONS, "jobId": "j"}, streaming=False)
+    assert (job.marked, job.group) == (True, "s.j")
+    asked = {"bootstrap": sink.bootstrap, "topic": sink.topic, "sink": "s"}
+    assert sink_of(asked, streaming=True).partitions == 3
