@@ -23,6 +23,8 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (r"(Describe|Create|Delete)Acls outcome: closed \| answer", "Kafka closes the connection for an unknown enum"),
     (r"\w+ outcome: (silence|closed) \| answer", "Kafka gives no answer to nonsense; ours refuses it"),
     (r"\w+ \S*error_code: UNKNOWN_SERVER_ERROR \| (?!NONE)\w+", "Kafka fails with an exception; ours has a code"),
+    (r"Fetch error_code: UNKNOWN_SERVER_ERROR \| NONE",
+     "an exception in Kafka, seen with max_bytes 0 and min_bytes -1; its cause is not known yet"),
     (r"IncrementalAlterConfigs responses.error_code: UNKNOWN_SERVER_ERROR \| NONE",
      "an operation that is none fails all of Kafka's request, here its resource"),
     ((r"WriteTxnMarkers markers.topics.partitions.error_code: "
