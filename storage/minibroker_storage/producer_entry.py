@@ -56,6 +56,10 @@ class ActiveProducer(NamedTuple):
     current_txn_start_offset: int
 
 
+def _no_batches() -> deque[BatchMetadata]:
+    return deque(maxlen=REMEMBERED_BATCHES)
+
+
 @dataclass(slots=True, eq=False)
 class ProducerEntry:
     """The state of one producer id in one partition.
@@ -70,7 +74,7 @@ class ProducerEntry:
     last_timestamp: int = NO_TIMESTAMP
     arrival_ms: int = NO_TIMESTAMP
     current_txn_first_offset: int = NO_OFFSET
-    batches: deque[BatchMetadata] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    batches: deque[BatchMetadata] = field(default_factory=_no_batches)
 
     @property
     def last_sequence(self) -> int:
