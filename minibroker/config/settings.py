@@ -92,9 +92,6 @@ class _Reads:
     def get_string(self, name: str) -> str:
         return cast("str", self._values[name])
 
-    def get_double(self, name: str) -> float:
-        return cast("float", self._values[name])
-
     def get_list(self, name: str) -> tuple[str, ...]:
         return cast("tuple[str, ...]", self._values[name])
 

@@ -201,6 +201,17 @@ class CommittedOffset(NamedTuple):
     committed: int
 
 
+class GroupMember(NamedTuple):
+    """A record of `__consumer_offsets` that says whether a group has a member; `member` is empty for the members of a
+    classic group, which are written together."""
+
+    log: Log
+    offset: int
+    group: str
+    member: str
+    present: bool
+
+
 class Finding(NamedTuple):
     """A broken promise: which rule, where (offsets inclusive, -1 none), what was seen."""
 

@@ -3,7 +3,8 @@
 Plain Python over the plain rows of `minibroker.rules.rows`:
 
 * `judge_log`: what one log can break (sequences, epochs, markers, offsets, its index and snapshot files);
-* `judge_transactions`: partitions against each other and against their coordinator; `judge_committed_offsets`;
+* `judge_transactions`: partitions against each other and against their coordinator; `judge_committed_offsets`
+  and `judge_rewinds`: offsets of groups;
 * `judge_states`: the records of a transactional id against the table of its states;
 * `judge_history`, `judge_marks`, `judge_reload`: what clients and brokers know against what is there;
 * `judge_lineage`, `judge_content`: by the records' content;
@@ -19,6 +20,7 @@ from collections.abc import Iterable
 from minibroker.rules.catalogue import *
 from minibroker.rules.history_rules import *
 from minibroker.rules.log_rules import *
+from minibroker.rules.offset_rules import *
 from minibroker.rules.rows import CommittedOffset, Finding, TxnState
 from minibroker.rules.state_rules import *
 from minibroker.rules.txn_rules import *

@@ -30,7 +30,9 @@ from minibroker_storage.dump_decoders import LITERAL, decode_coordinator_record
 from minibroker_storage.log_scan import scan
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 
-Row: TypeAlias = r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot | r.TxnState | r.CommittedOffset
+Row: TypeAlias = (
+    r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot | r.TxnState | r.CommittedOffset | r.GroupMember
+)
 
 METADATA_TOPIC = "__cluster_metadata"
 CLEAN_FILE = ".kafka_cleanshutdown"
@@ -261,8 +263,10 @@ _LITERAL_FIELDS = {
 }
 
 
-def coordinator_rows(log: r.Log, header: BatchHeader, data: memoryview) -> Iterator[r.TxnState | r.CommittedOffset]:
-    """What a coordinator wrote: states of transactional ids, offsets of groups. Other records are left out."""
+def coordinator_rows(
+    log: r.Log, header: BatchHeader, data: memoryview
+) -> Iterator[r.TxnState | r.CommittedOffset | r.GroupMember]:
+    """What a coordinator wrote: states of transactional ids, offsets and members of groups; nothing else."""
     try:
         records = decode_records(data, 0, header)
     except Malformed:
@@ -288,6 +292,12 @@ def coordinator_rows(log: r.Log, header: BatchHeader, data: memoryview) -> Itera
                 row["key"]["partition"],
                 r.NONE if value is None else value["offset"],
             )
+        elif row["type"] == "GroupMetadata":
+            present = row["value"] is not None and bool(row["value"]["members"])
+            yield r.GroupMember(log, record.offset, row["key"]["group"], "", present)
+        elif row["type"] == "ConsumerGroupMemberMetadata":
+            group, member = row["key"]["group_id"], row["key"]["member_id"]
+            yield r.GroupMember(log, record.offset, group, member, row["value"] is not None)
 
 
 def _state(

@@ -341,7 +341,7 @@ class _TxnJudge:
                 if txn.marker_offset >= 0:
                     outcomes[txn.producer_id, txn.producer_epoch, txn.marker_epoch][txn.log].append(txn.outcome)
         for commit in commits:
-            around = _around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
+            around = transaction_around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
             if around is not None and around.marker_offset >= 0:
                 epochs = around.producer_epoch, around.marker_epoch
                 self._offset(commit, around, outcomes[around.producer_id, *epochs])
@@ -360,49 +360,6 @@ class _TxnJudge:
                 f"against the outcome on {', '.join(sorted(against))}"
             )
             self._report("offset-outcome", txn._replace(first_offset=commit.offset), reason)
-
-
-def final_offsets(
-    commits: Iterable[r.CommittedOffset], transactions: Iterable[r.Transaction]
-) -> list[r.CommittedOffset]:
-    """Groups' offsets as they stand in the end: of all that was committed, tombstones included, what was written last
-    (OffsetMetadataManager, which compares record offsets when a marker comes). `transactions`: those of
-    `__consumer_offsets`."""
-    by_place: dict[tuple[r.Log, int], list[r.Transaction]] = defaultdict(list)
-    for txn in transactions:
-        by_place[txn.log, txn.producer_id].append(txn)
-    # By partition of the group too: what moved from one to another left tombstones, which are no end of it.
-    final: dict[tuple[int, str, str, int], r.CommittedOffset] = {}
-    for commit in commits:
-        if commit.producer_id >= 0:
-            around = _around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
-            if around is None or around.outcome != r.COMMIT:
-                continue
-        key = commit.log.partition, commit.group, commit.topic, commit.partition
-        if key not in final or final[key].offset <= commit.offset:
-            final[key] = commit
-    return [commit for commit in final.values() if commit.committed >= 0]
-
-
-def judge_committed_offsets(
-    commits: Iterable[r.CommittedOffset], transactions: Iterable[r.Transaction], ends: Mapping[tuple[str, int], int]
-) -> list[r.Finding]:
-    """Groups' offsets, as they stand in the end, that lie past the end of their partition.
-
-    `ends`: (topic, partition) -> end offset, of the partitions in the data.
-    """
-    offsets = [txn for txn in transactions if txn.log.topic == r.CONSUMER_OFFSETS]
-    return [
-        finding(
-            "offset-end",
-            commit.log,
-            f"group {commit.group} committed {commit.committed} on {commit.topic}-{commit.partition}, "
-            f"which ends at {ends[commit.topic, commit.partition]}",
-            first_offset=commit.offset,
-        )
-        for commit in final_offsets(commits, offsets)
-        if commit.committed > ends.get((commit.topic, commit.partition), commit.committed)
-    ]
 
 
 def _end(txn: r.Transaction) -> int:
@@ -427,7 +384,7 @@ def _fitting(wanted: Sequence[Decision], marked: list[r.Transaction]) -> list[r.
     return once if not fits(marked) and fits(once) else marked
 
 
-def _around(transactions: Iterable[r.Transaction], offset: int) -> r.Transaction | None:
+def transaction_around(transactions: Iterable[r.Transaction], offset: int) -> r.Transaction | None:
     """The transaction whose data is at this offset."""
     for txn in transactions:
         end = txn.marker_offset if txn.marker_offset >= 0 else txn.last_offset

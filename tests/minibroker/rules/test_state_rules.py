@@ -104,4 +104,5 @@ def test_the_last_word_agrees_with_the_markers() -> None:
 def test_an_earlier_transaction_of_the_epoch_is_another() -> None:
     assert last_word("CompleteCommit", ABORT, data_epoch=3, marker_at=START - 1, data_at=START - 9) == []
     assert last_word("CompleteCommit", ABORT, data_epoch=3, data_at=START - 9) == []  # a clock that is ahead
+    assert last_word("CompleteCommit", ABORT, data_epoch=3, marker_at=START - 1) == []
     assert last_word("Ongoing", ABORT) == []
