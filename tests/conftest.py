@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +18,8 @@ settings.register_profile(WHOLE, deadline=None, print_blob=True)
 settings.load_profile(SAMPLE)
 
 MOST_PROCESSES = 8  # each collects every test
+TIERS = {Path(__file__).parent / name for name in ("clients", "container", "go", "jvm", "node")}
+"""Directories in which every test has a marker that the default tests leave out; tests/test_architecture.py looks."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,6 +33,23 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.numprocesses = "auto"
         config.option.maxprocesses = MOST_PROCESSES
         config.option.dist = "worksteal"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The default tests read no directory of which they take nothing: that costs as much as many tests."""
+    # A worker is given what is in `testpaths` as arguments.
+    default = config.args == config.getini("testpaths") and config.option.markexpr == config.getini("addopts")[-1]
+    return True if default and collection_path in TIERS else None
+
+
+gc.disable()  # collection leaves next to no garbage
+
+
+def pytest_collection_finish() -> None:
+    """What was collected is there until the end: no search for garbage goes through it."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

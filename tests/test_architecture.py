@@ -43,7 +43,7 @@ def test_imports_inside_functions_are_where_the_page_says_why() -> None:
         path.relative_to(ROOT).as_posix()
         for package in ("minibroker", "protocol", "storage", "pipeline")
         for path in (ROOT / package).rglob("*.py")
-        if imports_late(path)
+        if inside_functions(path)
     }
     assert {file for file in found if not any(file == name or file.startswith(f"{name}/") for name in named)} == set()
     assert {name for name in named if not any(file == name or file.startswith(f"{name}/") for file in found)} == set()
@@ -67,25 +67,21 @@ SOURCES = {
 Import = ast.Import | ast.ImportFrom
 
 
-def imports_late(path: Path) -> bool:
-    """Whether a function of the module imports."""
-    return bool(inside_functions(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-def inside_functions(tree: ast.Module) -> dict[int, Import]:
-    """By id, as nested functions are walked twice."""
-    functions = (node for node in ast.walk(tree) if isinstance(node, FUNCTION))
-    return {id(node): node for one in functions for node in ast.walk(one) if isinstance(node, Import)}
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
-def parsed(name: str) -> ast.Module:
-    return ast.parse(SOURCES[name].read_text(encoding="utf-8"))
+def inside_functions(path: Path) -> dict[int, Import]:
+    """By id, as nested functions are walked twice."""
+    functions = (node for node in ast.walk(parsed(path)) if isinstance(node, FUNCTION))
+    return {id(node): node for one in functions for node in ast.walk(one) if isinstance(node, Import)}
 
 
 def late_imports() -> Iterator[tuple[str, Import]]:
-    for name in SOURCES:
-        for node in inside_functions(parsed(name)).values():
+    for name, path in SOURCES.items():
+        for node in inside_functions(path).values():
             yield name, node
 
 
@@ -106,24 +102,51 @@ def loaded_by(name: str) -> frozenset[str]:
         if module in found:
             continue
         found.add(module)
-        if module not in SOURCES:
-            continue
-        parts = module.split(".")
-        waiting += [".".join(parts[:count]) for count in range(1, len(parts))]
-        tree = parsed(module)
-        late = inside_functions(tree)
-        checking = (
-            node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        )
-        typed = {id(node) for block in checking for node in ast.walk(block)}
-        for node in ast.walk(tree):
-            if isinstance(node, Import) and id(node) not in late and id(node) not in typed:
-                waiting += imported(node)
+        if module in SOURCES:
+            waiting += loaded_at_once(module)
+    return frozenset(found)
+
+
+@cache
+def loaded_at_once(module: str) -> frozenset[str]:
+    """What a module of ours imports outside of its functions, and the packages that it is in."""
+    parts = module.split(".")
+    found = {".".join(parts[:count]) for count in range(1, len(parts))}
+    tree, late = parsed(SOURCES[module]), inside_functions(SOURCES[module])
+    checking = (
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    )
+    typed = {id(node) for block in checking for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if isinstance(node, Import) and id(node) not in late and id(node) not in typed:
+            found |= imported(node)
     return frozenset(found)
 
 
 def spares_nothing(name: str, node: Import) -> bool:
     return imported(node) <= loaded_by(name)
+
+
+TIERS = ("clients", "container", "go", "jvm", "node")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_default_tests_miss_nothing_in_a_directory_of_a_tier(tier: str) -> None:
+    """tests/conftest.py passes these over: each test there has a marker that leaves it out anyway."""
+    left_out = (*TIERS, "slow")
+    for path in (ROOT / "tests" / tier).rglob("test_*.py"):
+        body = parsed(path).body
+        marks = [ast.unparse(node) for node in body if "pytestmark" in ast.unparse(node).partition("=")[0]]
+        if not is_marked(marks, left_out):
+            tests = [node for node in body if isinstance(node, FUNCTION) and node.name.startswith("test_")]
+            unmarked = [
+                one.name for one in tests if not is_marked([ast.unparse(d) for d in one.decorator_list], left_out)
+            ]
+            assert unmarked == [], path
+
+
+def is_marked(decorators: list[str], names: tuple[str, ...]) -> bool:
+    return any(f"pytest.mark.{name}" in one for one in decorators for name in names)
 
 
 BREACHES = {

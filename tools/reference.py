@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from api_reference import api_actions, api_commands, api_python
@@ -68,18 +68,42 @@ def deviations_table() -> str:
 
 def semantics_table() -> str:
     """Where the two semantics differ, from the semantics object."""
-    from minibroker.releases.semantics import difference_table
+    from minibroker.releases.semantics import FIELDS, KAFKA, KIP
 
-    rows = difference_table()
+    rows = [(f.name, _text(f.of(KAFKA)), _text(f.of(KIP)), f.seeds, f.doc) for f in FIELDS]
     lines = ["| field | `kafka` | `kip` | seeds | meaning |", "|---|---|---|---|---|"]
     lines += [f"| `{field}` | {kafka} | {kip} | {seeds} | {doc} |" for field, kafka, kip, seeds, doc in rows]
     return "\n".join(lines) + "\n"
 
 
+def _text(value: object) -> str:
+    from minibroker.releases.semantics import API_NAMES
+    from minibroker_protocol.errors import ErrorCode
+
+    if isinstance(value, tuple):
+        names = {key: name for name, key in API_NAMES.items()}
+        rows = (
+            f"{names[row.api_key]} v{row.since}+{f' {row.ending}' if row.ending else ''}: {row.code}" for row in value
+        )
+        return ", ".join(rows) or "none"
+    return value.name if isinstance(value, ErrorCode) else str(value)
+
+
+def difference_rows() -> Iterator[tuple[str, str, str, str]]:
+    """(release, its API versions, behaviour, what is not emulated) for the documentation, the newest first: each is
+    what the release has otherwise than the row before, and the newest otherwise than this broker."""
+    from minibroker.releases.chain import CHAIN
+
+    for release in reversed(CHAIN):
+        apis = release.apis if release.next is not None else {}
+        versions = [f"{name} ≤ {highest}" for name, highest in apis.items() if highest is not None]
+        absent = [name for name, highest in apis.items() if highest is None]
+        shown = [", ".join(versions), *([f"without {', '.join(absent)}"] if absent else [])]
+        yield release.name, "; ".join(shown), "; ".join(release.does_otherwise), "; ".join(release.not_emulated)
+
+
 def releases_table() -> str:
     """Older releases this broker can answer as."""
-    from minibroker.releases.chain import difference_rows
-
     lines = ["| `--as-version` | versions of its APIs | does otherwise | not emulated |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in difference_rows()]
     return "\n".join(lines) + "\n"

@@ -6,6 +6,7 @@ A session remembers which partitions a consumer fetches, so that requests name o
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from random import Random
 
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -19,43 +20,22 @@ PartitionKey = tuple[str, bytes, int]
 """(topic name or "", topic id or NO_ID, partition index), whichever way the client names topics."""
 
 
+@dataclass(slots=True, eq=False)
 class FetchTarget:
     """One partition to read, and what the client was last told about it.
 
     topic: its name once known. known_high_watermark, known_log_start: as in the last answer; -1 before the first.
     """
 
-    __slots__ = (
-        "current_leader_epoch",
-        "fetch_offset",
-        "index",
-        "known_high_watermark",
-        "known_log_start",
-        "last_fetched_epoch",
-        "max_bytes",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        topic_id: bytes,
-        index: int,
-        fetch_offset: int,
-        max_bytes: int,
-        current_leader_epoch: int,
-        last_fetched_epoch: int,
-    ) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.index = index
-        self.fetch_offset = fetch_offset
-        self.max_bytes = max_bytes
-        self.current_leader_epoch = current_leader_epoch
-        self.last_fetched_epoch = last_fetched_epoch
-        self.known_high_watermark = -1
-        self.known_log_start = -1
+    topic: str
+    topic_id: bytes
+    index: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    known_high_watermark: int = field(default=-1, init=False)
+    known_log_start: int = field(default=-1, init=False)
 
     @property
     def key(self) -> PartitionKey:

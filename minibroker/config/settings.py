@@ -92,9 +92,6 @@ class _Reads:
     def get_string(self, name: str) -> str:
         return cast("str", self._values[name])
 
-    def get_double(self, name: str) -> float:
-        return cast("float", self._values[name])
-
     def get_list(self, name: str) -> tuple[str, ...]:
         return cast("tuple[str, ...]", self._values[name])
 
@@ -109,10 +106,11 @@ class Settings(_Reads):
     `static` is what the broker was started with, `cluster` what AlterConfigs set for all brokers, `broker` what it set
     for this one; each later layer wins. Values may be text or of the key's own type. Raises ConfigError naming the key
     for an unknown name (with the nearest known one), a value out of range, or two that contradict. `absent`: names that
-    the release does not have which the broker answers as; they are neither shown nor taken from clients.
+    the release does not have which the broker answers as; they are neither shown nor taken from clients. `unknown`:
+    names in the dynamic layers that nobody knows; Kafka keeps them, as a plug-in might, and shows them without a value.
     """
 
-    __slots__ = ("_layers", "_topic_defaults", "absent", "ignored", "jaas")
+    __slots__ = ("_layers", "_topic_defaults", "absent", "ignored", "jaas", "unknown")
 
     def __init__(
         self,
@@ -123,6 +121,7 @@ class Settings(_Reads):
         absent: frozenset[str] = frozenset(),
     ) -> None:
         self.absent = absent
+        self.unknown: dict[ConfigSource, tuple[str, ...]] = {}
         self.ignored: tuple[str, ...] = ()
         #: The lines of login modules, under their whole names.
         self.jaas: dict[str, str] = {}
@@ -199,13 +198,22 @@ class Settings(_Reads):
 
     def altered(self, *, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> Settings:
         """A snapshot with one or both dynamic layers replaced whole; what was given at the start stays."""
-        layers = dict(self._layers)
-        return Settings(
+        layers: dict[ConfigSource, Mapping[str, Any]] = dict(self._layers)
+        unknown = dict(self.unknown)
+        for source, changes in (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, broker),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, cluster),
+        ):
+            if changes is not None:
+                layers[source], unknown[source] = _dynamic_only(changes)
+        made = Settings(
             layers[ConfigSource.STATIC_BROKER_CONFIG],
-            cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG] if cluster is None else _dynamic_only(cluster),
-            broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG] if broker is None else _dynamic_only(broker),
+            cluster=layers[ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG],
+            broker=layers[ConfigSource.DYNAMIC_BROKER_CONFIG],
             absent=self.absent,
         )
+        made.unknown = unknown
+        return made
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Settings:
         """A snapshot in which `defaults` hold as given at the start, where the user gave nothing; for None the name
@@ -223,11 +231,19 @@ class Settings(_Reads):
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """The broker's own configuration for DescribeConfigs; names that are not known are left out, as in Kafka."""
-        return [
+        known = [
             self._broker_entry(key)
             for name, key in {**BROKER_KEYS, **_unused()}.items()
             if (not key.internal if names is None else name in names) and name not in self.absent
         ]
+        given = dict.fromkeys(name for held in self.unknown.values() for name in held)
+        return known + [self._unknown_entry(name) for name in given if names is None or name in names]
+
+    def _unknown_entry(self, name: str) -> ConfigEntry:
+        """Its value may be a secret, so it is not told."""
+        sources = sorted(source for source, held in self.unknown.items() if name in held)
+        synonyms = tuple(ConfigSynonym(name, None, source) for source in sources)
+        return ConfigEntry(name, None, sources[0], True, ConfigType.UNKNOWN, "", synonyms)
 
     def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """A topic's configuration for DescribeConfigs."""
@@ -445,9 +461,11 @@ def _suggestion(name: str, known: Mapping[str, ConfigKey]) -> str:
     return near(name, known)
 
 
-def _dynamic_only(changes: Mapping[str, str]) -> Mapping[str, str]:
+def _dynamic_only(changes: Mapping[str, str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """(what has a meaning here, names that nobody knows). Raises ConfigError for what may not change."""
     known = BROKER_KEYS if all(name in BROKER_KEYS for name in changes) else {**_unused(), **BROKER_KEYS}
     fixed = [name for name in changes if name in known and not known[name].dynamic]
     if fixed:
-        raise ConfigError(f"Cannot update these configs dynamically: Set({', '.join(fixed)})")
-    return changes
+        raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    unknown = tuple(name for name in changes if name not in known and not _is_jaas_key(name))
+    return {name: value for name, value in changes.items() if name not in unknown}, unknown

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from minibroker.client.connection import Address, parse_address
 from minibroker.client.security import add_command_config, read_security
+from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import reason
 from minibroker.testing.reports import add_report_arguments, write_reports
 
@@ -245,7 +246,7 @@ def _reachable(cluster: ClusterUnderTest) -> bool:
 
 def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) -> Iterator[Result]:
     """Print each result as it comes, and on a terminal how far the run is."""
-    progress = sys.stderr.isatty() and not quiet
+    progress = None if quiet else ProgressLine(sys.stderr)
     for number, result in enumerate(results, 1):
         seconds = f"  [{result.seconds:.1f}s]" if times else ""
         name, why = result.scenario.name, result.why
@@ -257,11 +258,11 @@ def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) ->
             case other:
                 line = f"{other.value} {name} ({why})"
         if progress:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            progress.clear()
         if not quiet or result.outcome in (Status.FAILED, Status.NOT_RUN):
             print(line, flush=True)
         if progress:
-            print(f"{number}/{total} ", end="", file=sys.stderr, flush=True)
+            progress.say(f"{number}/{total} ")
         yield result
     if progress:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+        progress.clear()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from minibroker.control.group import Caller, Group
+from minibroker.control.group import Caller, Group, in_thread
 from minibroker.control.state import State
 from minibroker.faults.actions import Action, action_from, action_to
 from minibroker.faults.errors import FaultError
@@ -90,9 +89,7 @@ class Fault(Group):
         if found["fired"] < times:
             raise TimeoutError(f"{self} acted {found['fired']} times in {timeout} s, not {times}")
 
-    async def wait_async(self, times: int = 1, timeout: float = 10.0) -> None:  # noqa: ASYNC109  (as `wait` has it)
-        """`wait` without holding the event loop up."""
-        await asyncio.to_thread(self.wait, times, timeout)
+    wait_async = in_thread(wait)
 
     def release(self, count: int | None = None) -> int:
         """Let what it holds go on, the oldest first; how many there were."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from minibroker.faults.errors import FaultError
 from minibroker_protocol.errors import ApiError
 
 __tracebackhide__ = True  # pytest shows the line of the test
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Caller(Protocol):
@@ -32,3 +38,14 @@ class Group:
             return self._caller.call(name, arguments)
         except _OF_THE_COMMAND as error:
             raise error.with_traceback(None) from None
+
+
+def in_thread(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The twin of a method for coroutines, which does not hold the event loop up."""
+
+    @functools.wraps(method)
+    async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(method, *args, **kwargs)
+
+    twin.__doc__ = f"`{method.__name__}` without holding the event loop up."
+    return twin

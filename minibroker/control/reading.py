@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from minibroker.control.group import in_thread
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -140,37 +140,11 @@ class Reading:
         """
         return [_exchange(entry) for entry in self.control._ask("read.requests", api=api, client_id=client_id)]
 
-    async def records_async(
-        self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted"
-    ) -> list[Record]:
-        """`records` without holding the event loop up."""
-        return await asyncio.to_thread(self.records, topic, partition, isolation=isolation)
-
-    async def wait_for_records_async(
-        self,
-        topic: str,
-        count: int = 1,
-        partition: int | None = None,
-        *,
-        isolation: Isolation = "read_uncommitted",
-        timeout: float = 10.0,  # noqa: ASYNC109  (as `wait_for_records` has it)
-    ) -> list[Record]:
-        """`wait_for_records` without holding the event loop up."""
-        return await asyncio.to_thread(
-            self.wait_for_records, topic, count, partition, isolation=isolation, timeout=timeout
-        )
-
-    async def committed_async(self, group: str) -> dict[tuple[str, int], int]:
-        """`committed` without holding the event loop up."""
-        return await asyncio.to_thread(self.committed, group)
-
-    async def transactions_async(self, transactional_id: str | None = None) -> list[Transaction]:
-        """`transactions` without holding the event loop up."""
-        return await asyncio.to_thread(self.transactions, transactional_id)
-
-    async def requests_async(self, api: str | None = None, *, client_id: str | None = None) -> list[Exchange]:
-        """`requests` without holding the event loop up."""
-        return await asyncio.to_thread(self.requests, api, client_id=client_id)
+    records_async = in_thread(records)
+    wait_for_records_async = in_thread(wait_for_records)
+    committed_async = in_thread(committed)
+    transactions_async = in_thread(transactions)
+    requests_async = in_thread(requests)
 
 
 def _record(given: Mapping[str, Any]) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -30,6 +31,7 @@ class AlterConfigOpType(IntEnum):
 
 
 _Resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource | m.AlterConfigsRequest.AlterConfigsResource
+_NODE = re.compile(r"[+-]?[0-9]+")
 Change = Callable[[Mapping[str, str]], dict[str, str]]
 """From a resource's current overrides to the new ones."""
 
@@ -108,19 +110,21 @@ class ConfigControl:
         if not validate_only and wanted != current:
             self._state.set_resource_configs(kind, name, wanted)
 
-    def _check_node(self, node: str) -> None:
-        if not (node.isascii() and node.isdigit()):
+    def _check_node(self, node: str, expected: str) -> str:
+        """The id of a broker as it is usually written; `expected`: how Kafka begins to name the one that was meant."""
+        if not _NODE.fullmatch(node):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {node}")
         if int(node) not in self._state.image.brokers:
-            expected = min(self._state.image.brokers)
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {expected}, but received {node}")
+            meant = min(self._state.image.brokers)
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected {expected} {meant}, but received {node}")
+        return str(int(node))
 
     def _alter_loggers(
         self, resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource, *, validate_only: bool
     ) -> None:
         """Levels of the loggers of this process, until it ends (Kafka's LoggingController)."""
         node = resource.resource_name
-        self._check_node(node)
+        self._check_node(node, "node id. Expected")
         _check_once(resource)
         known = logger_levels()
         for change in resource.configs:
@@ -145,7 +149,7 @@ class ConfigControl:
 
     def _alter_broker(self, node: str, change: Change, *, validate_only: bool) -> None:
         if node:
-            self._check_node(node)
+            node = self._check_node(node, "broker id, expected")
         wanted = change(self._state.image.broker_configs.get(node, {}))
         try:
             self._state.settings.altered(**{"broker" if node else "cluster": wanted})

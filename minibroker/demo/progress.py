@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
+from minibroker.kernel.progress import ProgressLine
+
 
 class Progress:
     """Writes to one text stream; the time of an event is in seconds since this object was made."""
@@ -12,7 +14,7 @@ class Progress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._start = time.monotonic()
-        self._counting = ""
+        self._line = ProgressLine(stream)
 
     @property
     def seconds(self) -> float:
@@ -20,19 +22,10 @@ class Progress:
 
     def event(self, text: str) -> None:
         """Something that happened once."""
-        self._erase()
+        self._line.clear()
         self._stream.write(f"{self.seconds:6.2f} s  {text}\n")
         self._stream.flush()
 
     def count(self, text: str) -> None:
         """Something that changes all the time; shown on a terminal only."""
-        if self._stream.isatty():
-            self._erase()
-            self._counting = f"{self.seconds:6.2f} s  {text}"
-            self._stream.write(self._counting)
-            self._stream.flush()
-
-    def _erase(self) -> None:
-        if self._counting:
-            self._stream.write("\r" + " " * len(self._counting) + "\r")
-            self._counting = ""
+        self._line.say(f"{self.seconds:6.2f} s  {text}")

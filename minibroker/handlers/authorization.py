@@ -14,7 +14,7 @@ from typing import Any
 
 from minibroker.handlers.api import Api
 from minibroker.handlers.auth_helper import authorize as may
-from minibroker.handlers.context import CloseConnection, Handler, RequestContext, settled
+from minibroker.handlers.context import Answer, CloseConnection, Handler, RequestContext, settled
 from minibroker.handlers.error_responses import refused
 from minibroker.handlers.rights import CODES, DESCRIBE, TOPIC, Also, ItemRight, Refused, RequestRight, Shown
 from minibroker.handlers.special_rights import offsets_of_no_group
@@ -40,7 +40,20 @@ class Rights:
         )
         nothing_is_all = api.request is m.MetadataRequest
 
-        async def handle(ctx: RequestContext, request: Any) -> Response | None:
+        def handle(ctx: RequestContext, request: Any) -> Answer:
+            """At once where a short request is allowed as it is, as most are."""
+            if shown or ctx.long:
+                return in_part(ctx, request)
+            for rule, fields in rules:
+                if not rule.holds(ctx, request, fields):
+                    return in_part(ctx, request)
+            for one in also:
+                error = one.error(ctx, request)
+                if error is not None:
+                    return _refuse(api, ctx, request, error)
+            return onward(ctx, request)
+
+        async def in_part(ctx: RequestContext, request: Any) -> Response | None:
             others: list[Response] = []
             left = True
             for rule, fields in rules:

@@ -170,7 +170,7 @@ def _no_such_isolation(ctx: RequestContext, request: FetchRequest) -> FetchRespo
     responses = [
         FetchResponse.FetchableTopicResponse(
             topic=topic.topic,
-            partitions=[_failure(partition.partition, error, aborted=[]) for partition in topic.partitions],
+            partitions=[follower_fetch.refused(p.partition, error, aborted=[]) for p in topic.partitions],
         )
         for topic in (request.topics if ctx.api_version < TOPIC_IDS_VERSION else ())
     ]
@@ -354,7 +354,8 @@ def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_byte
         records=b"",
     )
     read = _Read(target, data, partition)
-    if target.last_fetched_epoch >= 0 and _diverges(partition, target, data):
+    data.diverging_epoch = follower_fetch.diverging(partition, target)
+    if data.diverging_epoch is not None:
         read.failed = True
         return read
     bound = _bound(fetch, partition)
@@ -363,7 +364,7 @@ def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_byte
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
     data.records = found.records
     read.size = len(found.records)
-    if fetch.isolation == READ_COMMITTED and not fetch.follower:
+    if fetch.isolation == READ_COMMITTED:
         data.aborted_transactions = [
             FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
             for a in log.aborted_transactions(target.fetch_offset, found)
@@ -373,43 +374,14 @@ def _read_log(fetch: _Fetch, partition: Partition, target: FetchTarget, max_byte
 
 def _bound(fetch: _Fetch, partition: Partition) -> int:
     log = partition.log
-    if fetch.follower:
-        return log.log_end_offset
     return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark
-
-
-def _diverges(partition: Partition, target: FetchTarget, data: FetchResponse.PartitionData) -> bool:
-    """Whether the fetcher's last epoch ended elsewhere in this log (KIP-595); then `data` tells it where."""
-    log = partition.log
-    epoch, end_offset = log.end_offset_for_epoch(target.last_fetched_epoch)
-    if epoch < 0 or end_offset < 0:
-        raise ApiError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{partition}: last fetched epoch {target.last_fetched_epoch}, latest {log.leader_epochs.latest_epoch}",
-        )
-    if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
-        data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        return True
-    return False
 
 
 def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> _Read:
     """An error answer; those found before a log was reached carry an empty aborted list, the others none."""
-    read = _Read(target, _failure(target.index, error, aborted=None if routed else []), None)
+    read = _Read(target, follower_fetch.refused(target.index, error, aborted=None if routed else []), None)
     read.failed = True
     return read
-
-
-def _failure(
-    index: int, error: ApiError, *, aborted: list[FetchResponse.AbortedTransaction] | None
-) -> FetchResponse.PartitionData:
-    return _PartitionData(
-        partition_index=index,
-        error_code=error.code,
-        high_watermark=-1,
-        aborted_transactions=aborted,
-        records=b"",
-    )
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------

@@ -83,28 +83,22 @@ def _progress(
         partition = ctx.broker.partition(target.topic, target.index)
         session.watch(key, partition)
         partition.check_leader_epoch(target.current_leader_epoch)
-        diverging = _diverging(partition, target)
-        if diverging is not None:
+        diverging_epoch = diverging(partition, target)
+        if diverging_epoch is not None:
             # Where it wants to go on is no common ground: it says nothing about what the follower has.
             session.ready.pop(key, None)
-            return _data(partition, target, diverging=diverging)
+            return _data(partition, target, diverging=diverging_epoch)
         if not partition.log_start_offset <= target.fetch_offset <= partition.log_end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{partition}: offset {target.fetch_offset}")
         partition.follower_fetched(session.node_id, target.fetch_offset, session.broker_epoch, log_start_offset)
     except ApiError as error:
         session.ready.pop(key, None)
-        return _PartitionData(
-            partition_index=target.index,
-            error_code=error.code,
-            high_watermark=-1,
-            aborted_transactions=None,
-            records=b"",
-        )
+        return refused(target.index, error)
     return None
 
 
-def _diverging(partition: Partition, target: FetchTarget) -> FetchResponse.EpochEndOffset | None:
-    """Where the follower's last epoch ended in this log, when that is before the offset it asks for (KIP-595)."""
+def diverging(partition: Partition, target: FetchTarget) -> FetchResponse.EpochEndOffset | None:
+    """Where the fetcher's last epoch ended in this log, when that is before the offset it asks for (KIP-595)."""
     if target.last_fetched_epoch < 0:
         return None
     epoch, end_offset = (-1, -1)
@@ -118,6 +112,15 @@ def _diverging(partition: Partition, target: FetchTarget) -> FetchResponse.Epoch
     if epoch < target.last_fetched_epoch or end_offset < target.fetch_offset:
         return FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
+
+
+def refused(
+    index: int, error: ApiError, aborted: list[FetchResponse.AbortedTransaction] | None = None
+) -> FetchResponse.PartitionData:
+    """An error answer for one partition."""
+    return _PartitionData(
+        partition_index=index, error_code=error.code, high_watermark=-1, aborted_transactions=aborted, records=b""
+    )
 
 
 def _data(
@@ -173,13 +176,7 @@ def _read_one(
                 session.ready[(target.topic_id, target.index)] = None
         data = _data(partition, target, records=records)
     except ApiError as error:
-        return _PartitionData(
-            partition_index=target.index,
-            error_code=error.code,
-            high_watermark=-1,
-            aborted_transactions=None,
-            records=b"",
-        )
+        return refused(target.index, error)
     if (
         len(records)
         or data.high_watermark != target.known_high_watermark

@@ -10,7 +10,9 @@ partition named twice).
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Iterable
 from functools import partial
+from typing import Any
 
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import AT_A_TIME, STEP
@@ -33,25 +35,65 @@ READ_COMMITTED = 1
 _STEPS_PER_PARTITION = 16
 """What a lookup costs beside the walk over a batch, in records."""
 _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
+_Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 
 
-async def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    many = sum(1 + len(topic.partitions) for topic in request.topics) > AT_A_TIME
+def handle(
+    ctx: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    """A short list at once, a long one in turns with other work."""
+    first = request.topics[0] if len(request.topics) == 1 else None
+    if first is not None and len(first.partitions) == 1:  # as clients ask most: without the bookkeeping of a list
+        one = _Asked(first.name, first.partitions[0], False)
+        try:
+            _look_up(ctx, request, one, Brief())
+        except TakesLong:
+            return _look_up_later(ctx, request, [[one]], [one], 0)
+        return ListOffsetsResponse(topics=[_answered(first.name, [one])])
+    if sum([1 + len(topic.partitions) for topic in request.topics]) > AT_A_TIME:
+        return _handle_many(ctx, request)
+    keys = [(topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions]
+    twice = {key for key in keys if keys.count(key) > 1} if len(keys) > 1 else ()
+    topics = [
+        [_Asked(topic.name, wanted, (topic.name, wanted.partition_index) in twice) for wanted in _once(topic)]
+        for topic in request.topics
+    ]
+    every = topics[0] if len(topics) == 1 else [one for asked in topics for one in asked]
+    done = _look_up_some(ctx, request, every, 0)
+    if done < len(every):
+        return _look_up_later(ctx, request, topics, every, done)
+    return ListOffsetsResponse(
+        topics=[_answered(topic.name, asked) for topic, asked in zip(request.topics, topics, strict=True)]
+    )
+
+
+def _once(topic: ListOffsetsRequest.ListOffsetsTopic) -> Iterable[ListOffsetsRequest.ListOffsetsPartition]:
+    """A partition that comes twice is answered once (ReplicaManager.fetchOffset)."""
+    return {wanted.partition_index: wanted for wanted in topic.partitions}.values()
+
+
+async def _look_up_later(
+    ctx: RequestContext, request: ListOffsetsRequest, topics: list[list[_Asked]], every: list[_Asked], done: int
+) -> ListOffsetsResponse:
+    await _look_up_rest(ctx, request, every, done)
+    return ListOffsetsResponse(
+        topics=[_answered(topic.name, asked) for topic, asked in zip(request.topics, topics, strict=True)]
+    )
+
+
+async def _handle_many(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     seen: set[tuple[str, int]] = set()
     twice: set[tuple[str, int]] = set()
     for topic in request.topics:
         for wanted in topic.partitions:
-            if many:
-                await STEP
+            await STEP
             key = (topic.name, wanted.partition_index)
             (twice if key in seen else seen).add(key)
     topics: list[list[_Asked]] = []
     for topic in request.topics:
-        # A partition that comes twice is answered once (ReplicaManager.fetchOffset).
-        partitions: dict[int, _Asked] = {}
+        partitions: dict[int, _Asked] = {}  # as `_once`
         for wanted in topic.partitions:
-            if many:
-                await STEP
+            await STEP
             index = wanted.partition_index
             partitions[index] = _Asked(topic.name, wanted, (topic.name, index) in twice)
         topics.append(list(partitions.values()))
@@ -61,11 +103,13 @@ async def handle(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
         await _look_up_rest(ctx, request, every, done)
     answered = []
     for topic, asked in zip(request.topics, topics, strict=True):
-        if many:
-            await STEP
-        partitions_of = [one.answer for one in asked if one.answer is not None]
-        answered.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions_of))
+        await STEP
+        answered.append(_answered(topic.name, asked))
     return ListOffsetsResponse(topics=answered)
+
+
+def _answered(name: str, asked: list[_Asked]) -> ListOffsetsResponse.ListOffsetsTopicResponse:
+    return _Topic(name=name, partitions=[one.answer for one in asked if one.answer is not None])
 
 
 class _Asked:
@@ -110,7 +154,8 @@ def _look_up(ctx: RequestContext, request: ListOffsetsRequest, asked: _Asked, pa
     try:
         if asked.twice:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-        _check_version(ctx, wanted.timestamp)
+        if wanted.timestamp < LATEST:
+            _check_version(ctx, wanted.timestamp)
         partition = ctx.broker.partition(asked.topic, wanted.partition_index)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         asked.answer = _offset(ctx, request, partition, wanted.timestamp, pace)

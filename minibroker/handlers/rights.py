@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from minibroker.handlers.auth_helper import authorize as may
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.transactional_batches import has_transactional_batch
+from minibroker.kernel.turns import AT_A_TIME
 from minibroker.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -77,12 +78,20 @@ class RequestRight(NamedTuple):
         """The names that the client must have the right to."""
         return self._named(request) if self.names is None else self.names(request)
 
+    def holds(self, ctx: RequestContext, request: Request, fields: Sequence[str] = ()) -> bool:
+        """Whether the client has the right to all, and they are few; notes nothing."""
+        names = self.asked(request)
+        return len(names) <= AT_A_TIME and all(self._may(ctx, name) for name in names)
+
+    def _may(self, ctx: RequestContext, name: str) -> bool:
+        if self.instead is not None and may(ctx, self.instead, self.kind, name):
+            return True
+        return may(ctx, self.operation, self.kind, name)
+
     def error(self, ctx: RequestContext, names: Sequence[str]) -> ApiError | None:
         """The refusal of the first of these names, None when the client has the right to all."""
         for name in names:
-            if self.instead is not None and may(ctx, self.instead, self.kind, name):
-                continue
-            if not may(ctx, self.operation, self.kind, name):
+            if not self._may(ctx, name):
                 return denied(ctx, self.operation, self.kind, name)
         return None
 
@@ -121,6 +130,18 @@ class ItemRight(NamedTuple):
         if not items or self.unless(request) or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
             return ()
         return items
+
+    def holds(self, ctx: RequestContext, request: Request, fields: Sequence[str]) -> bool:
+        """Whether the client has the right to every item of these lists, and they are short; notes nothing."""
+        for field in fields:
+            items = self.items(ctx, request, field)
+            if len(items) > AT_A_TIME:
+                return False
+            for item in items:
+                name = self._name(ctx, item) if self.applies(ctx, request, item) else None
+                if name is not None and not may(ctx, self.operation, self.kind, name):
+                    return False
+        return True
 
     def split(
         self, ctx: RequestContext, request: Request, items: Sequence[Any], allowed: list[Any], others: list[Any]

@@ -6,7 +6,7 @@ brokers of the release list themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -21,14 +21,3 @@ RELEASES: Final[Mapping[str, Assembled]] = MappingProxyType({release.name: assem
 
 NEWEST: Final = RELEASES[CHAIN[-1].name]
 """What this broker serves without `--as-version`, but for the behaviours in which it is ahead of every release."""
-
-
-def difference_rows() -> Iterator[tuple[str, str, str, str]]:
-    """(release, its API versions, behaviour, what is not emulated) for the documentation, the newest first: each is
-    what the release has otherwise than the row before, and the newest otherwise than this broker."""
-    for release in reversed(CHAIN):
-        apis = release.apis if release.next is not None else {}
-        versions = [f"{name} ≤ {highest}" for name, highest in apis.items() if highest is not None]
-        absent = [name for name, highest in apis.items() if highest is None]
-        shown = [", ".join(versions), *([f"without {', '.join(absent)}"] if absent else [])]
-        yield release.name, "; ".join(shown), "; ".join(release.does_otherwise), "; ".join(release.not_emulated)

@@ -79,7 +79,7 @@ DRAFT_TIMED_OUT_CODES: Final = tuple(
 TIMED_OUT_TABLES: Final[Mapping[str, tuple[TimedOutCode, ...]]] = MappingProxyType(
     {"none": (), "recoverable": RECOVERABLE_TIMED_OUT_CODES, "draft": DRAFT_TIMED_OUT_CODES}
 )
-_API_NAMES: Final = {
+API_NAMES: Final = {
     "Produce": PRODUCE,
     "AddPartitionsToTxn": ADD_PARTITIONS_TO_TXN,
     "AddOffsetsToTxn": ADD_OFFSETS_TO_TXN,
@@ -95,7 +95,7 @@ _ANSWERED_BY_LEADERS: Final = (PRODUCE, TXN_OFFSET_COMMIT)
 
 def row_text(row: TimedOutCode) -> str:
     """The row as the setting spells it."""
-    names = {key: name for name, key in _API_NAMES.items()}
+    names = {key: name for name, key in API_NAMES.items()}
     return f"{names[row.api_key]}:{row.since}{f':{row.ending}' if row.ending else ''}={row.code}"
 
 
@@ -420,29 +420,14 @@ _ROW: Final = re.compile(r"(?P<api>\w+):(?P<since>\d+)(?::(?P<ending>commit|abor
 
 def _parse_row(text: str) -> TimedOutCode:
     row = _ROW.fullmatch(text)
-    if row is None or row["api"] not in _API_NAMES:
+    if row is None or row["api"] not in API_NAMES:
         raise ValueError(
             f"{text!r} is neither {', '.join(TIMED_OUT_TABLES)} nor API:VERSION[:commit|abort]=CODE with an API of"
-            f" {', '.join(_API_NAMES)}"
+            f" {', '.join(API_NAMES)}"
         )
-    api_key, code = _API_NAMES[row["api"]], int(row["code"])
+    api_key, code = API_NAMES[row["api"]], int(row["code"])
     if api_key in _ANSWERED_BY_LEADERS and code not in ErrorCode.__members__.values():
         raise ValueError(f"{text!r}: {code} is none of Kafka's error codes")
     if code == ErrorCode.NONE and (api_key != END_TXN or row["ending"] != "abort"):
         raise ValueError(f"{text!r}: 0 says that it is done, which holds for an abort only")
     return TimedOutCode(api_key, int(row["since"]), row["ending"], code)  # type: ignore[arg-type]
-
-
-def difference_table() -> list[tuple[str, str, str, str, str]]:
-    """Rows (field, value under kafka, value under kip, seed ids, meaning) of every field."""
-    return [(f.name, _text(f.of(KAFKA)), _text(f.of(KIP)), f.seeds, f.doc) for f in FIELDS]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        names = {key: name for name, key in _API_NAMES.items()}
-        rows = (
-            f"{names[row.api_key]} v{row.since}+{f' {row.ending}' if row.ending else ''}: {row.code}" for row in value
-        )
-        return ", ".join(rows) or "none"
-    return value.name if isinstance(value, ErrorCode) else str(value)

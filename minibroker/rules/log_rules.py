@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from minibroker.rules import rows as r
@@ -37,33 +38,20 @@ class LogVerdict(NamedTuple):
     transactions: list[r.Transaction]
 
 
+@dataclass(slots=True, eq=False)
 class _Producer:
     """A producer as Kafka's replay has it, with what the rules need beside."""
 
-    __slots__ = (
-        "coordinator_epoch",
-        "delta",
-        "doubtful",
-        "epoch",
-        "fenced_at",
-        "last_offset",
-        "last_sequence",
-        "seen",
-        "timestamp",
-        "txn",
-    )
-
-    def __init__(self, epoch: int, last_sequence: int) -> None:
-        self.epoch = epoch
-        self.last_sequence = last_sequence
-        self.last_offset = r.NONE
-        self.delta = 0
-        self.timestamp = r.NONE
-        self.coordinator_epoch = r.NONE
-        self.seen = r.NONE  # offset from which on batches may be missing before the next one
-        self.fenced_at = r.NONE  # offset of the marker that raised the epoch
-        self.txn: r.Run | None = None  # the run that opened the transaction
-        self.doubtful = False  # the log alone does not give this state
+    epoch: int
+    last_sequence: int
+    last_offset: int = r.NONE
+    delta: int = 0
+    timestamp: int = r.NONE
+    coordinator_epoch: int = r.NONE
+    seen: int = r.NONE  # offset from which on batches may be missing before the next one
+    fenced_at: int = r.NONE  # offset of the marker that raised the epoch
+    txn: r.Run | None = None  # the run that opened the transaction
+    doubtful: bool = False  # the log alone does not give this state
 
 
 def judge_log(rows: LogRows, *, as_of_ms: int | None = None) -> LogVerdict:
@@ -111,14 +99,19 @@ class _LogJudge:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def _offsets(self) -> int:
-        """Holes and overlaps; returns where the log ends."""
+        """Holes, overlaps and leader epochs; returns where the log ends."""
         end: int | None = None
+        epoch = r.NONE
         for span in sorted(self._rows.spans, key=lambda s: (s.first_offset, s.end_offset)):
             if end is not None and span.first_offset > end and not self._gone(end, span.first_offset):
                 self._hole(span, f"no batch from offset {end} to {span.first_offset - 1}", end, span.first_offset - 1)
             elif end is not None and span.first_offset < end:
                 last = min(end, span.end_offset) - 1
                 self._hole(span, f"offsets {span.first_offset}-{last} come twice", span.first_offset, last)
+            elif r.NONE < span.first_epoch < epoch:
+                reason = f"leader epoch {span.first_epoch} after {epoch}"
+                self._found.append(finding_at("leader-epoch", span, reason))
+            epoch = span.last_epoch if span.last_epoch > r.NONE else epoch
             end = span.end_offset if end is None else max(end, span.end_offset)
         return end if end is not None else self._facts.first_offset
 

@@ -94,13 +94,16 @@ class Marker(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Offsets that follow one another without a hole, in one file: [first_offset, end_offset)."""
+    """Offsets that follow one another without a hole, in one file: [first_offset, end_offset), while the leader epoch
+    does not fall: those of the first and the last batch."""
 
     log: Log
     file: str
     position: int
     first_offset: int
     end_offset: int
+    first_epoch: int = NONE
+    last_epoch: int = NONE
 
 
 class Fault(NamedTuple):
@@ -196,6 +199,17 @@ class CommittedOffset(NamedTuple):
     topic: str
     partition: int
     committed: int
+
+
+class GroupMember(NamedTuple):
+    """A record of `__consumer_offsets` that says whether a group has a member; `member` is empty for the members of a
+    classic group, which are written together."""
+
+    log: Log
+    offset: int
+    group: str
+    member: str
+    present: bool
 
 
 class Finding(NamedTuple):

@@ -3,7 +3,9 @@
 Plain Python over the plain rows of `minibroker.rules.rows`:
 
 * `judge_log`: what one log can break (sequences, epochs, markers, offsets, its index and snapshot files);
-* `judge_transactions`: partitions against each other and against their coordinator; `judge_committed_offsets`;
+* `judge_transactions`: partitions against each other and against their coordinator; `judge_committed_offsets`
+  and `judge_rewinds`: offsets of groups;
+* `judge_states`: the records of a transactional id against the table of its states;
 * `judge_history`, `judge_marks`, `judge_reload`: what clients and brokers know against what is there;
 * `judge_lineage`, `judge_content`: by the records' content;
 * `judge_logs`: the first two over whole data.
@@ -18,7 +20,9 @@ from collections.abc import Iterable
 from minibroker.rules.catalogue import *
 from minibroker.rules.history_rules import *
 from minibroker.rules.log_rules import *
+from minibroker.rules.offset_rules import *
 from minibroker.rules.rows import CommittedOffset, Finding, TxnState
+from minibroker.rules.state_rules import *
 from minibroker.rules.txn_rules import *
 
 
@@ -39,7 +43,7 @@ def judge_logs(
     for verdict in verdicts:
         place = verdict.facts.log.topic, verdict.facts.log.partition
         ends[place] = max(ends.get(place, 0), verdict.end_offset)
-    commits = list(commits)
+    states, commits = list(states), list(commits)
     found = [one for verdict in verdicts for one in verdict.findings]
     found += judge_transactions(
         transactions,
@@ -50,4 +54,4 @@ def judge_logs(
         as_of_ms=as_of_ms,
         max_timeout_ms=max_timeout_ms,
     )
-    return found + judge_committed_offsets(commits, transactions, ends)
+    return [*found, *judge_states(states), *judge_committed_offsets(commits, transactions, ends)]

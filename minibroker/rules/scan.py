@@ -30,7 +30,9 @@ from minibroker_storage.dump_decoders import LITERAL, decode_coordinator_record
 from minibroker_storage.log_scan import scan
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 
-Row: TypeAlias = r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot | r.TxnState | r.CommittedOffset
+Row: TypeAlias = (
+    r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot | r.TxnState | r.CommittedOffset | r.GroupMember
+)
 
 METADATA_TOPIC = "__cluster_metadata"
 CLEAN_FILE = ".kafka_cleanshutdown"
@@ -151,17 +153,19 @@ def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> 
     end = base_of(path)
     start, position = end, 0
     span_position = 0
+    epochs = (r.NONE, r.NONE)
     try:
         for position, header, data in scan(file, file.size):
             fault = batch_fault(facts, path, position, header, data, depth)
             if fault is not None:
                 yield fault
             if fault is None or fault.readable:
-                if header.base_offset != end:
+                epoch = header.partition_leader_epoch
+                if header.base_offset != end or epoch < epochs[1] or end == start:
                     if end > start:
-                        yield r.Span(log, path, span_position, start, end)
-                    start, span_position = header.base_offset, position
-                end = header.next_offset
+                        yield r.Span(log, path, span_position, start, end, *epochs)
+                    start, span_position, epochs = header.base_offset, position, (epoch, epoch)
+                end, epochs = header.next_offset, (epochs[0], epoch)
                 yield from batch_rows(log, path, position, header, data)
             position += header.size
     except CorruptBatch as error:
@@ -169,7 +173,7 @@ def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> 
     finally:
         file.close()
     if end > start:
-        yield r.Span(log, path, span_position, start, end)
+        yield r.Span(log, path, span_position, start, end, *epochs)
 
 
 def torn(log: r.Log, path: str, position: int, end: int, rest: bytes, reason: str) -> r.Fault:
@@ -259,8 +263,10 @@ _LITERAL_FIELDS = {
 }
 
 
-def coordinator_rows(log: r.Log, header: BatchHeader, data: memoryview) -> Iterator[r.TxnState | r.CommittedOffset]:
-    """What a coordinator wrote: states of transactional ids, offsets of groups. Other records are left out."""
+def coordinator_rows(
+    log: r.Log, header: BatchHeader, data: memoryview
+) -> Iterator[r.TxnState | r.CommittedOffset | r.GroupMember]:
+    """What a coordinator wrote: states of transactional ids, offsets and members of groups; nothing else."""
     try:
         records = decode_records(data, 0, header)
     except Malformed:
@@ -286,6 +292,12 @@ def coordinator_rows(log: r.Log, header: BatchHeader, data: memoryview) -> Itera
                 row["key"]["partition"],
                 r.NONE if value is None else value["offset"],
             )
+        elif row["type"] == "GroupMetadata":
+            present = row["value"] is not None and bool(row["value"]["members"])
+            yield r.GroupMember(log, record.offset, row["key"]["group"], "", present)
+        elif row["type"] == "ConsumerGroupMemberMetadata":
+            group, member = row["key"]["group_id"], row["key"]["member_id"]
+            yield r.GroupMember(log, record.offset, group, member, row["value"] is not None)
 
 
 def _state(

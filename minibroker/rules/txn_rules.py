@@ -17,6 +17,7 @@ DEFAULT_TIMEOUT_MS = 900_000
 NO_TIMEOUT = (1 << 31) - 1
 GRACE_MS = 300_000
 """Kafka too calls a transaction late five minutes after its timeout (PartitionsWithLateTransactionsCount)."""
+_COMPLETE = {"CompleteCommit": r.COMMIT, "CompleteAbort": r.ABORT}
 _PREPARED = {"PrepareCommit": r.COMMIT, "PrepareAbort": r.ABORT}
 
 
@@ -55,7 +56,7 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> Coordinat
     decisions = []
     latest: dict[int, r.TxnState] = {}
     for history in by_id.values():
-        ordered = _ordered(history)
+        ordered = in_order(history)
         for number, state in enumerate(ordered):
             if state.state in _PREPARED:
                 decisions.append(
@@ -75,7 +76,7 @@ def read_coordinators(states: Iterable[r.TxnState], *, whole: bool) -> Coordinat
     return Coordinators(tuple(decisions), latest, whole)
 
 
-def _ordered(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
+def in_order(history: Mapping[tuple[int, int], r.TxnState]) -> list[r.TxnState]:
     """The records of one transactional id, by partition and offset, as they were written.
 
     An id of minibroker 0.1.0 may have moved to the partition where Kafka has it: its last record was
@@ -143,6 +144,7 @@ class _TxnJudge:
                 for fact in self._logs.get(place, ()):
                     self._decided[fact.log, decision.producer_id].append(decision)
         self._facts = {fact.log: fact for fact in facts}
+        self._epochs = {(decision.producer_id, decision.producer_epoch) for decision in coordinators.decisions}
         self._torn: set[tuple[r.Log, int, int]] = set()  # log, producer id and epoch of a transaction torn by its log
         self.found: list[r.Finding] = []
 
@@ -161,6 +163,7 @@ class _TxnJudge:
             for txn in found:
                 if txn.marker_offset < 0 and not torn:
                     self._open(txn)
+            self._last_word(found)
 
     # -- decisions against markers -----------------------------------------------------------------------------------
 
@@ -236,6 +239,30 @@ class _TxnJudge:
     def _wrong_epoch(self, decision: Decision, txn: r.Transaction) -> None:
         reason = f"the coordinator decided with epoch {decision.producer_epoch}, the marker has {txn.marker_epoch}"
         self._report("marker-epoch", txn, reason, decision.transactional_id)
+
+    def _last_word(self, found: list[r.Transaction]) -> None:
+        """The outcome that a coordinator remembers, whose decision compaction took away, against the last marker of it.
+
+        An epoch may have had other transactions before (transaction.version 0 and 1): by the marker's time it is this
+        one and, as clocks differ, by the time of its data too.
+        """
+        marked = [txn for txn in found if txn.marker_offset >= 0]
+        state = self._known.latest.get(marked[-1].producer_id) if marked else None
+        if state is None or state.state not in _COMPLETE or (state.producer_id, state.producer_epoch) in self._epochs:
+            return
+        txn = marked[-1]
+        own = txn.marker_epoch > txn.producer_epoch or txn.start_timestamp >= state.start_timestamp
+        since = 0 < state.start_timestamp <= txn.end_timestamp
+        if (
+            txn.marker_epoch == state.producer_epoch
+            and own
+            and since
+            and txn.outcome not in (_COMPLETE[state.state], "")
+        ):
+            reason = (
+                f"the coordinator's last word is {state.state}, the marker at {txn.marker_offset} says {txn.outcome}"
+            )
+            self._report("torn-transaction", txn, reason, state.transactional_id)
 
     def _missing(self, decision: Decision, log: r.Log, found: list[r.Transaction], whole: bool) -> bool:
         """A decision without a marker: torn if it was called complete and the marker cannot have been deleted."""
@@ -314,7 +341,7 @@ class _TxnJudge:
                 if txn.marker_offset >= 0:
                     outcomes[txn.producer_id, txn.producer_epoch, txn.marker_epoch][txn.log].append(txn.outcome)
         for commit in commits:
-            around = _around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
+            around = transaction_around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
             if around is not None and around.marker_offset >= 0:
                 epochs = around.producer_epoch, around.marker_epoch
                 self._offset(commit, around, outcomes[around.producer_id, *epochs])
@@ -333,49 +360,6 @@ class _TxnJudge:
                 f"against the outcome on {', '.join(sorted(against))}"
             )
             self._report("offset-outcome", txn._replace(first_offset=commit.offset), reason)
-
-
-def final_offsets(
-    commits: Iterable[r.CommittedOffset], transactions: Iterable[r.Transaction]
-) -> list[r.CommittedOffset]:
-    """Groups' offsets as they stand in the end: of all that was committed, tombstones included, what was written last
-    (OffsetMetadataManager, which compares record offsets when a marker comes). `transactions`: those of
-    `__consumer_offsets`."""
-    by_place: dict[tuple[r.Log, int], list[r.Transaction]] = defaultdict(list)
-    for txn in transactions:
-        by_place[txn.log, txn.producer_id].append(txn)
-    # By partition of the group too: what moved from one to another left tombstones, which are no end of it.
-    final: dict[tuple[int, str, str, int], r.CommittedOffset] = {}
-    for commit in commits:
-        if commit.producer_id >= 0:
-            around = _around(by_place.get((commit.log, commit.producer_id), ()), commit.offset)
-            if around is None or around.outcome != r.COMMIT:
-                continue
-        key = commit.log.partition, commit.group, commit.topic, commit.partition
-        if key not in final or final[key].offset <= commit.offset:
-            final[key] = commit
-    return [commit for commit in final.values() if commit.committed >= 0]
-
-
-def judge_committed_offsets(
-    commits: Iterable[r.CommittedOffset], transactions: Iterable[r.Transaction], ends: Mapping[tuple[str, int], int]
-) -> list[r.Finding]:
-    """Groups' offsets, as they stand in the end, that lie past the end of their partition.
-
-    `ends`: (topic, partition) -> end offset, of the partitions in the data.
-    """
-    offsets = [txn for txn in transactions if txn.log.topic == r.CONSUMER_OFFSETS]
-    return [
-        finding(
-            "offset-end",
-            commit.log,
-            f"group {commit.group} committed {commit.committed} on {commit.topic}-{commit.partition}, "
-            f"which ends at {ends[commit.topic, commit.partition]}",
-            first_offset=commit.offset,
-        )
-        for commit in final_offsets(commits, offsets)
-        if commit.committed > ends.get((commit.topic, commit.partition), commit.committed)
-    ]
 
 
 def _end(txn: r.Transaction) -> int:
@@ -400,7 +384,7 @@ def _fitting(wanted: Sequence[Decision], marked: list[r.Transaction]) -> list[r.
     return once if not fits(marked) and fits(once) else marked
 
 
-def _around(transactions: Iterable[r.Transaction], offset: int) -> r.Transaction | None:
+def transaction_around(transactions: Iterable[r.Transaction], offset: int) -> r.Transaction | None:
     """The transaction whose data is at this offset."""
     for txn in transactions:
         end = txn.marker_offset if txn.marker_offset >= 0 else txn.last_offset

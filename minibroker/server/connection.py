@@ -83,33 +83,6 @@ class Connection(asyncio.BufferedProtocol):
     arrives in place, in the buffer that handlers see and may write to.
     """
 
-    __slots__ = (
-        "_api_key",
-        "_blocked",
-        "_edge",
-        "_filled",
-        "_frame",
-        "_large",
-        "_muted_until",
-        "_out",
-        "_out_bytes",
-        "_read_paused",
-        "_ready",
-        "_reserved",
-        "_rest",
-        "_size",
-        "_transport",
-        "active",
-        "dispatch",
-        "held",
-        "idle_ticks",
-        "info",
-        "number",
-        "owner",
-        "stalled_at",
-        "unread_at",
-    )
-
     def __init__(self, edge: ConnectionOwner, owner: Dispatch, security: ListenerSecurity = OPEN) -> None:
         self._edge = edge
         self.owner = owner  # the broker behind the listener

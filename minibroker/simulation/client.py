@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from operator import attrgetter
 from random import Random
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -197,11 +198,11 @@ class Client:
         request: Request,
         version: int,
         response: type[R],
-        code: Callable[[Any], int],
+        code: Callable[[Any], int] = attrgetter("error_code"),
         *,
         final: frozenset[int] = frozenset(),
     ) -> tuple[R, bool]:
-        """Ask the coordinator until it answers with a code that is not to be retried, or is in `final`.
+        """Ask the coordinator until it answers with a code that is not to be retried, or is in `final`. code: finds it.
 
         Returns the answer, and whether an earlier attempt may have been served too.
         """

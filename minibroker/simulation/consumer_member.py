@@ -65,9 +65,7 @@ class ConsumerMember(Member):
             subscribed_topic_names=[INPUT],
             topic_partitions=[_Partitions(topic_id=self._topic_id, partitions=list(self._held))] if self._held else [],
         )
-        answer, _ = await self.coordinate(
-            "group", GROUP, request, 1, ConsumerGroupHeartbeatResponse, lambda a: a.error_code
-        )
+        answer, _ = await self.coordinate("group", GROUP, request, 1, ConsumerGroupHeartbeatResponse)
         if (member_id, epoch) != (self.member_id, self.generation):
             return False  # overtaken by another heartbeat
         code = ErrorCode(answer.error_code)
@@ -139,4 +137,4 @@ class ConsumerMember(Member):
         request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, member_epoch=_LEAVE)
         self.member_id, self.generation, self._held, self._target = "", 0, (), ()
         if request.member_id:
-            await self.coordinate("group", GROUP, request, 1, ConsumerGroupHeartbeatResponse, lambda a: a.error_code)
+            await self.coordinate("group", GROUP, request, 1, ConsumerGroupHeartbeatResponse)

@@ -100,9 +100,7 @@ class Copier(Producer):
         try:
             await self._copy(fresh)
             await self._send_offsets(moved, generation)
-            if not self.world.closing and self.random.random() < self.world.plan.dawdle:
-                self.tell("dawdles", "dawdles past its transaction timeout")
-                await self.pause(self.world.plan.transaction_timeout_ms * (0.5 + self.random.random()))
+            await self.dawdle()
             abort = not self.world.closing and self.random.random() < self.world.plan.abort
             await self.end(commit=not abort)
         except Abortable as error:
@@ -135,12 +133,7 @@ class Copier(Producer):
                 group_id=GROUP,
             )
             added, _ = await self.coordinate(
-                "transaction",
-                self.transactional_id,
-                add,
-                self.versions.add_offsets,
-                m.AddOffsetsToTxnResponse,
-                lambda a: a.error_code,
+                "transaction", self.transactional_id, add, self.versions.add_offsets, m.AddOffsetsToTxnResponse
             )
             self._check("AddOffsetsToTxn", ErrorCode(added.error_code))
             self._joined.add(_OFFSETS)

@@ -71,7 +71,7 @@ class Member(Reader):
                 protocol_type="consumer",
                 protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
             )
-            joined, _ = await self.coordinate("group", GROUP, request, 5, JoinGroupResponse, lambda a: a.error_code)
+            joined, _ = await self.coordinate("group", GROUP, request, 5, JoinGroupResponse)
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self.member_id = joined.member_id
                 continue
@@ -100,7 +100,7 @@ class Member(Reader):
                 for m, s in shares.items()
             ],
         )
-        synced, _ = await self.coordinate("group", GROUP, request, 3, SyncGroupResponse, lambda a: a.error_code)
+        synced, _ = await self.coordinate("group", GROUP, request, 3, SyncGroupResponse)
         if synced.error_code != ErrorCode.NONE:
             if synced.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                 self.member_id = ""
@@ -136,7 +136,7 @@ class Member(Reader):
             if self.evicted or self.generation != generation:
                 return
             request = HeartbeatRequest(group_id=GROUP, generation_id=generation, member_id=self.member_id)
-            answer, _ = await self.coordinate("group", GROUP, request, 3, HeartbeatResponse, lambda a: a.error_code)
+            answer, _ = await self.coordinate("group", GROUP, request, 3, HeartbeatResponse)
             if answer.error_code != ErrorCode.NONE and self.generation == generation:
                 self.evict(ErrorCode(answer.error_code))
 
@@ -151,7 +151,7 @@ class Member(Reader):
         request = LeaveGroupRequest(
             group_id=GROUP, members=[LeaveGroupRequest.MemberIdentity(member_id=self.member_id)]
         )
-        await self.coordinate("group", GROUP, request, 3, LeaveGroupResponse, lambda a: a.error_code)
+        await self.coordinate("group", GROUP, request, 3, LeaveGroupResponse)
 
     def committing(self, generation: int) -> int:
         """The generation to commit with what was read in `generation`."""

@@ -134,12 +134,7 @@ class Producer(Client):
             self.world.initialising(self.transactional_id, self.number)
             self.initialising = True
             answer, twice = await self.coordinate(
-                "transaction",
-                self.transactional_id,
-                request,
-                self.versions.init_producer_id,
-                m.InitProducerIdResponse,
-                lambda a: a.error_code,
+                "transaction", self.transactional_id, request, self.versions.init_producer_id, m.InitProducerIdResponse
             )
             if answer.error_code == ErrorCode.NONE:
                 granted = answer.producer_id, answer.producer_epoch
@@ -423,12 +418,7 @@ class Producer(Client):
             committed=commit,
         )
         answer, twice = await self.coordinate(
-            "transaction",
-            self.transactional_id,
-            request,
-            self.versions.end_txn,
-            m.EndTxnResponse,
-            lambda a: a.error_code,
+            "transaction", self.transactional_id, request, self.versions.end_txn, m.EndTxnResponse
         )
         code = ErrorCode(answer.error_code)
         word = "commit" if commit else "abort"
@@ -461,9 +451,13 @@ class Producer(Client):
             ]
             batches += [self.batch(place, 1) for place in wanted]
             await self.write(batches)
-            if not self.world.closing and self.random.random() < self.world.plan.dawdle:
-                self.tell("dawdles", "dawdles past its transaction timeout")
-                await self.pause(self.world.plan.transaction_timeout_ms * (0.5 + self.random.random()))
+            await self.dawdle()
+
+    async def dawdle(self) -> None:
+        """Now and then outlast the transaction's timeout."""
+        if not self.world.closing and self.random.random() < self.world.plan.dawdle:
+            self.tell("dawdles", "dawdles past its transaction timeout")
+            await self.pause(self.world.plan.transaction_timeout_ms * (0.5 + self.random.random()))
 
     async def run_transactions(self) -> None:
         """Transaction after transaction until the world closes, or the producer is fenced."""

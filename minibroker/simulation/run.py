@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from minibroker.rules.rows import Finding
@@ -52,9 +51,3 @@ def simulate(seed: int, *, telling: bool = False) -> SeedResult:
         crash = traceback.format_exc()
     spent = time.process_time() - began
     return SeedResult(world.plan, findings, world.explained, world.history.counts, crash, world.history.story, spent)
-
-
-def simulate_all(seeds: Iterable[int]) -> Iterator[SeedResult]:
-    """One after the other."""
-    for seed in seeds:
-        yield simulate(seed)

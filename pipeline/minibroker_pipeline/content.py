@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from minibroker.rules.history_rules import Place, judge_content, judge_lineage
+from minibroker.rules.offset_rules import final_offsets
 from minibroker.rules.rows import COMMIT, CONSUMER_OFFSETS, CommittedOffset, Content, Finding, Log, Transaction
-from minibroker.rules.txn_rules import final_offsets
 from minibroker_pipeline.files import Part
 from minibroker_pipeline.plan import Lineage, Plan
 from minibroker_pipeline.reading import PlainRecord, read_records

@@ -16,11 +16,12 @@ from typing import Any, TypeAlias
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import ERROR
 from minibroker.rules.log_rules import LogVerdict, group_rows, judge_log
+from minibroker.rules.offset_rules import judge_committed_offsets, judge_rewinds
+from minibroker.rules.state_rules import judge_states
 from minibroker.rules.txn_rules import (
     Coordinators,
     Decision,
     coordinators_whole,
-    judge_committed_offsets,
     read_coordinators,
 )
 from minibroker_pipeline.content import (
@@ -83,6 +84,8 @@ class SparkAudit:
             verdicts.flatMap(lambda verdict: verdict.findings),
             self._judge_producers(read, transactions, as_of),
         ]
+        if any(fact.log.topic == r.TRANSACTION_STATE for fact in plan.facts):
+            findings.append(self._by_id(read).flatMap(lambda pair: judge_states(pair[1])))
         if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
             findings.append(self._judge_offsets(read, transactions, ends))
         findings += self._judge_content(read, transactions)
@@ -116,16 +119,20 @@ class SparkAudit:
         )
         rows = [transactions]
         if any(fact.log.topic == r.TRANSACTION_STATE for fact in plan.facts):
-            states = _of_kind(read, "TxnState").keyBy(lambda state: state.transactional_id)
-            rows.append(states.groupByKey(self._width).flatMap(_coordinators))
+            rows.append(self._by_id(read).flatMap(_coordinators))
         if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
             rows.append(_of_kind(read, "CommittedOffset").filter(lambda commit: commit.producer_id >= 0))
         by_producer = self._context.union(rows).keyBy(lambda row: row.producer_id)
         return by_producer.groupByKey(self._width).flatMap(judge)
 
+    def _by_id(self, read: Any) -> Any:
+        states = _of_kind(read, "TxnState").keyBy(lambda state: state.transactional_id)
+        return states.groupByKey(self._width)
+
     def _judge_offsets(self, read: Any, transactions: Any, ends: dict[tuple[str, int], int]) -> Any:
         own = transactions.filter(lambda txn: txn.log.topic == r.CONSUMER_OFFSETS)
-        rows = _of_kind(read, "CommittedOffset").union(own).keyBy(lambda row: row.log)
+        rows = self._context.union([_of_kind(read, "CommittedOffset"), _of_kind(read, "GroupMember"), own])
+        rows = rows.keyBy(lambda row: row.log)
         return rows.groupByKey(self._width).flatMap(partial(_judge_offsets, ends=self._context.broadcast(ends)))
 
     def _judge_content(self, read: Any, transactions: Any) -> list[Any]:
@@ -265,7 +272,12 @@ def _judge_producer(
 def _judge_offsets(pair: tuple[r.Log, Iterable[Any]], ends: Any) -> list[r.Finding]:
     rows = list(pair[1])
     commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
-    return judge_committed_offsets(commits, [row for row in rows if isinstance(row, r.Transaction)], ends.value)
+    members = [row for row in rows if isinstance(row, r.GroupMember)]
+    transactions = [row for row in rows if isinstance(row, r.Transaction)]
+    return [
+        *judge_committed_offsets(commits, transactions, ends.value),
+        *judge_rewinds(commits, members, transactions),
+    ]
 
 
 def _by_place(facts: Iterable[r.LogFacts]) -> dict[tuple[str, int], list[r.LogFacts]]:
@@ -340,6 +352,9 @@ def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[r.Finding], list[r
         as_of_ms=as_of,
         max_timeout_ms=plan.max_timeout_ms,
     )
+    found += judge_states(states)
+    members = [row for row in rows if isinstance(row, r.GroupMember)]
+    found += judge_rewinds(commits, members, [txn for txn in transactions if txn.log.topic == r.CONSUMER_OFFSETS])
     found += judge_committed_offsets(commits, transactions, _ends(_end_of(verdict) for verdict in verdicts))
     return found, transactions, as_of
 

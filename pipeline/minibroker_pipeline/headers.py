@@ -250,9 +250,18 @@ class Collapse:
         breaks = first[1:] != end[:-1]
         if self._facts.cleaned_offset:
             breaks &= ~((first[1:] > end[:-1]) & (end[:-1] < self._facts.cleaned_offset))
+        epoch = block.headers["partition_leader_epoch"]
+        breaks |= epoch[1:] < epoch[:-1]
         starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
         ends = np.concatenate((starts[1:] - 1, [len(first) - 1]))
-        columns = zip(block.positions[starts].tolist(), first[starts].tolist(), end[ends].tolist(), strict=True)
+        columns = zip(
+            block.positions[starts].tolist(),
+            first[starts].tolist(),
+            end[ends].tolist(),
+            epoch[starts].tolist(),
+            epoch[ends].tolist(),
+            strict=True,
+        )
         return [r.Span(self._facts.log, self._path, *row) for row in columns]
 
     def _markers_of(self, data: memoryview, block: Block, control: Array) -> list[r.Marker]:
@@ -407,11 +416,15 @@ def merge_spans(spans: Iterable[r.Span], facts: r.LogFacts) -> list[r.Span]:
     merged: list[r.Span] = []
     for span in spans:
         before = merged[-1] if merged else None
-        if before is not None and (
-            span.first_offset == before.end_offset
-            or (span.first_offset > before.end_offset and before.end_offset < facts.cleaned_offset)
+        if (
+            before is not None
+            and span.first_epoch >= before.last_epoch
+            and (
+                span.first_offset == before.end_offset
+                or (span.first_offset > before.end_offset and before.end_offset < facts.cleaned_offset)
+            )
         ):
-            merged[-1] = before._replace(end_offset=span.end_offset)
+            merged[-1] = before._replace(end_offset=span.end_offset, last_epoch=span.last_epoch)
         else:
             merged.append(span)
     return merged

@@ -9,10 +9,16 @@ import minibroker_protocol.messages
 import minibroker_protocol.messages.headers  # noqa: F401  (declares them)
 from minibroker_protocol.dsl import APIS, DECLARED, Message, Request, Response
 
+_PAIRS: dict[int, tuple[type[Request], type[Response]]] = {}
+_VIEW = MappingProxyType(_PAIRS)
+
 
 def registry() -> Mapping[int, tuple[type[Request], type[Response]]]:
     """API key → (request class, response class), of every declared API."""
-    return MappingProxyType({key: (APIS[key]["request"], APIS[key]["response"]) for key in sorted(APIS)})
+    if len(_PAIRS) != len(APIS):
+        _PAIRS.clear()
+        _PAIRS.update({key: (APIS[key]["request"], APIS[key]["response"]) for key in sorted(APIS)})
+    return _VIEW
 
 
 def all_messages() -> Iterator[type[Message]]:

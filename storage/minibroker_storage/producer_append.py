@@ -16,18 +16,6 @@ _SEQUENCE_MASK = 0x7FFFFFFF
 class ProducerAppend:
     """A batch that passed every check and is not yet part of the state."""
 
-    __slots__ = (
-        "batch",
-        "control",
-        "coordinator_epoch",
-        "epoch",
-        "marker",
-        "offset",
-        "producer_id",
-        "timestamp",
-        "transactional",
-    )
-
     def __init__(self, header: BatchHeader, offset: int) -> None:
         self.producer_id = header.producer_id
         self.epoch = header.producer_epoch

@@ -1,6 +1,7 @@
 """What a partition remembers of one producer id (Kafka's ProducerStateEntry, BatchMetadata, CompletedTxn)."""
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from minibroker_protocol.records.sequences import decrement_sequence
@@ -55,6 +56,11 @@ class ActiveProducer(NamedTuple):
     current_txn_start_offset: int
 
 
+def _no_batches() -> deque[BatchMetadata]:
+    return deque(maxlen=REMEMBERED_BATCHES)
+
+
+@dataclass(slots=True, eq=False)
 class ProducerEntry:
     """The state of one producer id in one partition.
 
@@ -62,24 +68,13 @@ class ProducerEntry:
     CreateTime topic); `arrival_ms` is when the broker took it, by the broker's clock.
     """
 
-    __slots__ = (
-        "arrival_ms",
-        "batches",
-        "coordinator_epoch",
-        "current_txn_first_offset",
-        "epoch",
-        "last_timestamp",
-        "producer_id",
-    )
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = NO_EPOCH
-        self.coordinator_epoch = NO_EPOCH
-        self.last_timestamp = NO_TIMESTAMP
-        self.arrival_ms = NO_TIMESTAMP
-        self.current_txn_first_offset = NO_OFFSET
-        self.batches: deque[BatchMetadata] = deque(maxlen=REMEMBERED_BATCHES)
+    producer_id: int
+    epoch: int = NO_EPOCH
+    coordinator_epoch: int = NO_EPOCH
+    last_timestamp: int = NO_TIMESTAMP
+    arrival_ms: int = NO_TIMESTAMP
+    current_txn_first_offset: int = NO_OFFSET
+    batches: deque[BatchMetadata] = field(default_factory=_no_batches)
 
     @property
     def last_sequence(self) -> int:
@@ -103,14 +98,15 @@ class ProducerEntry:
         return None
 
     def copy(self) -> "ProducerEntry":
-        twin = ProducerEntry(self.producer_id)
-        twin.epoch = self.epoch
-        twin.coordinator_epoch = self.coordinator_epoch
-        twin.last_timestamp = self.last_timestamp
-        twin.arrival_ms = self.arrival_ms
-        twin.current_txn_first_offset = self.current_txn_first_offset
-        twin.batches.extend(self.batches)
-        return twin
+        return ProducerEntry(
+            self.producer_id,
+            self.epoch,
+            self.coordinator_epoch,
+            self.last_timestamp,
+            self.arrival_ms,
+            self.current_txn_first_offset,
+            self.batches.copy(),
+        )
 
     def active(self) -> ActiveProducer:
         return ActiveProducer(

@@ -158,6 +158,7 @@ class Truncation(LogState):
     def _end_at(self, offset: int) -> None:
         self._truncations += 1
         self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.high_watermark = min(self.high_watermark, offset)
 

@@ -20,10 +20,13 @@ pytest.importorskip("pyarrow")
 
 from minibroker.cli import main
 from minibroker.client.transactions_command import add_arguments
-from minibroker.rules.catalogue import ERROR, RULES
+from minibroker.coordinators.transactions.states import TransactionState
+from minibroker.rules.catalogue import ERROR, NOTICE, RULES
 from minibroker_protocol.records import Record, build_batch, decode_records
 
 OUTSIDE = 0x10
+STATUS_AT = 16
+"""Byte of the state in a value of __transaction_state: after version, producer id and epoch, and timeout."""
 LINEAGE = ("--lineage", "in=out", "--group", "app")
 NOT_FROM_FILES = {
     "lost-record",
@@ -46,6 +49,7 @@ class Fault(NamedTuple):
     first: int
     last: int
     options: tuple[str, ...] = ()
+    severity: str = ERROR
 
 
 def appended(partition: str, source: str, offset: int, name: str = "clean", **fields: int) -> tuple[Planted, int, int]:
@@ -183,15 +187,63 @@ def offset_outcome() -> Fault:
 
 def offset_end() -> Fault:
     planted = Planted()
+    past, end = committed(planted, b"g-consumer", 151), planted.end("__consumer_offsets-0")
+    planted.append("__consumer_offsets-0", past)
+    return Fault(planted, "__consumer_offsets-0", end, end)
+
+
+def committed(planted: Planted, group: bytes, offset: int) -> bytes:
+    """A batch in which the group commits another offset of codec-zstd."""
     for batch in planted.batches("__consumer_offsets-0"):
         for record in decode_records(batch, 0, header_of(batch)):
-            if record.key is not None and record.key[:2] == b"\0\1" and b"codec-zstd" in record.key:
+            if record.key is not None and record.key[:2] == b"\0\1" and group in record.key and b"zstd" in record.key:
                 key, value = record.key, bytearray(record.value or b"")
-    struct.pack_into(">q", value, 2, 151)
-    past = build_batch([Record(0, 1, key, bytes(value))], producer_id=-1, producer_epoch=-1, base_sequence=-1)
-    end = planted.end("__consumer_offsets-0")
-    planted.append("__consumer_offsets-0", bytes(past))
-    return Fault(planted, "__consumer_offsets-0", end, end)
+    struct.pack_into(">q", value, 2, offset)
+    batch = build_batch([Record(0, 1, key, bytes(value))], producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    return bytes(batch)
+
+
+def offset_rewind() -> Fault:
+    """The member is back, and commits half of what it had."""
+    planted = Planted()
+    partition = "__consumer_offsets-0"
+    (joined,) = (r for r in decode_records(planted.find(partition, 1), 0, header_of(planted.find(partition, 1))))
+    end = planted.end(partition)
+    again = build_batch(
+        [Record(0, 1, bytes(joined.key or b""), bytes(joined.value or b""))],
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+    )
+    planted.append(partition, bytes(again))
+    planted.append(partition, committed(planted, b"g-classic", 60))
+    return Fault(planted, partition, end + 1, end + 1, severity=NOTICE)
+
+
+def txn_state() -> Fault:
+    """An open transaction is complete, and nobody decided it."""
+    planted = Planted()
+    *_, record = (
+        record
+        for batch in planted.batches("__transaction_state-0")
+        for record in decode_records(batch, 0, header_of(batch))
+        if b"left-open" in bytes(record.key or b"")
+    )
+    assert record.key is not None
+    assert record.value is not None
+    value = bytearray(record.value)
+    assert value[STATUS_AT] == TransactionState.ONGOING
+    value[STATUS_AT] = TransactionState.COMPLETE_COMMIT
+    done = build_batch([Record(0, 1, record.key, bytes(value))], producer_id=-1, producer_epoch=-1, base_sequence=-1)
+    end = planted.end("__transaction_state-0")
+    planted.append("__transaction_state-0", bytes(done))
+    return Fault(planted, "__transaction_state-0", end, end)
+
+
+def leader_epoch() -> Fault:
+    planted = Planted()
+    planted.change("append-time-0", 3, lambda batch: changed(batch, partition_leader_epoch=1))
+    return Fault(planted, "append-time-0", 6, 6)
 
 
 def lineage_lost() -> Fault:
@@ -255,6 +307,9 @@ FAULTS: dict[str, Callable[[], Fault]] = {
         timestamp,
         offset_outcome,
         offset_end,
+        offset_rewind,
+        txn_state,
+        leader_epoch,
         lineage_lost,
         lineage_duplicate,
         lineage_stray,
@@ -296,8 +351,8 @@ def test_a_planted_fault(rule: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     fault = FAULTS[rule]()
     path = write_files(fault.planted.files, tmp_path / "a directory")
     code, shown = audit(path, tmp_path / "summary.json", *fault.options)
-    assert code == 1
-    found = [one for one in shown if one["rule"] == rule and one["severity"] == ERROR]
+    assert code == (fault.severity == ERROR)
+    found = [one for one in shown if one["rule"] == rule and one["severity"] == fault.severity]
     places = [(f"{one['topic']}-{one['partition']}", one["first_offset"], one["last_offset"]) for one in found]
     assert (fault.log, fault.first, fault.last) in places
     one = found[places.index((fault.log, fault.first, fault.last))]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from minibroker.rules.offset_rules import final_offsets
 from minibroker.rules.rows import COMMIT, CommittedOffset, Log, Transaction, TxnState
-from minibroker.rules.txn_rules import final_offsets, read_coordinators
+from minibroker.rules.txn_rules import read_coordinators
 
 OFFSETS = Log("", "__consumer_offsets", 2)
 

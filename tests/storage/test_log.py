@@ -299,6 +299,31 @@ def test_offsets_by_timestamp_are_exact(disk: MemoryDisk) -> None:
     assert log.offset_for_timestamp(NOW + 30, 8) is None
 
 
+@pytest.mark.parametrize("interval", [1, 150, 10_000])
+@pytest.mark.parametrize("then", ["read on", "clean stop", "crash"])
+def test_offsets_by_timestamp_after_a_truncation(disk: MemoryDisk, interval: int, then: str) -> None:
+    """Every cut, against a walk over what is left: the largest timestamp may be before, at or after it."""
+    stamps = [5, 3, 30, 9, 4, 20, 30, 15, 2, 31, 7]
+    config = LogConfig(segment_bytes=600, index_interval_bytes=interval)
+    for end in range(len(stamps), 0, -1):
+        disk = MemoryDisk()
+        log = open_log(disk, config=config)
+        for stamp in stamps:
+            append(log, batch(b"v" * 60, timestamp=NOW + stamp))
+        log.truncate_to(end, now_ms=NOW)
+        if then != "read on":
+            log.close() if then == "clean stop" else log.abandon()
+            log = open_log(disk, config=config, clean=then == "clean stop")
+        left = stamps[:end]
+        newest = log.max_timestamp_offset(end)
+        assert newest is not None
+        assert (newest.offset, newest.timestamp - NOW) == (left.index(max(left)), max(left)), end
+        for wanted in range(33):
+            found = log.offset_for_timestamp(NOW + wanted, end)
+            expected = next((offset for offset, stamp in enumerate(left) if stamp >= wanted), None)
+            assert (None if found is None else found.offset) == expected, (end, wanted)
+
+
 def test_no_timestamps_no_offsets(disk: MemoryDisk) -> None:
     log = open_log(disk)
     assert log.max_timestamp_offset(100) is None
@@ -379,6 +404,25 @@ def test_truncation_drops_batches_state_and_epochs(disk: MemoryDisk) -> None:
     log.close()
     again = open_log(disk, config=SMALL)
     assert (again.log_end_offset, again.warnings) == (3, [])
+
+
+def test_truncation_below_the_log_start_takes_it_along(disk: MemoryDisk) -> None:
+    """A leader that lost more than was deleted here; else the high watermark would stay above the log's end
+    (UnifiedLog.truncateTo)."""
+    log = open_log(disk)
+    for i in range(8):
+        append(log, batch(b"x", pid=1, seq=i))
+    log.delete_records(5)
+    assert log.truncate_to(3, now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 3, 3)
+    assert not log.producers.knows(1)
+    append(log, batch(b"new", pid=2))
+    assert (log.log_start_offset, log.high_watermark, log.last_stable_offset) == (3, 4, 4)
+    assert [value for _, value in values(log)] == [b"new"]
+    log.close()
+    again = open_log(disk, log_start_offset=3, high_watermark=4)
+    assert (again.log_start_offset, again.log_end_offset, again.warnings) == (3, 4, [])
+    assert again.producers.knows(2)
 
 
 def test_truncation_below_an_abort_takes_its_index_entry(disk: MemoryDisk) -> None:

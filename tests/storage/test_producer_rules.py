@@ -551,3 +551,19 @@ def test_late_transaction() -> None:
     limit = NOW + 1000 + 300_000
     assert not partition.producers.has_late_transaction(limit, 1000)
     assert partition.producers.has_late_transaction(limit + 1, 1000)
+
+
+@pytest.mark.parametrize("rules", [KAFKA, KIP], ids=["kafka", "kip"])
+def test_what_is_forgotten_on_demand(rules: ProducerRules) -> None:
+    """Idle producers as if they had expired, which spares open transactions; or producers whatever they have open."""
+    partition = Partition(rules._replace(verification_enabled=False))
+    for pid, txn in ((1, False), (2, True), (3, True), (4, False)):
+        assert partition.append(0, pid=pid, txn=txn) == f"@{pid - 1}"
+    producers = partition.producers
+    assert producers.forget_idle() == [1, 4]
+    assert [known.producer_id for known in producers.active()] == [2, 3]
+    assert producers.first_unstable_offset == 1
+    assert producers.forget(2) == [2]
+    assert producers.first_unstable_offset == 2
+    assert producers.forget() == [3]
+    assert (producers.active(), producers.first_unstable_offset) == ([], None)

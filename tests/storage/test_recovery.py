@@ -459,6 +459,51 @@ def test_a_lost_or_torn_epoch_file_is_made_again_from_the_batches() -> None:
         open_log(torn, config=SMALL, clean=True)
 
 
+@pytest.mark.parametrize(
+    ("written", "start", "wanted"),
+    [
+        ([(0, 0)], 0, [(0, 0), (1, 7)]),  # the file is older than the log
+        ([(0, 0), (1, 7), (2, 15)], 0, [(0, 0), (1, 7)]),  # an epoch whose batches were lost
+        ([(0, 0), (1, 7), (2, 15), (3, 19)], 0, [(0, 0), (1, 7)]),
+        ([(0, 0), (1, 7)], 3, [(0, 3), (1, 7)]),  # records were deleted, and the file does not know
+        ([(0, 0), (1, 7)], 9, [(1, 9)]),
+    ],
+)
+def test_epochs_after_a_crash_are_those_of_the_log(
+    written: list[tuple[int, int]], start: int, wanted: list[tuple[int, int]]
+) -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    assert (log.log_end_offset, log.leader_epochs.entries) == (15, [(0, 0), (1, 7)])
+    log.abandon()
+    lines = [f"{epoch} {first}" for epoch, first in written]
+    disk.write_atomic("t-0/leader-epoch-checkpoint", "\n".join(["0", str(len(lines)), *lines, ""]).encode())
+    found = open_log(disk, config=SMALL, clean=False, log_start_offset=start)
+    assert found.leader_epochs.entries == wanted
+
+
+def test_snapshots_of_no_use_go() -> None:
+    """Those at segments' bases stay, and the newest; none is below the first segment."""
+
+    def snapshots() -> list[int]:
+        return sorted(int(name[:20]) for name in disk.list("t-0") if name.endswith(".snapshot"))
+
+    disk = MemoryDisk()
+    for sequence in range(3):
+        log = open_log(disk)
+        append(log, batch(pid=1, seq=sequence))
+        assert snapshots() == ([sequence] if sequence else [])
+        log.close()
+    log = open_log(disk)
+    append(log, batch(pid=1, seq=3))
+    log.roll(NOW)
+    append(log, batch(pid=1, seq=4, timestamp=NOW + 4500))
+    assert snapshots() == [3, 4]
+    log.update_config(LogConfig(retention_ms=1000))
+    assert log.delete_old_segments(NOW + 5000) == 1
+    assert snapshots() == [4]
+
+
 def test_a_torn_topic_id_is_written_anew_after_a_crash_only() -> None:
     disk = MemoryDisk()
     filled(disk).abandon()

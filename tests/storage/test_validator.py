@@ -359,6 +359,25 @@ def test_the_topics_codec(source: int, target: str) -> None:
     assert decode_records(data, 0, header) == records
 
 
+def test_offset_of_the_largest_timestamp() -> None:
+    """Of records with one timestamp, as LogAppendTime makes them, the first (LogValidator)."""
+    records = [Record(0, NOW, b"a"), Record(1, NOW + 5, b"b"), Record(2, NOW, b"c")]
+    for codec in ("producer", "uncompressed", "gzip"):
+        for config, offset in ((LogConfig(), 101), (APPEND_TIME, 100)):
+            result = run(build_batch(records, compression=1), dataclasses.replace(config, compression_type=codec))
+            assert result.offset_of_max_timestamp == offset
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", 1, 9), ("zstd", 1, 19)])
+def test_the_topics_level_of_compression(codec: str, low: int, high: int) -> None:
+    text = b" ".join(str(number * number).encode() for number in range(5000))
+    sizes = []
+    for level in (low, high):
+        config = dataclasses.replace(LogConfig(compression_type=codec), **{f"compression_{codec}_level": level})
+        sizes.append(stored(run(batch(text), config))[1].size)
+    assert sizes[0] > sizes[1]
+
+
 def test_log_append_time_with_another_codec() -> None:
     result = run(batch(compression=1), dataclasses.replace(APPEND_TIME, compression_type="uncompressed"))
     _, header = stored(result)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
-from minibroker.coordinators.transactions import end_txn, expiry, init_producer_id, partitions
+from minibroker.coordinators.transactions import end_txn, expiry, init_producer_id, partitions, records
 from minibroker.coordinators.transactions.metadata import (
     Entry,
     ProducerIdAndEpoch,
@@ -188,3 +188,12 @@ def refusal(call: Callable[[], object]) -> ErrorCode:
             raise AssertionError(f"{error.code.name} without a reason") from error
         return error.code
     return ErrorCode.NONE
+
+
+def as_reloaded(metadata: TransactionMetadata, *, value_version: int, with_last_epoch: bool) -> TransactionMetadata:
+    """What is left of `metadata` after it went through the log: without what the record does not carry."""
+    record = records.record_of(metadata, value_version=value_version, with_last_epoch=with_last_epoch)
+    decoded = records.decode(record.key_bytes(), record.value_bytes())
+    assert decoded is not None
+    assert decoded.metadata is not None
+    return decoded.metadata

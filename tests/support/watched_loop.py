@@ -84,4 +84,3 @@ def watched(topics: dict[str, int] | None = None, **config: str) -> Iterator[Wat
         yield loop
     finally:
         loop.cluster.stop()
-        gc.unfreeze()

@@ -225,21 +225,6 @@ def with_partitions(record: TransactionRecord, partitions: frozenset[TopicPartit
     return _record(record.metadata._replace(partitions=partitions), value, record.value_version)
 
 
-def as_reloaded(
-    metadata: TransactionMetadata,
-    *,
-    value_version: int,
-    with_last_epoch: bool,
-    layout: TransactionStateLayout = "kafka",
-) -> TransactionMetadata:
-    """What is left of `metadata` after it went through the log: without what the record does not carry."""
-    record = record_of(metadata, value_version=value_version, with_last_epoch=with_last_epoch, layout=layout)
-    decoded = decode(record.key_bytes(), record.value_bytes(), layout)
-    assert decoded is not None
-    assert decoded.metadata is not None
-    return decoded.metadata
-
-
 def _grouped(partitions: frozenset[TopicPartition]) -> list[TransactionLogValue.PartitionsSchema]:
     if not partitions:
         return []

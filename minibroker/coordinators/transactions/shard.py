@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
@@ -41,6 +42,7 @@ class ProducerIdSource(Protocol):
         """A producer id never given out before; raises ApiError(COORDINATOR_LOAD_IN_PROGRESS) while there is none."""
 
 
+@dataclass(slots=True, eq=False)
 class TransactionShard:
     """State of one partition, and the bookkeeping every decision shares.
 
@@ -48,20 +50,11 @@ class TransactionShard:
     loading one.
     """
 
-    __slots__ = ("config", "coordinator_epoch", "entries", "index", "on_prepared")
-
-    def __init__(
-        self,
-        index: int,
-        coordinator_epoch: int,
-        config: TransactionConfig,
-        on_prepared: Callable[[TransactionShard, str], None] | None = None,
-    ) -> None:
-        self.index = index
-        self.coordinator_epoch = coordinator_epoch
-        self.config = config
-        self.on_prepared = on_prepared
-        self.entries: dict[str, Entry] = {}
+    index: int
+    coordinator_epoch: int
+    config: TransactionConfig
+    on_prepared: Callable[[TransactionShard, str], None] | None = None
+    entries: dict[str, Entry] = field(default_factory=dict, init=False)
 
     # -- what the host calls ---------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Structure errors are those of Kafka's DefaultRecord: InvalidRecords for anything
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, CorruptBatch
@@ -46,27 +47,18 @@ _LONGEST_RUN = 8192
 """Records looked at as a run at once; more and more while they are one."""
 
 
+@dataclass(slots=True, eq=False)
 class Record:
     """One record: offset and timestamp (ms, -1 none) absolute, key and value None when null.
 
     A header's name is text, or the bytes as they are when they are not UTF-8.
     """
 
-    __slots__ = ("headers", "key", "offset", "timestamp", "value")
-
-    def __init__(
-        self,
-        offset: int = 0,
-        timestamp: int = NO_TIMESTAMP,
-        key: Buffer | None = None,
-        value: Buffer | None = None,
-        headers: Sequence[RecordHeader] = (),
-    ) -> None:
-        self.offset = offset
-        self.timestamp = timestamp
-        self.key = key
-        self.value = value
-        self.headers = headers
+    offset: int = 0
+    timestamp: int = NO_TIMESTAMP
+    key: Buffer | None = None
+    value: Buffer | None = None
+    headers: Sequence[RecordHeader] = ()
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -79,12 +71,6 @@ class Record:
         )
 
     __hash__ = None  # type: ignore[assignment]  # mutable
-
-    def __repr__(self) -> str:
-        return (
-            f"Record(offset={self.offset}, timestamp={self.timestamp}, key={self.key!r}, value={self.value!r}, "
-            f"headers={self.headers!r})"
-        )
 
 
 class OffsetsNotConsecutive(InvalidRecords):
@@ -206,22 +192,6 @@ def validate_records(
 
 class _Walking:
     """A walk under way: `index` is the number of the next record, `position` where it begins."""
-
-    __slots__ = (
-        "base",
-        "best",
-        "best_index",
-        "consecutive",
-        "count",
-        "data",
-        "high",
-        "index",
-        "low",
-        "null_keys",
-        "pace",
-        "position",
-        "walk",
-    )
 
     def __init__(
         self,

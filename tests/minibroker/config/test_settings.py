@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
@@ -16,6 +18,7 @@ from minibroker.config.settings import (
     parse_assignment,
     validate_topic_config,
 )
+from minibroker.config.types import ConfigKey
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.config import INT64_MAX, LogConfig
 
@@ -165,7 +168,7 @@ def test_altered_settings_are_a_new_snapshot_on_top_of_what_was_given() -> None:
     assert [s.get_int("message.max.bytes") for s in (first, second, third)] == [10, 20, 30]
     assert third.altered(broker={}).get_int("message.max.bytes") == 20
     assert third.get_int("producer.id.expiration.ms") == 4000
-    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: Set\(num.partitions\)"):
+    with pytest.raises(ConfigError, match=r"Cannot update these configs dynamically: \[num.partitions\]"):
         first.altered(cluster={"num.partitions": "3"})
 
 
@@ -247,3 +250,32 @@ def test_a_name_that_the_release_does_not_have_is_neither_shown_nor_taken() -> N
     assert older.log_config().max_decompressed_message_bytes == 2_147_483_639
     with pytest.raises(ConfigError, match="Unknown topic config name"):
         older.log_config({name: "1"})
+
+
+@pytest.mark.parametrize(("kind", "bits"), [(ConfigType.SHORT, 15), (ConfigType.INT, 31), (ConfigType.LONG, 63)])
+def test_the_range_of_whole_numbers(kind: ConfigType, bits: int) -> None:
+    key = ConfigKey("k", kind, 0, "")
+    for value, good in ((2**bits - 1, True), (2**bits, False), (-(2**bits), True), (-(2**bits) - 1, False)):
+        if good:
+            assert key.parse(str(value)) == value
+        else:
+            with pytest.raises(ConfigError, match=f"Not a number of type {kind.name}"):
+                key.parse(str(value))
+
+
+@pytest.mark.parametrize("name", ["log.retention.ms", "log.retention.minutes", "log.retention.hours"])
+def test_records_are_kept_for_some_time_or_for_ever(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        Settings({name: "0"})
+    assert Settings({name: "-1"}).get_int(name) == -1
+
+
+def test_a_variable_names_every_setting() -> None:
+    names = ["log.retention.ms", "listener.name.in-side.ssl.key_store", "controller.a_b-c"]
+    variables = environment_of(dict.fromkeys(names, "1"))
+    assert sorted(variables) == [
+        "KAFKA_CONTROLLER_A__B___C",
+        "KAFKA_LISTENER_NAME_IN___SIDE_SSL_KEY__STORE",
+        "KAFKA_LOG_RETENTION_MS",
+    ]
+    assert environment_config(variables) == (dict.fromkeys(names, "1"), [])

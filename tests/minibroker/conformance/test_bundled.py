@@ -26,7 +26,8 @@ def test_minibroker_answers_as_expected(
 ) -> None:
     arguments = ["--ephemeral", "--semantics", semantics, *ARGUMENTS["short-expiry"]]
     with running_broker(tmp_path / "broker.log", *arguments) as bootstrap:
-        options = ["--expect", expectation, "--have", "short-expiry", "--skip-tag", "slow"]
+        # Most of them wait for the clock.
+        options = ["--expect", expectation, "--have", "short-expiry", "--skip-tag", "slow", "--jobs", "16"]
         status = cli.main(["--bootstrap", bootstrap, *options])
         left = found(bootstrap)
     chosen = [one for one in bundled() if expectation in one.only and "slow" not in one.tags]
@@ -51,7 +52,8 @@ def found(bootstrap: str) -> set[str]:
     ("semantics", "expectation"), [("kafka", KAFKA), pytest.param("kip", KIP, marks=pytest.mark.matrix)]
 )
 def test_what_is_known_after_a_restart(capsys: pytest.CaptureFixture[str], semantics: str, expectation: str) -> None:
-    with restartable_minibroker(["--semantics", semantics]) as (bootstrap, state):
+    often = "transaction.abort.timed.out.transaction.cleanup.interval.ms=500"
+    with restartable_minibroker(["--semantics", semantics, "-c", often]) as (bootstrap, state):
         status = cli.main(
             [
                 *("--bootstrap", bootstrap, "--expect", expectation),

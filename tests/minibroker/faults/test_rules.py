@@ -10,7 +10,8 @@ from faulty import FaultyCluster, produce_request
 
 from minibroker.faults import FaultError
 from minibroker.faults.actions import ACTIONS
-from minibroker.faults.rules import rule_from, rule_to
+from minibroker.faults.facts import Facts, ProducerFact
+from minibroker.faults.rules import Match, rule_from, rule_to
 from minibroker.handlers.chain import Place
 from minibroker.handlers.table import apis
 from minibroker_protocol.messages.groups import HeartbeatRequest
@@ -189,3 +190,28 @@ def test_a_filter_by_producer_id_is_about_that_producer() -> None:
 
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=[7])
     assert facts_of(request).producers == [ProducerFact(7, -1)]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "wanted", "fits"),
+    [
+        (5, 9, (9, 12), True),
+        (5, 9, (0, 5), True),
+        (5, 9, (6, 7), True),
+        (5, 9, (0, 4), False),
+        (5, 9, (10, 12), False),
+        # 2^31 - 2, 2^31 - 1, 0, 1
+        (2**31 - 2, 1, (0, 0), True),
+        (2**31 - 2, 1, (1, 9), True),
+        (2**31 - 2, 1, (2**31 - 1, 2**31 - 1), True),
+        (2**31 - 2, 1, (7, 2**31 - 2), True),
+        (2**31 - 2, 1, (2, 9), False),
+        (2**31 - 2, 1, (2, 2**31 - 3), False),
+        (-1, -1, (0, 9), False),
+    ],
+)
+def test_a_range_of_sequences_fits_batches_that_have_one_of_them(
+    first: int, last: int, wanted: tuple[int, int], fits: bool
+) -> None:
+    facts = Facts(producers=[ProducerFact(7, 0, first, last)])
+    assert Match(sequence=wanted).fits(facts) == fits

@@ -10,7 +10,7 @@ from memory_cluster import MemoryCluster
 
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
-from minibroker_protocol.errors import INVALID_REQUEST_TEXT
+from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.produce import ProduceRequest
 from minibroker_protocol.records import Record, build_batch
@@ -95,6 +95,15 @@ def test_a_timestamp_of_a_later_version_is_refused_before_the_partition_is_looke
     partition = kind.ListOffsetsPartition(partition_index=0, timestamp=-5)
     request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name="no", partitions=[partition])])
     assert ask(cluster, request, 7).topics[0].partitions[0].error_code == UNSUPPORTED
+
+
+@pytest.mark.parametrize("times", [2, 40], ids=["a short list", "a long one"])
+def test_offsets_of_a_partition_that_is_named_twice_are_refused_once(cluster: MemoryCluster, times: int) -> None:
+    kind = m.ListOffsetsRequest
+    partition = kind.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = kind(replica_id=-1, topics=[kind.ListOffsetsTopic(name="t", partitions=[partition] * times)])
+    (answered,) = ask(cluster, request, 7).topics
+    assert [(one.partition_index, one.error_code) for one in answered.partitions] == [(0, ErrorCode.INVALID_REQUEST)]
 
 
 def test_an_epoch_below_minus_one_is_an_old_one(cluster: MemoryCluster) -> None:

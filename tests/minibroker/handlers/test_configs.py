@@ -238,3 +238,34 @@ def test_a_broker_shows_the_settings_that_change_nothing_here(cluster: MemoryClu
     assert (rows["num.io.threads"].value, rows["num.io.threads"].config_type) == ("8", 3)
     assert not rows["num.io.threads"].read_only
     assert rows["controller.socket.timeout.ms"].read_only
+
+
+def test_names_that_no_broker_knows_are_kept_and_shown_without_a_value(cluster: MemoryCluster) -> None:
+    """A plug-in may know them (a live Kafka 4.4.0)."""
+    assert altered(cluster, BROKER, "", ("nope", SET, "x"), ("log.retention.ms", SET, "777")) == (NONE, None)
+    assert altered(cluster, BROKER, "1", ("nope", SET, "y"), ("retention.ms", SET, "1")) == (NONE, None)
+
+    def shown(name: str) -> list[tuple[str, str | None, int, bool, int, list[int]]]:
+        return sorted(
+            (row.name, row.value, row.config_source, row.read_only, row.config_type, [s.source for s in row.synonyms])
+            for row in described(cluster, BROKER, name).configs
+            if row.name in ("nope", "retention.ms")
+        )
+
+    assert shown("1") == [("nope", None, 2, True, 0, [2, 3]), ("retention.ms", None, 2, True, 0, [2])]
+    assert cluster.broker.settings.get_int("log.retention.ms") == 777
+    assert altered(cluster, BROKER, "1", ("nope", DELETE, None), ("retention.ms", DELETE, None)) == (NONE, None)
+    assert shown("1") == shown("") == [("nope", None, 3, True, 0, [3])]
+    code, _ = altered(cluster, BROKER, "", ("nope", SET, "x"), ("node.id", SET, "7"))
+    assert code == INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [("x", "Node id must be an integer, but it is: x"), (" 1", "Node id must be an integer, but it is:  1"),
+     ("-1", "Unexpected broker id, expected 1, but received -1"), ("+1", None), ("01", None)],
+)  # fmt: skip
+def test_the_id_of_a_broker(cluster: MemoryCluster, node: str, expected: str | None) -> None:
+    code = INVALID_REQUEST if expected else NONE
+    assert altered(cluster, BROKER, node, ("log.retention.ms", SET, "5")) == (code, expected)
+    assert cluster.broker.settings.get("log.retention.ms") == (None if expected else 5)

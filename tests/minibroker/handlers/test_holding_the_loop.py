@@ -76,12 +76,12 @@ def uneven(count: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "batch",
-    [many_headers(40_000), plain(bytes(1 << 20), b"x", compression=GZIP), uneven(40_000)],
+    "made",
+    [lambda: many_headers(40_000), lambda: plain(bytes(1 << 20), b"x", compression=GZIP), lambda: uneven(40_000)],
     ids=["many headers", "large when decompressed", "many records"],
 )
-def test_a_long_check_is_made_elsewhere_and_others_append_meanwhile(held: Held, batch: bytes) -> None:
-    long = held.send("t", batch)
+def test_a_long_check_is_made_elsewhere_and_others_append_meanwhile(held: Held, made: Callable[[], bytes]) -> None:
+    long = held.send("t", made())
     assert not long.done
     assert held.computing.waiting == 1
     assert held.offset(held.send("t", plain(b"short"))) == 0

@@ -89,7 +89,12 @@ class Wire:
 
     def __init__(self, semantics: str, level: int) -> None:
         self.cluster = MemoryCluster(
-            {"unstable.api.versions.enable": "true"},
+            {
+                "unstable.api.versions.enable": "true",
+                # Whenever the clock moves, each of them is looked at.
+                "offsets.topic.num.partitions": "2",
+                "transaction.state.log.num.partitions": "2",
+            },
             semantics=PRESETS[semantics],
             topics={"t": 2},
             transaction_version=level,
@@ -405,7 +410,8 @@ EXPECTED = {
 
 
 @cache
-def wire(semantics: str, level: int) -> Wire:
+def wire(semantics: str, level: int, request: str = "markers") -> Wire:
+    """One for each kind of request: whenever the clock moves, each of its transactional ids is looked at."""
     return Wire(semantics, level)
 
 
@@ -426,7 +432,7 @@ def cells(request: str, version: int, semantics: str, level: int) -> Iterator[Ce
 )
 @pytest.mark.parametrize(("semantics", "level"), BROKERS)
 def test_every_cell(semantics: str, level: int, request_name: str, version: int) -> None:
-    client = wire(semantics, level)
+    client = wire(semantics, level, request_name)
     wrong = []
     seen = 0
     for cell in cells(request_name, version, semantics, level):

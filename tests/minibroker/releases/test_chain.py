@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reference import difference_rows
 
 from minibroker.config.groups import GROUP_KEYS
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.unused import UNUSED_KEYS
 from minibroker.controller.features import SUPPORTED_FEATURES
 from minibroker.handlers.table import apis
-from minibroker.releases.chain import CHAIN, NEWEST, RELEASES, difference_rows
+from minibroker.releases.chain import CHAIN, NEWEST, RELEASES
 from minibroker.releases.features import Feature
 from minibroker.releases.release import ABSENT, Release, assemble
 from minibroker.releases.semantics import FIELDS, KAFKA, Semantics

@@ -135,7 +135,7 @@ def test_what_a_broker_before_2_5_forgot(start: Start) -> None:
     """State goes with the last record of its producer, and the next request is told UNKNOWN_PRODUCER_ID: for good where
     there is no bump, until the bump with KIP-360."""
     before = RELEASES["2.3"]
-    forgetful = replace(KIP, producer=replace(KIP.producer, forget_with_records=True))
+    forgetful = replace(KIP, producer=KIP.producer._replace(forget_with_records=True))
     defaults = {name: value for name, value in before.settings.items() if value is not ABSENT}
     for semantics, settings, level in ((before.semantics, defaults, 0), (forgetful, {}, 1)):
         client = start(semantics, settings, transaction_version=level)

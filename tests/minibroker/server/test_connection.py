@@ -439,6 +439,53 @@ def test_a_waiting_client_that_leaves_gives_up_its_turn(run: Run) -> None:
     run(story, queued_max_request_bytes=100_000)
 
 
+def test_a_waiting_client_that_is_closed_holds_no_memory(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        payload = b"B" * 80_000
+        holder, last = [await bench.client() for _ in range(2)]
+        holder.writer.write(frame(PRODUCE, payload))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        closed = await bench.client()
+        closed.writer.write(frame(ECHO, payload))
+        await bench.until(lambda: bench.edge.memory.contended)
+        bench.edge.shed_newest()
+        await bench.until(lambda: len(bench.edge.connections) == 2)
+        assert not bench.edge.memory.contended
+        last.writer.write(frame(ECHO, payload))
+        bench.broker.parked[0].resolve(None)
+        assert await last.answer() == payload
+        assert bench.edge.memory.used == 0
+
+    run(story, queued_max_request_bytes=100_000)
+
+
+@pytest.mark.parametrize("api_key", [REFUSE, CRASH])
+def test_a_large_request_that_is_refused_gives_its_memory_back(run: Run, api_key: int) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(api_key, b"B" * 80_000))
+        assert await client.at_end()
+        assert bench.edge.memory.used == 0
+
+    run(story)
+
+
+def test_what_comes_while_a_request_is_parked_is_not_kept_without_bound(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(FETCH))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        (connection,) = bench.edge.connections
+        client.writer.write(frame(ECHO, b"x" * 1000) * 16_000)  # more than sockets hold
+        await bench.until(lambda: connection._read_paused)
+        assert len(connection._rest) < 256 * 1024
+        bench.broker.parked[0].resolve(None)
+        assert await client.answer() == b"x" * 1000  # it reads on
+        client.writer.transport.abort()
+
+    run(story)
+
+
 def test_idle_connections_are_closed_and_busy_and_parked_ones_are_not(run: Run) -> None:
     async def story(bench: Bench) -> None:
         idle, busy, parked = [await bench.client() for _ in range(3)]

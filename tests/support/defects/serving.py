@@ -99,8 +99,8 @@ SERVING: Final = (
         "aborted-transactions-to-everyone",
         "only read_committed readers get the list of aborted transactions",
         _FETCH + "_read_log",
-        "aborted_transactions=[] if fetch.isolation == READ_COMMITTED and not fetch.follower else None,",
-        "aborted_transactions=[],",
+        "if fetch.isolation == READ_COMMITTED:",
+        "if True:",
     ),
     Defect(
         "fetch-tells-high-watermark-as-lso",
@@ -120,8 +120,8 @@ SERVING: Final = (
         "no-divergence-check",
         "a reader whose last epoch ended earlier here is told where",
         _FETCH + "_read_log",
-        "if target.last_fetched_epoch >= 0 and _diverges(partition, target, data):",
-        "if False:",
+        "follower_fetch.diverging(partition, target)",
+        "None",
     ),
     Defect(
         "any-leader-epoch",

@@ -81,7 +81,7 @@ STORAGE: Final = (
     Defect(
         "remember-too-many-batches",
         "no more than five batches are remembered",
-        _ENTRY + "ProducerEntry.__init__",
+        _ENTRY + "_no_batches",
         "maxlen=REMEMBERED_BATCHES",
         "maxlen=50",
     ),

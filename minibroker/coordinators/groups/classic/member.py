@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import KW_ONLY, dataclass, field
 
 from minibroker.kernel.deferred import Deferred
 from minibroker_protocol.messages.groups import JoinGroupRequest, JoinGroupResponse, SyncGroupResponse
@@ -19,6 +20,7 @@ def protocols_of(request: JoinGroupRequest) -> Protocols:
     return tuple(found.items())
 
 
+@dataclass(slots=True, eq=False)
 class ClassicMember:
     """A member as the coordinator knows it.
 
@@ -26,46 +28,19 @@ class ClassicMember:
     awaiting_join, awaiting_sync: its parked request.
     """
 
-    __slots__ = (
-        "assignment",
-        "awaiting_join",
-        "awaiting_sync",
-        "client_host",
-        "client_id",
-        "group_instance_id",
-        "is_new",
-        "member_id",
-        "protocol_type",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-    )
-
-    def __init__(
-        self,
-        member_id: str,
-        *,
-        group_instance_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocol_type: str,
-        protocols: Protocols,
-        assignment: bytes = b"",
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocol_type = protocol_type
-        self.protocols = protocols
-        self.assignment = assignment
-        self.is_new = False
-        self.awaiting_join: Deferred[JoinGroupResponse] | None = None
-        self.awaiting_sync: Deferred[SyncGroupResponse] | None = None
+    member_id: str
+    _: KW_ONLY
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = field(default=False, init=False)
+    awaiting_join: Deferred[JoinGroupResponse] | None = field(default=None, init=False)
+    awaiting_sync: Deferred[SyncGroupResponse] | None = field(default=None, init=False)
 
     @property
     def static(self) -> bool:

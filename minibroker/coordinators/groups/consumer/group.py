@@ -80,9 +80,6 @@ class ConsumerGroup:
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
-    def is_held(self, topic_id: bytes, partition: int) -> bool:
-        return (topic_id, partition) in self.owners
-
     def topics_of(self, member: ConsumerMember, expressions: Mapping[str, frozenset[str]]) -> set[str]:
         """Names a member subscribes to, by name and by expression."""
         names = set(member.subscribed_topic_names)

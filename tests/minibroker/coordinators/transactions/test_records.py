@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from transaction_coordinator import CoordinatorDouble, refusal
+from transaction_coordinator import CoordinatorDouble, as_reloaded, refusal
 
 from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
@@ -89,7 +89,7 @@ def test_version_0_has_no_tags_and_loses_what_only_version_1_carries() -> None:
     assert record.value_bytes() == bytes.fromhex(
         f"0000 0000000000000003 0000 0000ea60 01 00000001 0002 7433 00000001 00000004 {STAMP} {STAMP}"
     )
-    left = records.as_reloaded(metadata, value_version=0, with_last_epoch=True)
+    left = as_reloaded(metadata, value_version=0, with_last_epoch=True)
     assert left == _metadata(
         ONGOING, partitions=_OPEN["partitions"], start_ms=UPDATED_MS, previous_producer_id=-1, last_producer_epoch=-1
     )
@@ -97,8 +97,8 @@ def test_version_0_has_no_tags_and_loses_what_only_version_1_carries() -> None:
 
 def test_the_last_epoch_goes_into_version_1_only_when_wanted() -> None:
     metadata = _metadata(EMPTY, last_producer_epoch=4)
-    kept = records.as_reloaded(metadata, value_version=1, with_last_epoch=True)
-    lost = records.as_reloaded(metadata, value_version=1, with_last_epoch=False)
+    kept = as_reloaded(metadata, value_version=1, with_last_epoch=True)
+    lost = as_reloaded(metadata, value_version=1, with_last_epoch=False)
     assert (kept.last_producer_epoch, lost.last_producer_epoch) == (4, -1)
     without = records.record_of(metadata, value_version=1, with_last_epoch=False).value_bytes()
     with_it = records.record_of(metadata, value_version=1, with_last_epoch=True).value_bytes()

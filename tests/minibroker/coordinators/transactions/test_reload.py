@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sampling import search
-from transaction_coordinator import ID, CoordinatorDouble, refusal
+from transaction_coordinator import ID, CoordinatorDouble, as_reloaded, refusal
 
-from minibroker.coordinators.transactions import records
 from minibroker.coordinators.transactions.metadata import Volatile
 from minibroker.coordinators.transactions.shard import TransactionConfig
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_COMMIT, PREPARED
@@ -56,7 +55,7 @@ def _step(coordinator: CoordinatorDouble, what: str, name: str, relative: int | 
 def _check(coordinator: CoordinatorDouble) -> None:
     config = coordinator.config
     expected = {
-        name: records.as_reloaded(
+        name: as_reloaded(
             metadata, value_version=config.value_version, with_last_epoch=config.semantics.persist_last_epoch
         )
         for name, metadata in coordinator.durable().items()

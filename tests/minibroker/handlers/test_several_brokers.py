@@ -1,0 +1,75 @@
+"""What a client is told of brokers that stopped and of leaders that moved, and how long it waits for followers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from many_brokers import ManyBrokers
+
+from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+from minibroker_protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from minibroker_protocol.messages.produce import ProduceResponse
+from minibroker_protocol.records import Record, build_batch
+
+Topic = MetadataRequest.MetadataRequestTopic
+
+
+@pytest.fixture
+def brokers() -> Iterator[ManyBrokers]:
+    running = ManyBrokers(3)
+    running.create("t", [[1, 2, 3]])
+    yield running
+    running.stop()
+
+
+def test_a_stopped_broker_is_told_of_as_a_replica_that_is_offline(brokers: ManyBrokers) -> None:
+    brokers.cluster.kill_broker(3)
+    brokers.settle(20_000)
+    metadata = brokers.call(1, MetadataRequest(topics=[Topic(name="t")]), MetadataResponse, 9)
+    assert sorted(broker.node_id for broker in metadata.brokers) == [1, 2]
+    (partition,) = metadata.topics[0].partitions
+    assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([1, 2, 3], [1, 2], [3])
+    named = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.TopicRequest(name="t")])
+    described = brokers.call(1, named, DescribeTopicPartitionsResponse, 0)
+    assert described.topics[0].partitions[0].offline_replicas == [3]
+    for fenced, there in ((False, [1, 2]), (True, [1, 2, 3])):
+        asked = DescribeClusterRequest(
+            include_cluster_authorized_operations=False, endpoint_type=1, include_fenced_brokers=fenced
+        )
+        cluster = brokers.call(1, asked, DescribeClusterResponse, 2)
+        assert sorted(broker.broker_id for broker in cluster.brokers) == there
+
+
+def test_a_fetch_that_waits_is_answered_when_its_leader_moves(brokers: ManyBrokers) -> None:
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
+    pending = brokers.send(1, FetchRequest(max_wait_ms=1 << 30, min_bytes=1, topics=[topic]), 12)
+    brokers.settle(100)
+    assert not pending.done
+    brokers.cluster.move_leader("t", 0, 2)
+    brokers.settle(1000)
+    answer = pending.result()
+    assert isinstance(answer, FetchResponse)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_produce_that_waits_for_followers_is_answered_at_its_timeout(brokers: ManyBrokers) -> None:
+    brokers.cluster.cut_link(1, 3)  # in the in-sync set for replica.lag.time.max.ms on
+    request = brokers.produce_request("t", build_batch([Record(0, brokers.clock.now_ms(), None, b"v", [])]))
+    request.timeout_ms = 500
+    pending = brokers.send(1, request, 9)
+    brokers.settle(490)
+    assert not pending.done
+    brokers.settle(20)
+    answer = pending.result()
+    assert isinstance(answer, ProduceResponse)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT

@@ -1,0 +1,90 @@
+"""Committed offsets that go back: while a group has members a notice, after a reset or a deletion nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from minibroker.rules.offset_rules import drawn, judge_rewinds
+from minibroker.rules.rows import ABORT, COMMIT, CommittedOffset, GroupMember, Log, Transaction
+
+LOG = Log("", "__consumer_offsets", 0)
+
+
+def judged(text: str, outcome: str = COMMIT) -> list[tuple[int, int, str]]:
+    """`5`: an offset is committed; `t5`: in a transaction; `-`: deleted; `+a`, `-a`: member a comes, goes."""
+    commits, members, transactions = [], [], []
+    for at, word in enumerate(text.split()):
+        if word[0] in "+-" and len(word) > 1:
+            members.append(GroupMember(LOG, at, "g", word[1:], word[0] == "+"))
+            continue
+        producer = 7 if word[0] == "t" else -1
+        value = -1 if word == "-" else int(word.lstrip("t"))
+        commits.append(CommittedOffset(LOG, at, producer, producer, "g", "t", 0, value))
+        if producer >= 0:
+            transactions.append(Transaction(LOG, "", producer, 0, at, at, at, 0, outcome, 0, 1, 2))
+    found = judge_rewinds(commits[::-1], members, transactions)
+    assert {one.rule for one in found} <= {"offset-rewind"}
+    return [(one.first_offset, one.last_offset, one.message) for one in found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "+a 3 5 5 9",
+        "+a 9 -a 3 +a 5",  # reset
+        "+a +b 9 -a -b 3",
+        "+a 9 - 3",  # deleted, or the topic was
+        "9 3 9 3",  # a group without members commits what it likes
+    ],
+)
+def test_nothing_to_say(text: str) -> None:
+    assert judged(text) == []
+
+
+def test_one_notice_for_a_sawtooth() -> None:
+    said = "group g on t-0 went back {} while it had members, first from 9 to 3 {}"
+    assert judged("+a 9 3") == [(2, 2, said.format("once", "█▁"))]
+    assert judged("+a +b 9 -a 3") == [(4, 4, said.format("once", "█▁"))]
+    assert judged("+a 3 9 3 9 3 9") == [(3, 5, said.format("2 times", "▁█▁█▁█"))]
+    assert judged("+a t9 t3") == [(2, 2, said.format("once", "█▁"))]
+    assert judged("+a 9 t3 5", ABORT) == [(3, 3, said.replace("to 3", "to 5").format("once", "█▁"))]
+    ((first, last, message),) = judged("+a " + " ".join(str(value) for value in [*range(100), 0, *range(100), 0]))
+    assert (first, last) == (101, 202)
+    assert "2 times" in message
+    assert len(message.rpartition(" ")[2]) == 40
+
+
+def test_bars() -> None:
+    assert drawn([0, 7, -1, 14]) == "▁▄ █"
+    assert drawn([5, 5]) == "▁▁"
+
+
+def test_a_consumer_that_seeks_back_and_a_reset(tmp_path: Path) -> None:
+    """Read from a broker: the group with the consumer gets the notice, the one that was reset does not."""
+    kafka = pytest.importorskip("confluent_kafka")
+    admin = pytest.importorskip("confluent_kafka.admin")
+    pytest.importorskip("pyarrow")
+    from minibroker import Minibroker
+    from minibroker.cli import main
+
+    with Minibroker(topics={"t": 1}, ephemeral=True) as broker:
+        at = {"bootstrap.servers": broker.bootstrap_servers}
+        for group in ("seeks", "is-reset"):
+            consumer = kafka.Consumer({**at, "group.id": group, "enable.auto.commit": False})
+            consumer.subscribe(["t"])
+            while not consumer.assignment():
+                consumer.poll(0.1)
+            for offset in (9, 3) if group == "seeks" else (9,):
+                consumer.commit(offsets=[kafka.TopicPartition("t", 0, offset)], asynchronous=False)
+            consumer.close()
+        back = kafka.ConsumerGroupTopicPartitions("is-reset", [kafka.TopicPartition("t", 0, 3)])
+        client = admin.AdminClient(at)
+        client.alter_consumer_group_offsets([back])["is-reset"].result(30)
+        out = tmp_path / "s.json"
+        main(["audit", "--bootstrap", broker.bootstrap_servers, "--json", str(out), "--quiet"])
+    (found,) = (one for one in json.loads(out.read_text())["shown"] if one["rule"] == "offset-rewind")
+    assert found["message"].startswith("group seeks on t-0 went back once while it had members, first from 9 to 3")
+    assert found["severity"] == "notice"

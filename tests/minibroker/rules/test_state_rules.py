@@ -1,0 +1,108 @@
+"""Records of a transactional id against the table of its states, and a coordinator's last word against the markers."""
+
+from __future__ import annotations
+
+import pytest
+
+from minibroker.rules.rows import ABORT, COMMIT, Log, LogFacts, Transaction, TxnState
+from minibroker.rules.state_rules import judge_states
+from minibroker.rules.txn_rules import judge_transactions
+
+STATES = Log("", "__transaction_state", 1)
+DATA = Log("", "t", 0)
+START, END = 1_000, 2_000
+"""When a transaction began, and when it was decided."""
+
+
+def state(name: str, epoch: int = 3, offset: int = 0, partition: int = 1, producer_id: int = 7) -> TxnState:
+    if not name:
+        return TxnState(STATES._replace(partition=partition), offset, 0, "tx", -1, -1, 0, "", (), -1, -1)
+    log = STATES._replace(partition=partition)
+    return TxnState(log, offset, 0, "tx", producer_id, epoch, 60_000, name, (), START, END)
+
+
+def history(text: str) -> list[TxnState]:
+    """`Name/epoch` one after another; a dash is a tombstone."""
+    rows = []
+    for offset, word in enumerate(text.split()):
+        name, _, epoch = word.partition("/")
+        rows.append(state("" if name == "-" else name, int(epoch or 3), offset))
+    return rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Empty Ongoing Ongoing PrepareCommit CompleteCommit Ongoing PrepareAbort CompleteAbort Empty",
+        "Empty Ongoing PrepareCommit/4 CompleteCommit/4 Ongoing/4 PrepareAbort/5 CompleteAbort/5",
+        "CompleteCommit/3 PrepareAbort/4 CompleteAbort/4 - Empty/0 Ongoing/0",  # v5 aborts nothing; expired; new
+        "PrepareCommit PrepareCommit CompleteCommit CompleteCommit",  # repeated
+        "Empty - - Empty",
+    ],
+)
+def test_lawful_histories(text: str) -> None:
+    assert judge_states(history(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Empty CompleteCommit", "CompleteCommit after Empty at offset 0"),
+        ("Ongoing CompleteAbort", "CompleteAbort after Ongoing at offset 0"),
+        ("PrepareCommit CompleteAbort", "CompleteAbort after PrepareCommit at offset 0"),
+        ("PrepareAbort PrepareCommit", "PrepareCommit after PrepareAbort at offset 0"),
+        ("PrepareCommit Ongoing", "Ongoing after PrepareCommit at offset 0"),
+        ("Ongoing Empty", "Empty after Ongoing at offset 0"),
+        ("PrepareCommit PrepareCommit/4", "PrepareCommit after PrepareCommit at offset 0"),
+        ("Ongoing -", "a tombstone after Ongoing at offset 0"),
+        ("Empty - Ongoing", "Ongoing after a tombstone at offset 1"),
+        ("Empty/4 Ongoing/3", "epoch 3 (Ongoing) after 4 (Empty) at offset 0"),
+        ("9", "9 is no state"),
+        ("Empty 9", "9 is no state"),
+    ],
+)
+def test_illegal_histories(text: str, message: str) -> None:
+    rows = history(text)
+    for given in (rows, rows[::-1]):
+        (found,) = judge_states(given)
+        assert (found.rule, found.message, found.transactional_id) == ("txn-state", message, "tx")
+        assert (str(found.log), found.first_offset) == ("__transaction_state-1", len(rows) - 1)
+
+
+def test_each_replica_is_judged_by_itself() -> None:
+    rows = history("Empty Ongoing PrepareCommit CompleteCommit")
+    other = [
+        row._replace(log=row.log._replace(root="b2")) for row in history("Empty Ongoing PrepareCommit CompleteAbort")
+    ]
+    (found,) = judge_states([*other, *rows])
+    assert (found.log.root, found.first_offset) == ("b2", 3)
+
+
+def test_what_moved_leaves_a_tombstone() -> None:
+    tombstone, copy = state("", offset=9), state("Ongoing", offset=0, partition=2)
+    moved = [state("Ongoing", offset=4), *(row._replace(leader_epoch=3) for row in (tombstone, copy))]
+    assert judge_states(moved) == []
+    assert [one.first_offset for one in judge_states(moved[:2])] == [9]
+
+
+def last_word(name: str, outcome: str, *, data_epoch: int = 2, marker_at: int = END, data_at: int = START) -> list[str]:
+    """What is found when a marker of epoch 3 has this outcome and only the coordinator's last record is left."""
+    marked = Transaction(DATA, "", 7, data_epoch, 0, 4, 5, 3, outcome, 0, data_at, marker_at)
+    found = judge_transactions([marked], [state(name)], [LogFacts(DATA), LogFacts(STATES, cleaned_offset=99)])
+    return [f"{one.rule}: {one.message}" for one in found]
+
+
+def test_the_last_word_agrees_with_the_markers() -> None:
+    assert last_word("CompleteCommit", COMMIT) == []
+    assert last_word("CompleteAbort", ABORT) == []
+    wrong = "torn-transaction: the coordinator's last word is Complete{}, the marker at 5 says {}"
+    assert last_word("CompleteCommit", ABORT) == [wrong.format("Commit", ABORT)]
+    assert last_word("CompleteAbort", COMMIT) == [wrong.format("Abort", COMMIT)]
+    assert last_word("CompleteCommit", ABORT, data_epoch=3) == [wrong.format("Commit", ABORT)]
+
+
+def test_an_earlier_transaction_of_the_epoch_is_another() -> None:
+    assert last_word("CompleteCommit", ABORT, data_epoch=3, marker_at=START - 1, data_at=START - 9) == []
+    assert last_word("CompleteCommit", ABORT, data_epoch=3, data_at=START - 9) == []  # a clock that is ahead
+    assert last_word("CompleteCommit", ABORT, data_epoch=3, marker_at=START - 1) == []
+    assert last_word("Ongoing", ABORT) == []
