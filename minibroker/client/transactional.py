@@ -1,14 +1,16 @@
-"""The requests of one transactional producer at transaction.version 2 (KIP-890), over blocking connections.
+"""The requests of one transactional producer, over blocking connections.
 
-Partitions and groups join the transaction with their first Produce and TxnOffsetCommit, and EndTxn raises the epoch, so
-that a request of an ended transaction is refused wherever it arrives.
+At transaction.version 2 (KIP-890) partitions and groups join the transaction with their first Produce and
+TxnOffsetCommit, and EndTxn raises the epoch, so that a request of an ended transaction is refused wherever it arrives.
+Below, partitions are added beforehand, and leaders refuse a partition that is not in the open transaction, if
+transaction.partition.verification.enable is on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
 
 from minibroker.client.cluster import ClusterClient, require
 from minibroker.client.connection import BrokerFailed
@@ -18,7 +20,11 @@ from minibroker_protocol.errors import ApiError
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
+BROKER_RESOURCE: Final = 4
 TRANSACTION_VERSION: Final = "transaction.version"
+VERIFICATION: Final = "transaction.partition.verification.enable"
+BUMPS_EPOCH: Final = 2
+"""The transaction.version from which on EndTxn raises the epoch."""
 PATIENCE: Final = 60.0
 """Seconds until a request that fails for a passing reason is given up."""
 _PAUSE: Final = 0.05
@@ -26,11 +32,21 @@ _T = TypeVar("_T")
 
 
 class Producer(NamedTuple):
-    """Whom the broker takes a request of a transaction for."""
+    """Whom the broker takes a request of a transaction for, and by which protocol."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    transaction_version: int = BUMPS_EPOCH
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those of a request that name it."""
+        return {name: getattr(self, name) for name in self._fields[:3]}
+
+    def choose(self, new: int, old: int) -> int:
+        """The version of a request: at transaction.version 2, and below."""
+        return new if self.transaction_version >= BUMPS_EPOCH else old
 
 
 class TransactionalClient(ClusterClient):
@@ -65,7 +81,23 @@ class TransactionalClient(ClusterClient):
         require(answer.error_code, "ApiVersions")
         return max([f.max_version_level for f in answer.finalized_features if f.name == TRANSACTION_VERSION], default=0)
 
-    def init_producer_id(self, transactional_id: str, timeout_ms: int) -> Producer:
+    def unverified(self) -> list[int]:
+        """Brokers that append to a partition whether or not it is in a transaction."""
+        kind = m.DescribeConfigsRequest
+        found = []
+        for node_id, address in sorted(self.brokers().items()):
+            wanted = kind.DescribeConfigsResource(
+                resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[VERIFICATION]
+            )
+            (result,) = self.ask(address, kind(resources=[wanted]), m.DescribeConfigsResponse, 1).results
+            require(result.error_code, f"configuration of broker {node_id}", result.error_message)
+            if any(config.value == "false" for config in result.configs):
+                found.append(node_id)
+        return found
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, *, transaction_version: int = BUMPS_EPOCH
+    ) -> Producer:
         """A new epoch. What is open under the id is aborted first, and its producer fenced."""
         request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
@@ -73,9 +105,35 @@ class TransactionalClient(ClusterClient):
             _, address = self.coordinator(transactional_id, TRANSACTION_KEY)
             answer = self.ask(address, request, m.InitProducerIdResponse, 4)
             require(answer.error_code, f"transactional id {transactional_id}")
-            return Producer(transactional_id, answer.producer_id, answer.producer_epoch)
+            return Producer(transactional_id, answer.producer_id, answer.producer_epoch, transaction_version)
 
         return self._patiently(ask)
+
+    def add_partitions(self, producer: Producer, topic: str, partitions: Iterable[int]) -> None:
+        """Make partitions part of the transaction, which begins with it; only below transaction.version 2."""
+        kind = m.AddPartitionsToTxnRequest
+        request = kind(
+            **{f"v3_and_below_{name}": value for name, value in producer.fields.items()},
+            v3_and_below_topics=[kind.AddPartitionsToTxnTopic(name=topic, partitions=[*partitions])],
+        )
+
+        def ask() -> None:
+            _, address = self.coordinator(producer.transactional_id, TRANSACTION_KEY)
+            (answered,) = self.ask(address, request, m.AddPartitionsToTxnResponse, 3).results_by_topic_v3_and_below
+            for result in answered.results_by_partition:
+                require(result.partition_error_code, f"{topic}-{result.partition_index} in a transaction")
+
+        self._patiently(ask)
+
+    def add_group(self, producer: Producer, group: str) -> None:
+        """Make a group's offsets part of the transaction; only below transaction.version 2."""
+        request = m.AddOffsetsToTxnRequest(**producer.fields, group_id=group)
+
+        def ask() -> None:
+            _, address = self.coordinator(producer.transactional_id, TRANSACTION_KEY)
+            require(self.ask(address, request, m.AddOffsetsToTxnResponse, 3).error_code, f"group {group}")
+
+        self._patiently(ask)
 
     def produce(self, producer: Producer, topic: str, partition: int, batch: bytes) -> int:
         """Append one batch of this producer, which is sent again until it is known to be there; its base offset."""
@@ -89,7 +147,7 @@ class TransactionalClient(ClusterClient):
         )
 
         def ask() -> int:
-            answer = self.ask(self.leader(topic, partition), request, m.ProduceResponse, 12)
+            answer = self.ask(self.leader(topic, partition), request, m.ProduceResponse, producer.choose(12, 11))
             found = answer.responses[0].partition_responses[0]
             require(found.error_code, f"{topic}-{partition}", found.error_message)
             return found.base_offset
@@ -121,25 +179,25 @@ class TransactionalClient(ClusterClient):
             partition_index=partition, committed_offset=offset, committed_metadata=metadata
         )
         request = kind(
-            **producer._asdict(),
+            **producer.fields,
             group_id=group,
             topics=[kind.TxnOffsetCommitRequestTopic(name=topic, partitions=[entry])],
         )
 
         def ask() -> None:
             _, address = self.coordinator(group, GROUP_KEY)
-            answer = self.ask(address, request, m.TxnOffsetCommitResponse, 5)
+            answer = self.ask(address, request, m.TxnOffsetCommitResponse, producer.choose(5, 4))
             require(answer.topics[0].partitions[0].error_code, f"offset of group {group} for {topic}-{partition}")
 
         self._patiently(ask)
 
     def end(self, producer: Producer, *, commit: bool) -> None:
         """Commit or abort. A repetition of what took effect succeeds; the opposite raises INVALID_TXN_STATE."""
-        request = m.EndTxnRequest(**producer._asdict(), committed=commit)
+        request = m.EndTxnRequest(**producer.fields, committed=commit)
 
         def ask() -> None:
             _, address = self.coordinator(producer.transactional_id, TRANSACTION_KEY)
-            answer = self.ask(address, request, m.EndTxnResponse, 5)
+            answer = self.ask(address, request, m.EndTxnResponse, producer.choose(5, 4))
             require(answer.error_code, f"transactional id {producer.transactional_id}")
 
         self._patiently(ask)

@@ -100,8 +100,8 @@ class TransactionsClient(ReadingClient, TransactionalClient):
 
     def fence(self, transactional_id: str) -> tuple[int, int]:
         """Abort what runs under an id by taking it over (Admin.fenceProducers); the new producer id and epoch."""
-        _, producer_id, producer_epoch = self.init_producer_id(transactional_id, 1)
-        return producer_id, producer_epoch
+        producer = self.init_producer_id(transactional_id, 1)
+        return producer.producer_id, producer.producer_epoch
 
     def abort(self, topic: str, partition: int, start_offset: int) -> Producer:
         """Write an abort marker for the transaction that is open since `start_offset`, which its coordinator has lost

@@ -16,7 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from minibroker.client.security import PLAINTEXT, Security
-from minibroker.client.transactional import Producer, TransactionalClient
+from minibroker.client.transactional import (
+    BUMPS_EPOCH,
+    TRANSACTION_VERSION,
+    VERIFICATION,
+    Producer,
+    TransactionalClient,
+)
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Compression, Record, build_batch
 
@@ -24,7 +30,7 @@ MARKER_PARTITION: Final = 0
 BATCH_BYTES: Final = 512 * 1024
 """Keys and values in a record batch, below a broker's max.message.bytes of 1 MiB."""
 _RECORD_OVERHEAD: Final = 24
-_TRANSACTION_VERSION: Final = 2
+OLD: Final = f"{TRANSACTION_VERSION} is below {BUMPS_EPOCH}"
 _FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
@@ -150,12 +156,12 @@ class SinkDriver:
         sink = self.sink
         with self._asking():
             version = self._client.transaction_version()
-            if version < _TRANSACTION_VERSION:
-                raise SinkRefused(f"transaction.version of the cluster is {version}, not {_TRANSACTION_VERSION}")
+            if version < BUMPS_EPOCH and (unverified := self._client.unverified()):
+                raise SinkRefused(f"broker {unverified[0]}: {VERIFICATION} must be true where {OLD}")
             there = len(self._client.leaders([sink.topic]))
             if there < sink.partitions:
                 raise SinkRefused(f"topic {sink.topic} has {there} partitions, not {sink.partitions}")
-            producer = self._client.init_producer_id(sink.name, sink.timeout_ms)
+            producer = self._client.init_producer_id(sink.name, sink.timeout_ms, transaction_version=version)
             found = self._client.committed(sink.group, sink.topic, MARKER_PARTITION) if sink.marked else None
         marker = None if found is None else Marker.read(*found)
         if marker is not None and marker.partitions != sink.partitions:
@@ -163,6 +169,12 @@ class SinkDriver:
                 f"sink {sink.name} writes to {marker.partitions} partitions since its first batch, not to "
                 f"{sink.partitions}: set partitions={marker.partitions}"
             )
+        if version < BUMPS_EPOCH:
+            with self._asking():
+                # Now and not by those who use them: after an abort that would begin another transaction.
+                self._client.add_partitions(producer, sink.topic, range(sink.partitions))
+                if sink.marked:
+                    self._client.add_group(producer, sink.group)
         return Attempt(producer, marker)
 
     def commit(self, reports: Sequence[Written], number: int) -> None:
@@ -177,10 +189,12 @@ class SinkDriver:
         except SinkRefused:
             self.abort(reports)
             raise
-        if skipped:
-            return
         sink = self.sink
         with self._asking():
+            if skipped:
+                if attempt.producer.transaction_version < BUMPS_EPOCH:  # its partitions are in one already
+                    self._client.end(attempt.producer, commit=False)
+                return
             if sink.marked:
                 marker = Marker(number + 1, batch.query, sink.partitions)
                 self._client.commit_offset(

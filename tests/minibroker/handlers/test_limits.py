@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from group_client import GroupClient
 from memory_cluster import MemoryCluster
 
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker_protocol.messages.metadata import (
     DescribeTopicPartitionsRequest,
@@ -37,7 +41,7 @@ def test_pages_of_partitions_come_to_the_end(limit: int) -> None:
     for _ in range(9):
         request = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=limit, cursor=cursor)
         page = cluster.call(request, DescribeTopicPartitionsResponse, 0)
-        partitions = [(topic.name, p.partition_index) for topic in page.topics for p in topic.partitions]
+        partitions = [(topic.name or "", p.partition_index) for topic in page.topics for p in topic.partitions]
         assert len(partitions) <= limit
         found += partitions
         if page.next_cursor is None:
@@ -82,4 +86,19 @@ def test_internal_topics_are_written_by_the_admin_client_only() -> None:
     assert produced(cluster, CONSUMER_OFFSETS_TOPIC, 0, b"v") == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert produced(cluster, CONSUMER_OFFSETS_TOPIC, 0, b"v", client_id="__admin_client") == 0
     assert produced(cluster, "t", 0, b"v") == 0
+    cluster.stop()
+
+
+@pytest.mark.parametrize(("of", "told"), [("this", 5), ("none", 5), ("an earlier", -1)])
+def test_an_offset_of_an_earlier_topic_of_the_name_is_not_told_by_id(of: str, told: int) -> None:
+    cluster = GroupClient()
+    topic_id = cluster.broker.image.topics["t"].topic_id
+    assert cluster.commit({("t", 0): 5}) == [0]
+    offsets = cluster.shard().offsets.group("g")["t"]
+    assert offsets[0].topic_id == topic_id
+    offsets[0] = replace(offsets[0], topic_id={"this": topic_id, "none": NO_ID, "an earlier": bytes([7] * 16)}[of])
+    topic = m.OffsetFetchRequest.OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[0])
+    group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[topic])
+    answer = cluster.call(m.OffsetFetchRequest(groups=[group]), m.OffsetFetchResponse, 10)
+    assert answer.groups[0].topics[0].partitions[0].committed_offset == told
     cluster.stop()

@@ -7,7 +7,7 @@ import pytest
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import ERROR, NOTICE
 from minibroker.rules.log_rules import LogRows, judge_log
-from minibroker.rules.txn_rules import final_offsets
+from minibroker.rules.offset_rules import final_offsets
 
 LOG = r.Log("", "t", 0)
 OFFSETS = r.Log("", r.CONSUMER_OFFSETS, 0)
