@@ -149,13 +149,13 @@ class _Connection:
 
     def _arrive(self, message: _Message) -> None:
         self._queue.append(message)
-        if not self._busy:
-            self._serve()
+        self._serve()
 
     def _serve(self) -> None:
         """The broker takes the next request of the connection once the one before is answered."""
         found = self._links._dispatcher(self._node_id)
-        if not self._queue or found is None or found[0] != self.life:
+        # Busy: a request that arrived since this was scheduled had it served already.
+        if self._busy or not self._queue or found is None or found[0] != self.life:
             return
         message = self._queue.popleft()
         self._busy = True
