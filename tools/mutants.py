@@ -38,7 +38,7 @@ from coverage import CoverageData
 
 ROOT = Path(__file__).parent.parent
 EXPLAINED = ROOT / "tests" / "support" / "mutants.toml"
-# What the issue of a test is: the core. Tools for people (cli, demo, judge's pages) are shown by their own tests.
+# The core: what promises something about exactly-once. Commands, demo and pages are left out.
 CORE = (
     "protocol/minibroker_protocol", "storage/minibroker_storage", "minibroker/coordinators",
     "minibroker/coordination", "minibroker/partitions", "minibroker/broker", "minibroker/handlers",
@@ -327,7 +327,7 @@ def _shown(mutant: Mutant, copy: Path, tests: list[str], limit: float) -> Mutant
 
 
 def explained() -> dict[tuple[str, str, str], str]:
-    """Defects that change nothing which anybody can see, with the reason, by path, line before and line after."""
+    """Defects that change nothing a user could notice, with the reason, by path, line before and line after."""
     if not EXPLAINED.exists():
         return {}
     entries = tomllib.loads(EXPLAINED.read_text())["mutant"]
