@@ -15,21 +15,28 @@ from minibroker.conformance.scenario import KAFKA, bundled
 @pytest.mark.jvm
 @pytest.mark.parametrize("release", POMS)
 def test_apache_kafka_passes(release: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scenarios run side by side. Kafka on a busy machine may answer one otherwise, such as TRANSACTION_ABORTABLE for
+    INVALID_TXN_STATE where verifications met in one request; that scenario then has to pass by itself.
+    """
     expectation = f"kafka-{release.rpartition('.')[0]}"
     assert expectation == KAFKA or release != NEWEST
     properties = "\n".join(f"{key}={value}" for key, value in SETTINGS.items()) + "\n"
     with real_kafka(properties, release=release) as bootstrap:
         options = ["--expect", expectation, "--have", "short-expiry", "--skip-tag", "slow"]
         status = cli.main(["--bootstrap", bootstrap, *options])
-    lines = capsys.readouterr().out.splitlines()
+        lines = capsys.readouterr().out.splitlines()
+        busy = [line.split()[1].rstrip(":") for line in lines if line.startswith("FAIL")]
+        for name in busy:
+            assert cli.main(["--bootstrap", bootstrap, *options, "--only", name]) == 0, capsys.readouterr().out
     wanted = [one for one in bundled() if expectation in one.only and "slow" not in one.tags]
     elsewhere = sum(bool(set(one.needs) - {"short-expiry"}) for one in wanted)
     absent = [line for line in lines if line.startswith("n/a")]
-    assert [line for line in lines if line.startswith("FAIL")] == []
+    assert len(busy) <= 3, busy
     assert release != NEWEST or absent == []
     assert all(" v" in line for line in absent)  # a version that came later
-    assert lines[-1].startswith(f"{len(wanted) - elsewhere - len(absent)} passed, 0 failed, {elsewhere} skipped")
-    assert status == 0
+    passed = len(wanted) - elsewhere - len(absent) - len(busy)
+    assert lines[-1].startswith(f"{passed} passed, {len(busy)} failed, {elsewhere} skipped")
+    assert (status == 0) == (not busy)
 
 
 @pytest.mark.slow
