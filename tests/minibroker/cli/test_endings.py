@@ -147,7 +147,9 @@ CASES = {
         asked_silent,
         speaks=lambda w: [str(w.trace), "--bootstrap", w.bootstrap],
     ),
-    "control": Case(lambda w: ["--control", w.silent.address, "fault.list"], asked_silent, speaks=lambda w: ["--control", w.control]),
+    "control": Case(
+        lambda w: ["--control", w.silent.address, "fault.list"], asked_silent, speaks=lambda w: ["--control", w.control]
+    ),
     "demo": Case(lambda w: [], progress("three members share the work"), speaks=lambda w: ["--records", "500"]),
     "conformance": Case(
         lambda w: ["--bootstrap", w.bootstrap, "--select", "transactions"],
