@@ -12,33 +12,17 @@ import time
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from minibroker.client.cluster import PATIENCE, require
+from minibroker.client.cluster import PATIENCE
 from minibroker.client.topics import LATEST
-from minibroker.client.transactional import TRANSACTION_KEY
+from minibroker.client.transactional import Producer
 from minibroker.client.transactions import NO_OFFSET, TransactionsClient
 from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Log
 from minibroker.rules.scan import coordinator_rows
-from minibroker.version import __version__
-from minibroker_protocol import messages as m
-from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import BatchHeader, iter_batches
 
 ONGOING: Final = "Ongoing"
 PREPARE_COMMIT: Final = "PrepareCommit"
-EPOCH_BUMPING_END_TXN: Final = 5
-END_TXN: Final = 3
 _PAUSE: Final = 0.05
-_PASSING: Final = frozenset(
-    {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
-
-
-_WHO: Final = m.ApiVersionsRequest(client_software_name="minibroker", client_software_version=__version__)
 
 
 class Pending(NamedTuple):
@@ -123,20 +107,8 @@ def commit(client: TransactionsClient, transactional_id: str, producer_id: int, 
     """
     deadline = time.monotonic() + PATIENCE
     if state == ONGOING:
-        request = m.EndTxnRequest(
-            transactional_id=transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=True
-        )
-        while True:
-            _, address = client.coordinator(transactional_id, TRANSACTION_KEY)
-            known = client.ask(address, _WHO, m.ApiVersionsResponse, 3)
-            require(known.error_code, "features of the coordinator")
-            bumps = any(f.name == "transaction.version" and f.max_version_level >= 2 for f in known.finalized_features)
-            version = EPOCH_BUMPING_END_TXN if bumps else END_TXN
-            answer = client.ask(address, request, m.EndTxnResponse, version)
-            if answer.error_code not in _PASSING or time.monotonic() > deadline:
-                break
-            time.sleep(_PAUSE)
-        require(answer.error_code, f"transactional id {transactional_id}")
+        producer = Producer(transactional_id, producer_id, epoch, client.transaction_version())
+        client.end(producer, commit=True, patience=PATIENCE)
     while True:
         state = client.describe(transactional_id)[1].transaction_state
         if state != PREPARE_COMMIT or time.monotonic() > deadline:

@@ -57,9 +57,11 @@ class TransactionalClient(ClusterClient):
 
     client_id = "minibroker-producer"
     patience = PATIENCE
+    old_end_txn = 4
+    """The version of EndTxn below transaction.version 2."""
 
-    def _patiently(self, ask: Callable[[], _T]) -> _T:
-        deadline = time.monotonic() + self.patience
+    def _patiently(self, ask: Callable[[], _T], patience: float | None = None) -> _T:
+        deadline = time.monotonic() + (self.patience if patience is None else patience)
         while True:
             try:
                 return ask()
@@ -191,13 +193,14 @@ class TransactionalClient(ClusterClient):
 
         self._patiently(ask)
 
-    def end(self, producer: Producer, *, commit: bool) -> None:
-        """Commit or abort. A repetition of what took effect succeeds; the opposite raises INVALID_TXN_STATE."""
+    def end(self, producer: Producer, *, commit: bool, patience: float | None = None) -> None:
+        """Commit or abort. `patience`: seconds, by default the client's. A repetition of what took effect succeeds;
+        the opposite raises INVALID_TXN_STATE."""
         request = m.EndTxnRequest(**producer.fields, committed=commit)
 
         def ask() -> None:
             _, address = self.coordinator(producer.transactional_id, TRANSACTION_KEY)
-            answer = self.ask(address, request, m.EndTxnResponse, producer.choose(5, 4))
+            answer = self.ask(address, request, m.EndTxnResponse, producer.choose(5, self.old_end_txn))
             require(answer.error_code, f"transactional id {producer.transactional_id}")
 
-        self._patiently(ask)
+        self._patiently(ask, patience)

@@ -40,6 +40,7 @@ class TransactionsClient(ReadingClient, TransactionalClient):
 
     client_id = "minibroker-transactions"
     patience = 5.0
+    old_end_txn = 3  # brokers before 3.8 know no other
 
     def list_transactions(
         self,
