@@ -67,21 +67,17 @@ def appends(name: str, disk: Disk) -> None:
     ]
     for label, count, records, size in kinds:
         for pid in (-1, 7):
-            for strict in (True, False):
-                log = open_log(disk)
+            log = open_log(disk)
 
-                def append(data: bytearray, log: PartitionLog = log, strict: bool = strict) -> None:
-                    log.append_as_leader(
-                        data, origin=Origin.CLIENT, leader_epoch=0, now_ms=NOW, api_version=12, strict=strict
-                    )
-                    log.update_high_watermark(log.log_end_offset)
+            def append(data: bytearray, log: PartitionLog = log) -> None:
+                log.append_as_leader(data, origin=Origin.CLIENT, leader_epoch=0, now_ms=NOW, api_version=12)
+                log.update_high_watermark(log.log_end_offset)
 
-                data = batches(count, records, size, pid)
-                times = each(lambda batch=batch: append(batch) for batch in data)
-                kind = ("idempotent" if pid >= 0 else "plain") + (", records walked" if strict else "")
-                report(f"append, {name}: {label}, {kind}, µs", times)
-                log.abandon()
-                log.delete()
+            data = batches(count, records, size, pid)
+            times = each(lambda batch=batch: append(batch) for batch in data)
+            report(f"append, {name}: {label}, {'idempotent' if pid >= 0 else 'plain'}, µs", times)
+            log.abandon()
+            log.delete()
 
 
 def reads(disk: Disk) -> None:

@@ -1,15 +1,11 @@
-"""What an append answers, and how failures of the disk reach clients."""
+"""The result of an append, and the ApiError for a failure of the disk."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_storage.disk import StorageError
-from minibroker_storage.producer_state import CompletedTxn
-
-NO_TXNS: Sequence[CompletedTxn] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -25,8 +21,6 @@ class AppendInfo:
     log_start_offset: int
     duplicate: bool
     max_timestamp: int
-    first_leader_epoch: int
-    completed_transactions: Sequence[CompletedTxn] = NO_TXNS
 
 
 def storage_error(error: StorageError | Malformed) -> ApiError:

@@ -269,7 +269,8 @@ def install(log: PartitionLog, cleaned: Cleaned, now_ms: int) -> bool:
         if not all(id(segment) in present for segment in group.old):
             cleaned.discard()
             return False
-        log.replace_segments(group.new, group.old, now_ms)
+        with log.all_or_offline():
+            log.files.replace(group.new, group.old, now_ms + log.config.file_delete_delay_ms)
         cleaned.groups.pop(0)
     return True
 

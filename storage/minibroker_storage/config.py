@@ -31,7 +31,6 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3600 * 1000
     compression_type: str = "producer"
     compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     retention_ms: int = 7 * 24 * 3600 * 1000

@@ -20,14 +20,16 @@ from minibroker_storage.checkpoints import (
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import DirLock, Disk, Locked, join
 from minibroker_storage.file_errors import MalformedFile
-from minibroker_storage.log import NO_TOPIC_ID, PartitionLog
+from minibroker_storage.log import PartitionLog
 from minibroker_storage.lost import CHECKPOINTS, DiskReader, Lost, lost_of_partition
 from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
-from minibroker_storage.partition_metadata import decode_partition_metadata
+from minibroker_storage.partition_metadata import NO_TOPIC_ID, decode_partition_metadata
 from minibroker_storage.producer_state import ProducerRules
 
 LOCK_FILE = ".lock"
 META_FILE = "meta.properties"
+# Without a dash: "broker-1" would be partition 1 of a topic called broker.
+BROKER_DIR = "broker{}"
 CLEAN_FILE = ".kafka_cleanshutdown"
 VERSION_FILE = "minibroker.version"
 DELETE_SUFFIX = "-delete"
@@ -41,6 +43,12 @@ MAX_NAME = 255
 _PARTITION_DIR = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
 Offsets = dict[tuple[str, int], int]
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """Topic and partition of a directory's name; None for another name."""
+    found = _PARTITION_DIR.fullmatch(name)
+    return None if found is None else (found["topic"], int(found["partition"]))
 
 
 class DirectoryLocked(Exception):
@@ -162,9 +170,9 @@ class DataDirectory:
         """(topic, partition) of every directory that holds a partition, without Kafka's metadata log."""
         found = []
         for name in self.disk.list():
-            match = _PARTITION_DIR.fullmatch(name)
-            if match is not None and match["topic"] != CLUSTER_METADATA and self.disk.is_dir(name):
-                found.append((match["topic"], int(match["partition"])))
+            place = partition_of(name)
+            if place is not None and place[0] != CLUSTER_METADATA and self.disk.is_dir(name):
+                found.append(place)
         return found
 
     def open_log(
@@ -193,7 +201,7 @@ class DataDirectory:
             log_start_offset=self.log_starts.get(key, 0),
             high_watermark=self.high_watermarks.get(key, 0),
         )
-        opened.before_shortening = lambda offset: self._lower(key, offset)
+        opened.before_truncation = lambda offset: self._lower(key, offset)
         return opened
 
     def delete_log(self, log: PartitionLog, unique: str) -> str:
@@ -335,7 +343,7 @@ def _identity(
             meta[LAYOUT_KEY] = layout
         _write_identity(disk, meta)
         return meta
-    meta = _properties(disk.read_bytes(META_FILE))
+    meta = properties_of(disk.read_bytes(META_FILE))
     for line, wrong in wrong_in_meta(meta):
         raise MalformedFile(META_FILE, line, wrong, unit="line")
     if int(meta["node.id"]) != node_id:
@@ -373,7 +381,7 @@ def _write_identity(disk: Disk, meta: Mapping[str, str]) -> None:
     disk.write_atomic(META_FILE, ("#\n" + "".join(f"{key}={value}\n" for key, value in meta.items())).encode())
 
 
-def _properties(data: bytes) -> dict[str, str]:
+def properties_of(data: bytes) -> dict[str, str]:
     """The keys and values of a Java properties file as simple as Kafka writes it: no escapes, no continued lines."""
     lines = (line.strip() for line in data.decode("latin-1").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))

@@ -99,7 +99,7 @@ class OffsetIndex(_Index):
 
     def decode(self, data: bytes, log_size: int) -> None:
         """Takes a file's entries. The file may be allocated ahead with zeros, as a killed Kafka leaves it."""
-        both = array("i", _entries_of(self.path, data, OFFSET_ENTRY.size))
+        both = array("i", entries_of(self.path, data, OFFSET_ENTRY.size))
         if _SWAP:
             both.byteswap()
         relative, positions = both[0::2], both[1::2]
@@ -146,7 +146,7 @@ class TimeIndex(_Index):
 
     def decode(self, data: bytes, log_size: int) -> None:
         """Takes a file's entries, like :meth:`OffsetIndex.decode`."""
-        content = _entries_of(self.path, data, TIME_ENTRY.size)
+        content = entries_of(self.path, data, TIME_ENTRY.size)
         count = len(content) // TIME_ENTRY.size
         values = struct.unpack(">" + "qi" * count, content)
         timestamps, relative = array("q", values[0::2]), array("i", values[1::2])
@@ -162,7 +162,7 @@ def _rises(values: array[int]) -> bool:
     return all(map(operator.lt, values, values[1:]))
 
 
-def _entries_of(path: str, data: bytes, size: int) -> bytes:
+def entries_of(path: str, data: bytes, size: int) -> bytes:
     """The entries of an index file without the zeros it was allocated ahead with."""
     if len(data) % size:
         raise IndexCorrupt(f"{path}: {len(data)} bytes is not a number of {size}-byte entries")

@@ -5,7 +5,9 @@ Pure: the log writes `encode()` to the file whenever a method returns True.
 
 from bisect import bisect_right
 
+from minibroker_storage.checkpoints import LEADER_EPOCH as FILE_NAME
 from minibroker_storage.checkpoints import decode_lines, encode_lines
+from minibroker_storage.disk import Disk, join
 from minibroker_storage.file_errors import MalformedFile
 
 UNDEFINED_EPOCH = -1
@@ -44,10 +46,6 @@ class LeaderEpochCache:
     def latest_epoch(self) -> int | None:
         return self._epochs[-1] if self._epochs else None
 
-    @property
-    def earliest(self) -> tuple[int, int] | None:
-        return (self._epochs[0], self._starts[0]) if self._epochs else None
-
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` begins at `start_offset`; True when the cache changed.
 
@@ -68,6 +66,19 @@ class LeaderEpochCache:
         """The epoch of the record at `offset`; -1 when it is before the first entry."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
+
+    def contradiction(self, first_offset: int, last_offset: int, epoch: int, log_start: int = 0) -> str:
+        """What this says otherwise of batches at these offsets, all of this epoch; empty where it agrees. Below
+        `log_start` it need not know them, and a log without entries says nothing."""
+        first = max(first_offset, min(log_start, last_offset))
+        known = self.epoch_for_offset(first)
+        if known != epoch:
+            deleted = last_offset < log_start or not self._epochs
+            return "" if known == UNDEFINED_EPOCH and deleted else f"{FILE_NAME} says {known}"
+        following = bisect_right(self._starts, first)
+        if following < len(self._starts) and self._starts[following] <= last_offset:
+            return f"{FILE_NAME} says {self._epochs[following]} from offset {self._starts[following]} on"
+        return ""
 
     def previous_epoch(self, epoch: int) -> int | None:
         """The largest known epoch below `epoch`."""
@@ -107,6 +118,22 @@ class LeaderEpochCache:
         self._epochs.clear()
         self._starts.clear()
         return changed
+
+
+def read_epochs(
+    disk: Disk, path: str, clean: bool, warnings: list[str]
+) -> tuple[LeaderEpochCache, list[tuple[int, int]] | None]:
+    """The epoch file's content, and what is on the disk, None for what must be written anew; after a crash an
+    unreadable file is as good as none: batches know their epochs."""
+    file = join(path, FILE_NAME)
+    try:
+        epochs = LeaderEpochCache.decode(disk.read_bytes(file), file) if disk.exists(file) else LeaderEpochCache()
+    except MalformedFile as error:
+        if clean:
+            raise
+        warnings.append(f"{error}; epochs are taken from the batches")
+        return LeaderEpochCache(), None
+    return epochs, epochs.entries
 
 
 def _number(text: str, path: str, line: int) -> int:

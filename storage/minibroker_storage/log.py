@@ -5,38 +5,93 @@ Synchronous and without a clock: ``now_ms`` is handed in. One thread changes a l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.records import UNHURRIED, BatchHeader, Buffer, Pace
-from minibroker_storage import follower, reading, recovery
-from minibroker_storage.append_info import NO_TXNS, AppendInfo, storage_error, storage_errors
-from minibroker_storage.checkpoints import LEADER_EPOCH
+from minibroker_storage import appending, reading, recovery
+from minibroker_storage.append_info import AppendInfo, storage_error, storage_errors
 from minibroker_storage.config import LogConfig
-from minibroker_storage.disk import Disk, StorageError, join
-from minibroker_storage.file_errors import MalformedFile
-from minibroker_storage.leader_epochs import LeaderEpochCache
+from minibroker_storage.disk import Disk, StorageError
+from minibroker_storage.leader_epochs import LeaderEpochCache, read_epochs
+from minibroker_storage.log_files import LogFiles
 from minibroker_storage.origin import Origin
-from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
-from minibroker_storage.partition_metadata import decode_partition_metadata, encode_partition_metadata
-from minibroker_storage.producer_state import CompletedTxn, ProducerAppend, ProducerRules, VerificationGuard
+from minibroker_storage.partition_metadata import NO_TOPIC_ID, claim
+from minibroker_storage.producer_state import ProducerAppend, ProducerRules, VerificationGuard
 from minibroker_storage.reading import ReadResult, TimestampOffset
 from minibroker_storage.segment import Segment
 from minibroker_storage.snapshots import SnapshotFiles
-from minibroker_storage.truncation import Truncation
 from minibroker_storage.txn_index import AbortedTxn
 from minibroker_storage.validator import CheckedBatch, ValidatedBatches, validate_and_assign
 
 __all__ = ["AppendInfo", "PartitionLog", "ReadResult", "TimestampOffset", "storage_error"]
 
-NO_TOPIC_ID = bytes(16)
+
+def _nothing_else(_: int) -> None:
+    """No file but the log's own speaks of its end."""
 
 
-class PartitionLog(Truncation):
+class PartitionLog:
     """Made by :meth:`open`. Offsets: ``log_start_offset`` first one readable, ``log_end_offset`` next one to be given,
-    ``high_watermark`` and ``last_stable_offset`` exclusive bounds of readers, ``recovery_point`` end of synced data."""
+    ``high_watermark`` and ``last_stable_offset`` exclusive bounds of readers, ``recovery_point`` end of synced data.
 
-    __slots__ = ()
+    Its parts: the files, the segments among them, the state of producers and the leader epochs. This class keeps them
+    in step with its offsets.
+    """
+
+    __slots__ = (
+        "_segments",
+        "before_truncation",
+        "closed",
+        "config",
+        "files",
+        "high_watermark",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "offline",
+        "on_roll",
+        "partition",
+        "producers",
+        "topic",
+        "topic_id",
+        "warnings",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        loaded: recovery.Loaded,
+        epochs: LeaderEpochCache,
+        files: LogFiles,
+        high_watermark: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.leader_epochs = epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = max(loaded.log_start_offset, min(high_watermark, loaded.log_end_offset))
+        self.producers.on_high_watermark(self.high_watermark)
+        #: What was found wrong when the log was opened, one line each.
+        self.warnings = loaded.warnings
+        self.files = files
+        self._segments = files.segments
+        #: Called when a segment was sealed, which is the time to flush it.
+        self.on_roll: Callable[[], None] | None = None
+        #: Told the new end before the log is truncated, so that nothing else says that it reached further.
+        self.before_truncation: Callable[[int], None] = _nothing_else
+        #: Why the log takes no more writes until it was opened again; None as long as it does.
+        self.offline: ApiError | None = None
+        #: Set by a close that came to its end; only then may the directory be called clean.
+        self.closed = False
 
     @classmethod
     def open(
@@ -64,8 +119,8 @@ class PartitionLog(Truncation):
             new = not disk.exists(path)
             disk.make_dir(path)
             warnings: list[str] = []
-            topic_id = _claim(disk, path, topic_id, clean, warnings)
-            epochs, on_file = _read_epochs(disk, path, clean, warnings)
+            topic_id = claim(disk, path, topic_id, clean, warnings)
+            epochs, on_file = read_epochs(disk, path, clean, warnings)
             snapshots = SnapshotFiles(disk, path)
             loaded = recovery.load(
                 disk,
@@ -79,15 +134,24 @@ class PartitionLog(Truncation):
                 recovery_point=recovery_point,
                 log_start_offset=log_start_offset,
             )
-            log = cls(disk, path, topic, partition, topic_id, config, loaded, epochs, snapshots, high_watermark)
-            log.warnings[:0] = warnings
-            log._dir_unsynced = new
+            loaded.warnings[:0] = warnings
+            files = LogFiles(disk, path, loaded.segments, snapshots, loaded.recovery_point, new=new)
             if epochs.entries != on_file:
-                log._save_epochs()
-        return log
+                files.write_epochs(epochs)
+        return cls(topic, partition, topic_id, config, loaded, epochs, files, high_watermark)
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
+        """Notes that ``epoch`` begins at ``start_offset`` (default: the log's end) and writes the epoch file."""
+        if self.leader_epochs.assign(epoch, self.log_end_offset if start_offset is None else start_offset):
+            self.save_epochs()
+
+    def save_epochs(self) -> None:
+        """Writes the epoch file; the next flush syncs it."""
+        with storage_errors():
+            self.files.write_epochs(self.leader_epochs)
 
     # -- appending -----------------------------------------------------------------------------------------------
 
@@ -126,37 +190,23 @@ class PartitionLog(Truncation):
         if self.leader_epochs.latest_epoch != leader_epoch and leader_epoch >= 0:
             self.assign_leader_epoch(leader_epoch)
         segment = self._room_for(batches, now_ms)
-        prepared: list[ProducerAppend] = []
-        position = 0
-        for header in headers:
-            if header.producer_id >= 0:
-                if origin is Origin.CLIENT:
-                    known = self.producers.find_duplicate(header)
-                    if known is not None:
-                        return AppendInfo(
-                            known.first_offset,
-                            known.last_offset,
-                            known.timestamp,
-                            self.log_start_offset,
-                            True,
-                            known.timestamp,
-                            leader_epoch,
-                        )
-                control = None
-                if header.attributes & 0x20:
-                    control = recovery.control_record(records, position, header)
-                append = self.producers.prepare(
-                    header,
-                    control,
-                    origin=origin,
-                    transaction_version=transaction_version,
-                    guard=guard,
-                    after=prepared,
+        prepared: Sequence[ProducerAppend] = ()
+        if origin is not Origin.CLIENT:
+            prepared = appending.prepare(self.producers, records, headers, origin, transaction_version, guard)
+        elif headers[0].producer_id >= 0:  # a client sends one batch, and no marker
+            known = self.producers.find_duplicate(headers[0])
+            if known is not None:
+                return AppendInfo(
+                    known.first_offset,
+                    known.last_offset,
+                    known.timestamp,
+                    self.log_start_offset,
+                    True,
+                    known.timestamp,
                 )
-                if append is not None:
-                    prepared.append(append)
-            position += header.batch_length + 12
-        completed = self._write(segment, batches.buffers, headers, prepared, now_ms)
+            append = self.producers.prepare(headers[0], origin=origin, guard=guard)
+            prepared = () if append is None else (append,)
+        self._write(segment, batches.buffers, headers, prepared, now_ms)
         return AppendInfo(
             base_offset,
             self.log_end_offset - 1,
@@ -164,8 +214,6 @@ class PartitionLog(Truncation):
             self.log_start_offset,
             False,
             batches.max_timestamp,
-            leader_epoch,
-            completed,
         )
 
     def append_as_follower(self, records: Buffer, leader_epoch: int, *, now_ms: int) -> AppendInfo:
@@ -174,35 +222,25 @@ class PartitionLog(Truncation):
 
         Raises ApiError: CORRUPT_MESSAGE for broken bytes, INVALID_RECORD for offsets below the log's end.
         """
-        batches = follower.batches_to_append(records, self.log_end_offset, leader_epoch)
+        batches = appending.batches_to_append(records, self.log_end_offset, leader_epoch)
         base_offset = self.log_end_offset
         start = self.log_start_offset
         if not batches.headers:
-            return AppendInfo(base_offset, base_offset - 1, -1, start, False, -1, leader_epoch)
+            return AppendInfo(base_offset, base_offset - 1, -1, start, False, -1)
         for header in batches.headers:
             latest = self.leader_epochs.latest_epoch
             if header.partition_leader_epoch > (-1 if latest is None else latest):
                 self.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
         segment = self._room_for(batches, now_ms, batches.headers[0].base_offset)
-        prepared: list[ProducerAppend] = []
-        position = 0
-        for header in batches.headers:
-            control = recovery.control_record(records, position, header) if header.is_control else None
-            append = self.producers.prepare(header, control, origin=Origin.REPLICATION, after=prepared)
-            if append is not None:
-                prepared.append(append)
-            position += header.size
-        completed = self._write(segment, batches.buffers, batches.headers, prepared, now_ms)
-        first = batches.headers[0]
+        prepared = appending.prepare(self.producers, records, batches.headers, Origin.REPLICATION)
+        self._write(segment, batches.buffers, batches.headers, prepared, now_ms)
         return AppendInfo(
-            first.base_offset,
+            batches.headers[0].base_offset,
             self.log_end_offset - 1,
             -1,
             start,
             False,
             batches.max_timestamp,
-            first.partition_leader_epoch,
-            completed,
         )
 
     def _room_for(self, batches: ValidatedBatches, now_ms: int, first_offset: int | None = None) -> Segment:
@@ -222,7 +260,7 @@ class PartitionLog(Truncation):
         headers: Sequence[BatchHeader],
         prepared: Sequence[ProducerAppend],
         now_ms: int,
-    ) -> Sequence[CompletedTxn]:
+    ) -> None:
         """Log first, then the state; a disk that refuses leaves both as they were."""
         if self.offline is not None:
             raise self.offline
@@ -231,17 +269,34 @@ class PartitionLog(Truncation):
         except StorageError as error:
             raise storage_error(error) from error
         last = headers[-1]
-        end = last.base_offset + last.last_offset_delta + 1
-        completed: list[CompletedTxn] | None = None
+        producers = self.producers
         for append in prepared:
-            txn = self.producers.commit(append, now_ms)
-            if txn is not None:
-                if txn.aborted:
-                    segment.append_aborted(AbortedTxn.of(txn))
-                completed = [txn] if completed is None else [*completed, txn]
-        self.producers.map_end_offset = end
-        self.log_end_offset = end
-        return completed or NO_TXNS
+            txn = producers.commit(append, now_ms)
+            if txn is not None and txn.aborted:
+                segment.append_aborted(AbortedTxn.of(txn))
+        producers.map_end_offset = self.log_end_offset = last.base_offset + last.last_offset_delta + 1
+
+    # -- high watermark ------------------------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Exclusive bound of read_committed: nothing below it belongs to an open transaction."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def update_high_watermark(self, offset: int) -> bool:
+        """Sets the high watermark, clamped to the log; True when it or the last stable offset moved."""
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
+        if offset < self.log_start_offset:
+            offset = self.log_start_offset
+        let_go = self.producers.on_high_watermark(offset)
+        if offset == self.high_watermark:
+            return let_go
+        self.high_watermark = offset
+        return True
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -286,63 +341,125 @@ class PartitionLog(Truncation):
         """(largest known epoch <= ``epoch``, its exclusive end); (-1, -1) when unknown (KIP-101)."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
-    # -- configuration and the directory -------------------------------------------------------------------------
+    # -- what shortens it ------------------------------------------------------------------------------------------
+
+    def delete_records(self, offset: int) -> int:
+        """Moves the log start up to ``offset`` (-1: the high watermark) and returns where it is now. Segments go later.
+
+        Raises ApiError OFFSET_OUT_OF_RANGE, POLICY_VIOLATION on a topic that is only compacted.
+        """
+        if self.config.compacts and not self.config.deletes:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, f"{self.topic} is compacted and its records are not deleted")
+        if offset == -1:
+            offset = self.high_watermark
+        if offset < 0 or offset > self.high_watermark:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {self.high_watermark}")
+        self.advance_log_start(offset)
+        return self.log_start_offset
+
+    def advance_log_start(self, offset: int) -> bool:
+        """The log begins at ``offset`` from now on; never goes back. True when it moved."""
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        if self.high_watermark < offset:
+            self.high_watermark = offset
+        if self.leader_epochs.truncate_from_start(offset):
+            self.save_epochs()
+        self.producers.on_log_start(offset)
+        self.files.remove_snapshots_up_to(offset)
+        return True
+
+    def ends_at(self, offset: int) -> None:
+        """The files were cut: the log ends at ``offset`` now."""
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+
+    @contextlib.contextmanager
+    def all_or_offline(self) -> Iterator[None]:
+        """For changes that a failing disk leaves half-done: the log is then offline."""
+        try:
+            with storage_errors():
+                yield
+        except ApiError as error:
+            self.offline = error
+            raise
+
+    # -- rolling, flushing and closing -----------------------------------------------------------------------------
+
+    @property
+    def disk(self) -> Disk:
+        """The disk that holds the log."""
+        return self.files.disk
+
+    @property
+    def path(self) -> str:
+        """The partition's directory on the disk."""
+        return self.files.path
+
+    @property
+    def recovery_point(self) -> int:
+        """Exclusive end of what survives a power cut."""
+        return self.files.recovery_point
+
+    @property
+    def truncations(self) -> int:
+        """How often it was cut since it was opened."""
+        return self.files.cuts
+
+    @property
+    def size(self) -> int:
+        """Bytes in all segments."""
+        return self._segments.size
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments, oldest first, for tools, compaction and tests."""
+        return self._segments.all
+
+    def roll(self, now_ms: int) -> None:
+        """Starts a new segment at the log's end, unless the active one is empty."""
+        if self._segments.active.size:
+            self._roll_at(self.log_end_offset, now_ms)
+
+    def _roll_at(self, base_offset: int, now_ms: int) -> Segment:
+        with storage_errors():
+            segment = self.files.roll(base_offset, self.producers, self.config, now_ms)
+        if self.on_roll is not None:
+            self.on_roll()
+        return segment
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Returns when everything below ``up_to`` (default: all that was appended before the call) survives a power
+        cut; may run in another thread."""
+        with storage_errors():
+            self.files.flush(self.log_end_offset if up_to is None else min(up_to, self.log_end_offset))
+
+    def close(self) -> None:
+        """Clean end: producer snapshot and indexes written, everything synced, no handle left."""
+        if self.offline is not None:
+            raise self.offline
+        with storage_errors():
+            self.files.close(self.producers, self.log_end_offset)
+        self.closed = True
+
+    def abandon(self) -> None:
+        """Gives the handles back and writes nothing, as a crash would."""
+        self.files.abandon()
+
+    def rename(self, path: str) -> None:
+        """Moves the directory, as deletion of a topic does first."""
+        with storage_errors():
+            self.files.rename(path)
+
+    def delete(self) -> None:
+        """Removes the directory and all in it."""
+        with storage_errors():
+            self.files.delete()
 
     def update_config(self, config: LogConfig) -> None:
         """Takes effect with the next append; segments that exist keep their index limits."""
         self.config = config
         for segment in self._segments:
             segment.config = config
-
-    def rename(self, path: str) -> None:
-        """Moves the directory, as deletion of a topic does first."""
-        self.abandon()
-        with storage_errors():
-            self.disk.rename(self.path, path)
-        self.path = path
-        self._snapshots.dir = path
-        for segment in self._segments:
-            segment.move(path)
-
-    def delete(self) -> None:
-        """Removes the directory and all in it."""
-        self.abandon()
-        with storage_errors():
-            self.disk.remove_tree(self.path)
-
-
-def _claim(disk: Disk, path: str, topic_id: bytes, clean: bool, warnings: list[str]) -> bytes:
-    """Reads the directory's topic id, or writes down the given one."""
-    file = join(path, METADATA_FILE)
-    if disk.exists(file):
-        try:
-            found = decode_partition_metadata(disk.read_bytes(file), file)
-        except MalformedFile as error:
-            if clean or topic_id == NO_TOPIC_ID:
-                raise
-            warnings.append(f"{error}; written anew, as the file was not synced before the crash")
-        else:
-            if topic_id not in (NO_TOPIC_ID, found):
-                raise ApiError(
-                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} holds topic id {found.hex()}, expected {topic_id.hex()}"
-                )
-            return found
-    if topic_id != NO_TOPIC_ID:
-        disk.write_atomic(file, encode_partition_metadata(topic_id), sync=False)
-    return topic_id
-
-
-def _read_epochs(
-    disk: Disk, path: str, clean: bool, warnings: list[str]
-) -> tuple[LeaderEpochCache, list[tuple[int, int]] | None]:
-    """The epoch file's content, and what is on the disk, None for what must be written anew; after a crash an
-    unreadable file is as good as none: batches know their epochs."""
-    file = join(path, LEADER_EPOCH)
-    try:
-        epochs = LeaderEpochCache.decode(disk.read_bytes(file), file) if disk.exists(file) else LeaderEpochCache()
-    except MalformedFile as error:
-        if clean:
-            raise
-        warnings.append(f"{error}; epochs are taken from the batches")
-        return LeaderEpochCache(), None
-    return epochs, epochs.entries

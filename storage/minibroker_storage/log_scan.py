@@ -1,4 +1,4 @@
-"""Going through the bytes of a `.log` file batch by batch, for what reads all of it."""
+"""Scans a whole `.log` file batch by batch."""
 
 from __future__ import annotations
 

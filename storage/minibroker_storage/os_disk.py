@@ -405,7 +405,7 @@ class OsLock:
     def __init__(self, full_path: str, path: str, holder: str) -> None:
         self._file: IO[bytes] | None = None
         with _Errors(path):
-            file = open(full_path, "a+b")  # noqa: SIM115  held for as long as the lock is
+            file = open(full_path, "a+b", buffering=0)  # noqa: SIM115  held for as long as the lock is
         try:
             _lock_first_byte(file)
         except OSError:
@@ -413,10 +413,14 @@ class OsLock:
             found = file.read(200).decode(errors="replace")
             file.close()
             raise Locked(path, found) from None
-        file.seek(0)
-        file.truncate()
-        file.write(b"\n" + holder.encode())
-        file.flush()
+        try:
+            with _Errors(path):
+                file.seek(0)
+                file.truncate()
+                file.write(b"\n" + holder.encode())
+        except StorageError:  # no room
+            file.close()
+            raise
         self._file = file
 
     def release(self) -> None:

@@ -3,9 +3,12 @@
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.disk import Disk, join
 from minibroker_storage.file_errors import MalformedFile
 
 FILE_NAME = "partition.metadata"
+NO_TOPIC_ID = bytes(16)
 VERSION = 0
 
 
@@ -41,3 +44,27 @@ def decode_partition_metadata(data: bytes, path: str = FILE_NAME) -> bytes:
         return topic_id_from_text(value.strip())
     except ValueError as error:
         raise MalformedFile(path, 2, str(error), unit="line") from None
+
+
+def claim(disk: Disk, path: str, topic_id: bytes, clean: bool, warnings: list[str]) -> bytes:
+    """The topic id of the directory at `path`; the given one is written down where there is none.
+
+    Raises ApiError INCONSISTENT_TOPIC_ID when the directory is another topic's, MalformedFile after a clean stop.
+    """
+    file = join(path, FILE_NAME)
+    if disk.exists(file):
+        try:
+            found = decode_partition_metadata(disk.read_bytes(file), file)
+        except MalformedFile as error:
+            if clean or topic_id == NO_TOPIC_ID:
+                raise
+            warnings.append(f"{error}; written anew, as the file was not synced before the crash")
+        else:
+            if topic_id not in (NO_TOPIC_ID, found):
+                raise ApiError(
+                    ErrorCode.INCONSISTENT_TOPIC_ID, f"{path} holds topic id {found.hex()}, expected {topic_id.hex()}"
+                )
+            return found
+    if topic_id != NO_TOPIC_ID:
+        disk.write_atomic(file, encode_partition_metadata(topic_id), sync=False)
+    return topic_id

@@ -329,10 +329,6 @@ class ProducerStateManager:
         """The log is emptied and begins anew at `offset`."""
         self.clear(offset)
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._producers and not self._finished
-
     def snapshot(self) -> bytes:
         """The bytes of Kafka's `.snapshot` file (version 1) for `map_end_offset`."""
         return encode_snapshot(self._producers.values())

@@ -70,16 +70,17 @@ def load(
     warnings: list[str] = []
     bases = _tidy(disk, directory, config, warnings)
     segments = Segments(Segment.existing(disk, directory, base, config, now_ms=now_ms) for base in bases)
+    check = _Check(segments, rules, epochs, snapshots, log_start_offset, now_ms, warnings)
     if segments:
         if clean:
             recovery_point = _UNKNOWN_END
         elif not epochs.entries:
-            _epochs_from_batches(segments, epochs)
+            check.take_epochs_from_batches()
         _check_index_files(disk, segments, recovery_point, warnings)
-        _recover(segments, rules, epochs, snapshots, recovery_point, log_start_offset, now_ms, warnings)
+        check.recover(recovery_point)
     if not segments:
-        segments.add(Segment.create(disk, directory, log_start_offset, config, now_ms=now_ms))
-    end = _end_of(segments, rules, epochs, snapshots, log_start_offset, now_ms, warnings)
+        segments.replace([Segment.create(disk, directory, log_start_offset, config, now_ms=now_ms)])
+    end = check.log_end()
     if end < log_start_offset:
         warnings.append(f"{directory}: log ends at {end}, before its start {log_start_offset}; starting anew there")
         for segment in segments:
@@ -168,136 +169,116 @@ def _check_index_files(disk: Disk, segments: Segments, trusted_below: int, warni
             warnings.append(f"{segment.log.path}: {reason}, rebuilding its indexes")
 
 
-def _recover(
-    segments: Segments,
-    rules: ProducerRules,
-    epochs: LeaderEpochCache,
-    snapshots: SnapshotFiles,
-    recovery_point: int,
-    log_start_offset: int,
-    now_ms: int,
-    warnings: list[str],
-) -> None:
-    """Checks the segments that hold offsets from the recovery point on; the first bad batch ends the log."""
-    everything = segments.all
-    for i, segment in enumerate(everything):
-        last = i == len(everything) - 1
-        doubted = recovery_point < _UNKNOWN_END and (last or everything[i + 1].base_offset > recovery_point)
-        if not doubted and not segment.needs_recovery:
-            continue
-        lost = recover_segment(
-            segment, segments, rules, epochs, snapshots, log_start_offset, now_ms=now_ms, warnings=warnings
+@dataclass
+class _Check:
+    """The batches of a log after a crash: what is bad ends it, and its indexes and epochs are made of the good ones."""
+
+    segments: Segments
+    rules: ProducerRules
+    epochs: LeaderEpochCache
+    snapshots: SnapshotFiles
+    log_start_offset: int
+    now_ms: int
+    warnings: list[str]
+
+    def recover(self, recovery_point: int) -> None:
+        """Checks the segments that hold offsets from the recovery point on; the first bad batch ends the log."""
+        everything = self.segments.all
+        for i, segment in enumerate(everything):
+            last = i == len(everything) - 1
+            doubted = recovery_point < _UNKNOWN_END and (last or everything[i + 1].base_offset > recovery_point)
+            if not doubted and not segment.needs_recovery:
+                if not last and everything[i + 1].base_offset == recovery_point:
+                    # Its batches are synced. Its last time index entry may not be: rolling writes it.
+                    segment.rebuild_indexes()
+                    segment.save_indexes()
+                continue
+            if self.recover_segment(segment):
+                gone = everything[i + 1 :]
+                for later in reversed(gone):  # a crash in between leaves no gap
+                    self.warnings.append(f"{later.log.path}: removed, as the log now ends before it")
+                    later.remove()
+                self.segments.drop(gone)
+                return
+            if doubted and not last and not segment.config.compacts:
+                end, following = segment.next_offset(), everything[i + 1].base_offset
+                if end < following:
+                    # Power was lost before either was synced, and the younger one happened to be written first.
+                    # LogLoader checks each segment by itself and keeps what it finds good.
+                    missing = f"offsets {end} to {following - 1} are missing, lost before a sync"
+                    self.warnings.append(f"{segment.log.path}: {missing}")
+
+    def recover_segment(self, segment: Segment) -> int:
+        """Scans one segment with checksums, rebuilds its indexes and cuts it at the first bad batch; bytes cut off."""
+        producers = ProducerStateManager(self.rules)
+        rebuild_producers(
+            producers,
+            self.segments,
+            self.snapshots,
+            self.log_start_offset,
+            segment.base_offset,
+            now_ms=self.now_ms,
+            clean=False,
+            warn=self.warnings.append,
+            take=False,
         )
+        segment.reset_indexes()
+        segment.reset_txn_index()
+        valid = 0
+        next_offset = segment.base_offset
+        try:
+            for position, header in segment.headers():
+                if header.base_offset < next_offset:
+                    found = f"offset {header.base_offset}, expected {next_offset} or up"
+                    raise CorruptBatch(f"{segment.log.path}: at byte {position}: {found}")
+                data = segment.read_batch(position, header)
+                control = control_record(data, 0, header) if header.is_control else None
+                completed = producers.replay(header, control, self.now_ms)
+                if completed is not None and completed.aborted:
+                    segment.append_aborted(AbortedTxn.of(completed))
+                if header.partition_leader_epoch > self._latest_epoch():
+                    self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                segment.count(header, position)
+                next_offset = header.next_offset
+                valid = position + header.size
+        except CorruptBatch as error:
+            self.warnings.append(f"{error}; cut there, {segment.size - valid} bytes lost")
+        lost = segment.size - valid
         if lost:
-            gone = everything[i + 1 :]
-            for later in reversed(gone):  # a crash in between leaves no gap
-                warnings.append(f"{later.log.path}: removed, as the log now ends before it")
-                later.remove()
-            segments.drop(gone)
-            return
-        if doubted and not last and not segment.config.compacts:
-            end, following = segment.next_offset(), everything[i + 1].base_offset
-            if end < following:
-                # Power was lost before either was synced, and the younger one happened to be written first. LogLoader
-                # checks each segment by itself and keeps what it finds good.
-                warnings.append(f"{segment.log.path}: offsets {end} to {following - 1} are missing, lost before a sync")
+            segment.cut_end(valid)
+        segment.finish_time_index()
+        segment.save_indexes()
+        segment.needs_recovery = False
+        self.snapshots.take(producers)
+        return lost
 
+    def take_epochs_from_batches(self) -> None:
+        """The epoch file is not synced at once, so a crash may take it; every batch carries its epoch."""
+        for segment in self.segments:
+            with contextlib.suppress(CorruptBatch):  # the check that follows cuts there
+                for _, header in segment.headers():
+                    if header.partition_leader_epoch > self._latest_epoch():
+                        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
 
-def recover_segment(
-    segment: Segment,
-    segments: Segments,
-    rules: ProducerRules,
-    epochs: LeaderEpochCache,
-    snapshots: SnapshotFiles,
-    log_start_offset: int,
-    *,
-    now_ms: int,
-    warnings: list[str],
-) -> int:
-    """Scans one segment with checksums, rebuilds its indexes and cuts it at the first bad batch; bytes cut off."""
-    producers = ProducerStateManager(rules)
-    rebuild_producers(
-        producers,
-        segments,
-        snapshots,
-        log_start_offset,
-        segment.base_offset,
-        now_ms=now_ms,
-        clean=False,
-        warn=warnings.append,
-        take=False,
-    )
-    segment.reset_indexes()
-    segment.reset_txn_index()
-    valid = 0
-    next_offset = segment.base_offset
-    try:
-        for position, header in segment.headers():
-            if header.base_offset < next_offset:
-                raise CorruptBatch(
-                    f"{segment.log.path}: at byte {position}: offset {header.base_offset}, expected {next_offset} or up"
-                )
-            data = segment.read_batch(position, header)
-            control = control_record(data, 0, header) if header.is_control else None
-            completed = producers.replay(header, control, now_ms)
-            if completed is not None and completed.aborted:
-                segment.append_aborted(AbortedTxn.of(completed))
-            if header.partition_leader_epoch > _latest(epochs):
-                epochs.assign(header.partition_leader_epoch, header.base_offset)
-            segment.count(header, position)
-            next_offset = header.next_offset
-            valid = position + header.size
-    except CorruptBatch as error:
-        warnings.append(f"{error}; cut there, {segment.size - valid} bytes lost")
-    lost = segment.size - valid
-    if lost:
-        segment.cut_end(valid)
-    segment.finish_time_index()
-    segment.save_indexes()
-    segment.needs_recovery = False
-    snapshots.take(producers)
-    return lost
+    def _latest_epoch(self) -> int:
+        latest = self.epochs.latest_epoch
+        return -1 if latest is None else latest
 
-
-def _epochs_from_batches(segments: Segments, epochs: LeaderEpochCache) -> None:
-    """The epoch file is not synced at once, so a crash may take it; every batch carries its epoch."""
-    for segment in segments:
-        with contextlib.suppress(CorruptBatch):  # the check that follows cuts there
-            for _, header in segment.headers():
-                if header.partition_leader_epoch > _latest(epochs):
-                    epochs.assign(header.partition_leader_epoch, header.base_offset)
-
-
-def _latest(epochs: LeaderEpochCache) -> int:
-    latest = epochs.latest_epoch
-    return -1 if latest is None else latest
-
-
-def _end_of(
-    segments: Segments,
-    rules: ProducerRules,
-    epochs: LeaderEpochCache,
-    snapshots: SnapshotFiles,
-    log_start_offset: int,
-    now_ms: int,
-    warnings: list[str],
-) -> int:
-    """The log end. A directory that was called clean and still holds bytes that are no batch is checked after all."""
-    while len(segments) > 1 and not segments.active.size:
-        before = segments.all[-2]
-        if before.next_offset() <= segments.active.base_offset:
-            break
-        # A roll that did not come to its end: its segment was made and the batches went on into the one before.
-        segments.active.remove()
-        segments.drop([segments.active])
-    try:
-        return segments.active.next_offset()
-    except CorruptBatch as error:
-        warnings.append(str(error))
-        recover_segment(
-            segments.active, segments, rules, epochs, snapshots, log_start_offset, now_ms=now_ms, warnings=warnings
-        )
-        return segments.active.next_offset()
+    def log_end(self) -> int:
+        """The log end. A directory that was called clean and holds bytes that are no batch is checked after all."""
+        while len(self.segments) > 1 and not self.segments.active.size:
+            before = self.segments.all[-2]
+            if before.next_offset() <= self.segments.active.base_offset:
+                break
+            # A roll that did not come to its end: its segment was made and the batches went on into the one before.
+            self.segments.active.remove()
+            self.segments.drop([self.segments.active])
+        try:
+            return self.segments.active.next_offset()
+        except CorruptBatch as error:
+            self.warnings.append(str(error))
+            self.recover_segment(self.segments.active)
+            return self.segments.active.next_offset()
 
 
 def rebuild_producers(

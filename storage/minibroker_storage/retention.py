@@ -1,60 +1,32 @@
-"""Which segments a log gives up, and the removal of their files after a delay (UnifiedLog.deleteOldSegments)."""
+"""Deleting the oldest segments of a log (UnifiedLog.deleteOldSegments)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
-from minibroker_storage import indexes
-from minibroker_storage.config import LogConfig
-from minibroker_storage.disk import Disk
-from minibroker_storage.recovery import DELETED_SUFFIX
+from minibroker_storage.append_info import storage_errors
+from minibroker_storage.log import PartitionLog
 from minibroker_storage.segment import Segment
 
 
-class Expiring(Protocol):
-    """A log, as far as retention looks at it."""
+def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
+    """Applies retention (log start, size, time, in this order) and returns how many segments went.
 
-    config: LogConfig
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-
-    @property
-    def segments(self) -> list[Segment]:
-        """The segments, oldest first."""
-
-
-class Removals:
-    """Files renamed to ``.deleted``, waiting for their time."""
-
-    __slots__ = ("_disk", "_waiting")
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self._waiting: list[tuple[int, str]] = []
-
-    def later(self, paths: Sequence[str], at_ms: int) -> None:
-        """Renames the files that are there and removes them once ``due`` is called at or after ``at_ms``."""
-        for path in paths:
-            if self._disk.exists(path):
-                self._disk.rename(path, path + DELETED_SUFFIX)
-                self._waiting.append((at_ms, path + DELETED_SUFFIX))
-
-    def due(self, now_ms: int) -> None:
-        for at_ms, path in self._waiting:
-            if at_ms <= now_ms:
-                indexes.remove(self._disk, path)
-        self._waiting = [(at_ms, path) for at_ms, path in self._waiting if at_ms > now_ms]
-
-    def finish(self) -> None:
-        """Removes them all now."""
-        for _, path in self._waiting:
-            indexes.remove(self._disk, path)
-        self._waiting = []
+    Their files are renamed at once and removed by a later call, ``file.delete.delay.ms`` on.
+    """
+    with storage_errors():
+        log.files.remove_due(now_ms)
+        gone = expired_segments(log, now_ms)
+        if not gone:
+            return 0
+        if gone[-1] is log.segments[-1]:
+            log.roll(now_ms)
+        log.files.retire(gone, now_ms + log.config.file_delete_delay_ms)
+    log.advance_log_start(log.segments[0].base_offset)
+    return len(gone)
 
 
-def expired_segments(log: Expiring, now_ms: int) -> list[Segment]:
+def expired_segments(log: PartitionLog, now_ms: int) -> list[Segment]:
     """The oldest segments that retention lets go of: by log start, then by size, then by time.
 
     Never one that reaches past the high watermark, nor an empty last one.
@@ -81,7 +53,9 @@ def expired_segments(log: Expiring, now_ms: int) -> list[Segment]:
     return gone
 
 
-def _oldest(log: Expiring, segments: list[Segment], lets_go: Callable[[Segment, int | None], bool]) -> list[Segment]:
+def _oldest(
+    log: PartitionLog, segments: list[Segment], lets_go: Callable[[Segment, int | None], bool]
+) -> list[Segment]:
     """The segments from the start on for which ``lets_go(segment, base offset of the next)`` holds without a break."""
     found: list[Segment] = []
     for i, segment in enumerate(segments):

@@ -66,6 +66,7 @@ class Segment:
         "_txn_file",
         "_txn_index",
         "_txn_written",
+        "_unloaded_unsynced",
         "base_offset",
         "bytes_since_index",
         "config",
@@ -101,6 +102,8 @@ class Segment:
         self.offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
+        #: Rolling writes them, unloads them, and leaves the sync to the next flush.
+        self._unloaded_unsynced = False
         self._may_be_full = True  # whether an index has grown since it was last seen to have room
         #: A flush in another thread and a roll may write the same index files.
         self._saving = threading.Lock()
@@ -214,6 +217,7 @@ class Segment:
         """Forgets indexes that are wholly in their files."""
         if self._indexes is not None and all(index.written == len(index) for index in self._indexes):
             self._indexes = None
+            self._unloaded_unsynced = True
 
     def rebuild_indexes(self) -> None:
         """Makes offset and time index anew from the batch headers. Raises CorruptBatch where the log has none."""
@@ -322,6 +326,8 @@ class Segment:
         self.size = position
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        with contextlib.suppress(StorageError):  # after a crash they would name batches that are gone
+            self.save_indexes()
         if self.txn_index.truncate_to(offset):
             self._txn_written = len(self.txn_index)
             self._txn_file.truncate(self._txn_written * ENTRY_SIZE)
@@ -347,10 +353,16 @@ class Segment:
             self._save_txn_index()
             for index in self._indexes or ():
                 indexes.save(self._disk, index)
-        if sync:
-            for index in self._indexes or ():
-                if index.written > 0:  # an empty one that is lost is made again
-                    sync_file(self._disk, index.path)
+        if not sync:
+            return
+        for index in self._indexes or ():
+            if index.written > 0:  # an empty one that is lost is made again
+                sync_file(self._disk, index.path)
+        if self._unloaded_unsynced:
+            self._unloaded_unsynced = False
+            for ending in (".index", ".timeindex"):
+                if self._disk.exists(self.path(ending)):
+                    sync_file(self._disk, self.path(ending))
 
     def flush(self) -> None:
         """Returns when the log and its indexes survive a power cut."""

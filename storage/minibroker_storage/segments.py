@@ -24,9 +24,6 @@ class Segments:
         if ordered:
             self.active = ordered[-1]
 
-    def add(self, segment: Segment) -> None:
-        self.replace([*self._state[1], segment])
-
     def drop(self, gone: Iterable[Segment]) -> None:
         lost = set(map(id, gone))
         self.replace([segment for segment in self._state[1] if id(segment) not in lost])

@@ -1,4 +1,4 @@
-"""What a leader checks and writes into batches before they are appended.
+"""Validation of batches by a leader, and the fields it writes into them (Kafka's LogValidator).
 
 Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator, in their order: every
 refusal is an ApiError whose message says what was found. Batches are patched in place when the buffer is writable.
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
@@ -104,12 +106,14 @@ def client_batch(records: Buffer | None, api_version: int) -> BatchHeader:
     if len(records) >= HEADER_SIZE and records[_SIZE_UP_TO_MAGIC - 1] == MAGIC:
         header = _header(records)
         if header.batch_length + LOG_OVERHEAD == len(records):  # the common case; anything else is looked at below
-            _check_codec_version(header, api_version)
+            if api_version < _FIRST_VERSION_WITH_ZSTD:
+                _refuse_zstd(header, api_version)
             return header
     if not _whole_message_at(records, 0):
         raise ApiError(ErrorCode.INVALID_RECORD, f"the {len(records)} bytes of records are not a whole batch")
     header = _header(records)
-    _check_codec_version(header, api_version)
+    if api_version < _FIRST_VERSION_WITH_ZSTD:
+        _refuse_zstd(header, api_version)
     if header.size < len(records) and _whole_message_at(records, header.size):
         raise ApiError(ErrorCode.INVALID_RECORD, "more than one record batch for the partition")
     return header
@@ -124,8 +128,8 @@ def _header(records: Buffer) -> BatchHeader:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(exc)) from None
 
 
-def _check_codec_version(header: BatchHeader, api_version: int) -> None:
-    if api_version < _FIRST_VERSION_WITH_ZSTD and header.compression == Compression.ZSTD:
+def _refuse_zstd(header: BatchHeader, api_version: int) -> None:
+    if header.compression == Compression.ZSTD:
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd needs Produce v{_FIRST_VERSION_WITH_ZSTD}, the request is v{api_version}",
@@ -199,9 +203,9 @@ class _Batch:
 
     def with_header(self, *, new_crc: bool) -> list[Buffer]:
         """The batch's buffers with the header as it is now: in place, or beside the bytes that may not be written."""
-        header, pos = self.header, self.pos
-        end = pos + header.size
-        view = memoryview(self.buf)
+        header, pos, buf = self.header, self.pos, self.buf
+        end = pos + LOG_OVERHEAD + header.batch_length
+        view = buf if type(buf) is memoryview else memoryview(buf)
         if not view.readonly:
             if new_crc:
                 rewrite_header(view, pos, header)
@@ -238,25 +242,25 @@ def check_client_batch(
     """
     header = client_batch(records, api_version)
     batch = _Batch(records, 0, header)
-    _check_envelope(batch, config)
-    _check_header(header)
+    _check_header(batch, config)
     if compacted is None:
         compacted = config.compacts
-    target = (
-        header.compression if config.compression_type == _AS_PRODUCED else _CODEC_OF_CONFIG[config.compression_type]
-    )
+    codec = header.compression
+    target = codec if config.compression_type == _AS_PRODUCED else _CODEC_OF_CONFIG[config.compression_type]
     payload: bytes | None = None
-    if strict or compacted or target != header.compression or _limits_records(header, config):
-        in_place = header.compression != Compression.NONE and target == header.compression
+    if strict or compacted or target != codec or _limits_records(codec, config):
+        in_place = codec != Compression.NONE and target == codec
         payload, walk = _walk(batch, now_ms, config, compacted, in_place, max_decompressed, pace)
     else:
         walk = _walk_header_only(header, now_ms, config)
-    if walk.null_keys or walk.bad_timestamps or header.log_append_time:
+    if walk.null_keys or walk.bad_timestamps or header.attributes & TIMESTAMP_TYPE_MASK:
         _refuse_bad_records(walk, header, now_ms, config)
-    rebuilt = payload is not None and target != header.compression
+    rebuilt = payload is not None and target != codec
     if payload is not None and rebuilt:
         batch = _rebuild(payload, header, target, walk, config, pace)
-    _check_fits_segment(batch.header.size, config)
+    size = LOG_OVERHEAD + batch.header.batch_length
+    if size > config.segment_bytes:
+        raise _does_not_fit(size, config)
     return CheckedBatch(
         batch,
         walk.max_timestamp,
@@ -286,48 +290,45 @@ def _assign_checked(checked: CheckedBatch, base_offset: int, leader_epoch: int) 
     )
 
 
-def _check_envelope(batch: _Batch, config: LogConfig) -> None:
-    """Base offset, size and checksum, before anything inside is believed."""
+def _check_header(batch: _Batch, config: LogConfig) -> None:
+    """Base offset, size and checksum, before anything inside is believed; then what the header says of the records."""
     header = batch.header
+    size = LOG_OVERHEAD + header.batch_length
     if header.base_offset != 0:
         raise ApiError(ErrorCode.INVALID_RECORD, f"base offset is {header.base_offset}, a producer sends 0")
-    _check_size(header, config)
+    if size > config.max_message_bytes:
+        raise _too_large(size, config)
     if not crc_ok(batch.buf, batch.pos, header):
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch's bytes do not have its CRC {header.crc:#010x}")
-
-
-def _check_size(header: BatchHeader, config: LogConfig) -> None:
-    if header.size > config.max_message_bytes:
-        raise ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"batch of {header.size} bytes, the topic takes {config.max_message_bytes} (max.message.bytes)",
-        )
-
-
-def _check_fits_segment(size: int, config: LogConfig) -> None:
-    if size > config.segment_bytes:
-        raise ApiError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{size} bytes of records do not fit a segment of {config.segment_bytes} (segment.bytes)",
-        )
-
-
-def _check_header(header: BatchHeader) -> None:
-    count = header.record_count
-    if header.compression > Compression.ZSTD:
+    count, attributes = header.record_count, header.attributes
+    if attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"compression codec {header.compression} is not assigned")
     if count <= 0 or header.last_offset_delta + 1 != count:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"batch of {count} records has last offset delta {header.last_offset_delta}",
         )
-    if header.is_control:
+    if attributes & CONTROL_MASK:
         raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    if header.has_producer_id and header.base_sequence < 0:
+    if header.base_sequence < 0 and header.has_producer_id:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
             f"batch of producer {header.producer_id} has base sequence {header.base_sequence}",
         )
+
+
+def _too_large(size: int, config: LogConfig) -> ApiError:
+    return ApiError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"batch of {size} bytes, the topic takes {config.max_message_bytes} (max.message.bytes)",
+    )
+
+
+def _does_not_fit(size: int, config: LogConfig) -> ApiError:
+    return ApiError(
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        f"{size} bytes of records do not fit a segment of {config.segment_bytes} (segment.bytes)",
+    )
 
 
 def _walk(
@@ -355,7 +356,7 @@ def _walk(
             consecutive=in_place,
             pace=pace,
         )
-        if _limits_records(header, config) and len(payload) > config.max_decompressed_message_bytes:
+        if _limits_records(header.compression, config) and len(payload) > config.max_decompressed_message_bytes:
             _check_records(payload, header, config, pace)
     except PayloadTooLarge as exc:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, str(exc)) from None
@@ -368,9 +369,9 @@ def _walk(
     return payload, walk
 
 
-def _limits_records(header: BatchHeader, config: LogConfig) -> bool:
+def _limits_records(codec: int, config: LogConfig) -> bool:
     """Whether single records are limited; uncompressed ones never are."""
-    return header.compression != Compression.NONE and config.max_decompressed_message_bytes < LONGEST_RECORD
+    return codec != Compression.NONE and config.max_decompressed_message_bytes < LONGEST_RECORD
 
 
 def _check_records(payload: bytes, header: BatchHeader, config: LogConfig, pace: Pace) -> None:
@@ -443,7 +444,8 @@ def _rebuild(payload: bytes, header: BatchHeader, target: int, walk: Walk, confi
     header.attributes = header.attributes & TRANSACTIONAL_MASK | target
     header.max_timestamp = walk.max_timestamp
     data = assemble(header, compress(target, records, _level(target, config)))
-    _check_size(header, config)
+    if header.size > config.max_message_bytes:
+        raise _too_large(header.size, config)
     return _Batch(data, 0, header)
 
 
@@ -480,14 +482,16 @@ def _assign_trusted(
         one = _assign_one_trusted(records, base_offset, leader_epoch, config)
         if one is not None:
             return one
-    _check_fits_segment(len(records), config)
+    if len(records) > config.segment_bytes:
+        raise _does_not_fit(len(records), config)
     append_time = config.stamps_append_time
     buffers: list[Buffer] = []
     headers: list[BatchHeader] = []
     max_timestamp, offset_of_max = NO_TIMESTAMP, base_offset
     end = 0
     for pos, header in iter_batches(records):
-        _check_size(header, config)
+        if header.size > config.max_message_bytes:
+            raise _too_large(header.size, config)
         header.base_offset, header.partition_leader_epoch = base_offset, leader_epoch
         end = pos + header.batch_length + LOG_OVERHEAD
         if append_time:

@@ -21,6 +21,7 @@ from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.producer_state import ProducerRules, ProducerStateManager
 from minibroker_storage.recovery import control_record
+from minibroker_storage.truncation import truncate_fully_and_start_at
 from minibroker_storage.txn_index import AbortedTxn
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-4.3.1" / "directory" / "clean.tar.gz"
@@ -148,6 +149,14 @@ def test_untouched_batches_are_the_same_bytes() -> None:
     before = [bytes(data) for data, _ in batches(log.log)]
     log.compact()
     assert [bytes(data) for data, _ in batches(log.log)] == before
+
+
+def test_a_batch_of_some_megabytes_is_compacted() -> None:
+    story = Compacted()
+    story.put(("a", "1"), ("b", "x" * (3 << 20)), codec=1)
+    story.put(("a", "2"))
+    assert story.compact()
+    assert [key for key, _ in values(story.log)] == [b"b", b"a"]
 
 
 def test_records_without_a_key_go() -> None:
@@ -421,7 +430,7 @@ def test_a_truncation_meanwhile_voids_the_rewrite() -> None:
     log.put(("a", "2"))
     log.roll()
     cleaned = plan(log.log, find_work(log.log, None, NOW), NOW).rewrite()
-    log.log.truncate_fully_and_start_at(0, now_ms=NOW)
+    truncate_fully_and_start_at(log.log, 0, now_ms=NOW)
     assert not install(log.log, cleaned, NOW)
     assert not [name for name in log.disk.list("t-0") if name.endswith(".cleaned")]
 

@@ -26,8 +26,10 @@ from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import ProducerStateManager
 from minibroker_storage.recovery import rebuild_producers
+from minibroker_storage.retention import delete_old_segments
 from minibroker_storage.segments import Segments
 from minibroker_storage.snapshots import SnapshotFiles
+from minibroker_storage.truncation import truncate_to
 
 CONFIG = LogConfig(segment_bytes=420, index_interval_bytes=100, retention_ms=-1, file_delete_delay_ms=0)
 COMPACTED = LogConfig(segment_bytes=420, cleanup_policy=frozenset({"compact"}), file_delete_delay_ms=0)
@@ -179,11 +181,11 @@ def story_truncate(ledger: Ledger) -> None:
     target = min(2, len(ledger.written))
     ledger.synced, ledger.recovery_point = min(ledger.synced, target), min(ledger.recovery_point, target)
     ledger.unsure += ledger.written[target:]  # until it is synced a truncation may be undone
-    if not guarded(lambda: log.truncate_to(target, now_ms=NOW)):
+    if not guarded(lambda: truncate_to(log, target, now_ms=NOW)):
         # Half-done, the log is unusable until it was opened again; then the rest is done.
         log.abandon()
         log = ledger.open()
-        log.truncate_to(target, now_ms=NOW)
+        truncate_to(log, target, now_ms=NOW)
     del ledger.written[target:]
     ledger._seq = target
     ledger.append()
@@ -202,7 +204,7 @@ def story_retention(ledger: Ledger) -> None:
         ledger.start = 5
     ledger.deleted = True
     for _ in range(3):
-        guarded(lambda: log.delete_old_segments(NOW + 1))
+        guarded(lambda: delete_old_segments(log, NOW + 1))
     ledger.append()
 
 

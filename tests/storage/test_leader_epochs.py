@@ -34,7 +34,7 @@ def test_assign_once_per_epoch() -> None:
     cache = cache_of((0, 0), (2, 10))
     assert not cache.assign(2, 15)
     assert cache.entries == [(0, 0), (2, 10)]
-    assert (cache.latest_epoch, cache.earliest, cache.previous_epoch(2)) == (2, (0, 0), 0)
+    assert (cache.latest_epoch, cache.entries[0], cache.previous_epoch(2)) == (2, (0, 0), 0)
     assert cache.previous_epoch(0) is None
 
 

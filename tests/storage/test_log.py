@@ -13,6 +13,7 @@ from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin
 from minibroker_storage.reading import TimestampOffset
+from minibroker_storage.truncation import truncate_fully_and_start_at, truncate_to
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100, segment_index_bytes=1024)
 
@@ -139,9 +140,8 @@ def test_an_open_transaction_holds_the_last_stable_offset(disk: MemoryDisk) -> N
     assert (log.high_watermark, log.last_stable_offset) == (4, 1)
     end_transaction(log, 1, commit=False)
     assert log.last_stable_offset == 2
-    marker = end_transaction(log, 2, commit=True, replicated=False)
+    end_transaction(log, 2, commit=True, replicated=False)
     assert log.last_stable_offset == 2  # the marker is not below the high watermark yet
-    assert [txn.producer_id for txn in marker.completed_transactions] == [2]
     assert log.update_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == log.log_end_offset == 6
     assert [value for _, value in values(log, committed=True)] == [b"plain", b"b", b"plain"]
@@ -247,13 +247,14 @@ def test_segments_roll_when_an_index_is_full(disk: MemoryDisk) -> None:
     assert len(values(log)) == 5
 
 
-def test_segments_roll_when_offsets_get_too_far_from_the_base(disk: MemoryDisk) -> None:
+@pytest.mark.parametrize(("offset", "rolls"), [((1 << 31) - 1, False), (1 << 31, True), (1 << 32, True)])
+def test_segments_roll_when_offsets_get_too_far_from_the_base(disk: MemoryDisk, offset: int, rolls: bool) -> None:
     log = open_log(disk)
-    far = build_batch([Record(0, NOW, b"k", b"v")], base_offset=1 << 32, leader_epoch=0)
+    far = build_batch([Record(0, NOW, b"k", b"v")], base_offset=offset, leader_epoch=0)
     log.append_as_follower(batch(b"near", leader_epoch=0), 0, now_ms=NOW)
     log.append_as_follower(far, 0, now_ms=NOW)
-    assert [segment.base_offset for segment in log.segments] == [0, 1 << 32]
-    assert log.read(1, 100, bound=log.log_end_offset).base_offset == 1 << 32  # the gap is stepped over
+    assert [segment.base_offset for segment in log.segments] == [0, *([offset] if rolls else [])]
+    assert next(iter_batches(log.read(1, 100, bound=log.log_end_offset).records))[1].base_offset == offset
 
 
 def test_an_index_entry_needs_more_bytes_than_the_interval(disk: MemoryDisk) -> None:
@@ -310,7 +311,7 @@ def test_offsets_by_timestamp_after_a_truncation(disk: MemoryDisk, interval: int
         log = open_log(disk, config=config)
         for stamp in stamps:
             append(log, batch(b"v" * 60, timestamp=NOW + stamp))
-        log.truncate_to(end, now_ms=NOW)
+        truncate_to(log, end, now_ms=NOW)
         if then != "read on":
             log.close() if then == "clean stop" else log.abandon()
             log = open_log(disk, config=config, clean=then == "clean stop")
@@ -390,20 +391,35 @@ def test_truncation_drops_batches_state_and_epochs(disk: MemoryDisk) -> None:
     log = open_log(disk, config=SMALL)
     for i in range(8):
         append(log, batch(b"x" * 100, pid=1, seq=i), leader_epoch=i // 4)
-    assert not log.truncate_to(8, now_ms=NOW)
-    assert log.truncate_to(5, now_ms=NOW)
+    assert not truncate_to(log, 8, now_ms=NOW)
+    assert truncate_to(log, 5, now_ms=NOW)
     assert (log.log_end_offset, log.high_watermark) == (5, 5)
     entry = log.producers.entry(1)
     assert entry is not None
     assert entry.last_sequence == 4
     assert log.leader_epochs.entries == [(0, 0), (1, 4)]
     assert append(log, batch(b"new", pid=1, seq=5), leader_epoch=1).base_offset == 5
-    assert log.truncate_to(3, now_ms=NOW)
+    assert truncate_to(log, 3, now_ms=NOW)
     assert log.leader_epochs.entries == [(0, 0)]
     assert len(values(log)) == 3
     log.close()
     again = open_log(disk, config=SMALL)
     assert (again.log_end_offset, again.warnings) == (3, [])
+
+
+def test_a_truncation_reaches_the_index_files_at_once(disk: MemoryDisk) -> None:
+    """Or a process that is killed then leaves a time entry of a batch that is gone, which lookups would believe."""
+    log = open_log(disk, config=LogConfig(index_interval_bytes=1))
+    for number in range(4):
+        append(log, batch(b"v" * 60, timestamp=NOW + number))
+    log.close()
+    log = open_log(disk, config=LogConfig(index_interval_bytes=1))
+    entries = len(log.segments[-1].time_index)
+    truncate_to(log, 2, now_ms=NOW)
+    log.abandon()
+    path = log.segments[-1].path(".timeindex")
+    assert entries == 3
+    assert len(disk.read_bytes(path)) == 12 * len(log.segments[-1].time_index) < 12 * entries
 
 
 def test_truncation_below_the_log_start_takes_it_along(disk: MemoryDisk) -> None:
@@ -413,7 +429,7 @@ def test_truncation_below_the_log_start_takes_it_along(disk: MemoryDisk) -> None
     for i in range(8):
         append(log, batch(b"x", pid=1, seq=i))
     log.delete_records(5)
-    assert log.truncate_to(3, now_ms=NOW)
+    assert truncate_to(log, 3, now_ms=NOW)
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 3, 3)
     assert not log.producers.knows(1)
     append(log, batch(b"new", pid=2))
@@ -430,7 +446,7 @@ def test_truncation_below_an_abort_takes_its_index_entry(disk: MemoryDisk) -> No
     append(log, batch(b"a", pid=1, txn=True))
     end_transaction(log, 1, commit=False)
     assert len(log.segments[0].txn_index) == 1
-    log.truncate_to(1, now_ms=NOW)
+    truncate_to(log, 1, now_ms=NOW)
     assert len(log.segments[0].txn_index) == 0
     assert disk.size("t-0/00000000000000000000.txnindex") == 0
     assert log.last_stable_offset == 0  # open again
@@ -442,7 +458,7 @@ def test_starting_over_elsewhere(disk: MemoryDisk) -> None:
     log = open_log(disk, config=SMALL)
     for i in range(6):
         append(log, batch(b"x" * 100, pid=1, seq=i))
-    log.truncate_fully_and_start_at(1000, now_ms=NOW)
+    truncate_fully_and_start_at(log, 1000, now_ms=NOW)
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (1000, 1000, 1000)
     assert log.producers.active() == []
     assert log.leader_epochs.entries == []
@@ -579,21 +595,29 @@ def test_flushing_moves_the_recovery_point(disk: MemoryDisk) -> None:
     log = open_log(disk, config=SMALL)
     for _ in range(6):
         append(log, batch(b"x" * 100))
-    assert (log.recovery_point, log.unflushed_messages) == (0, 6)
+    assert (log.recovery_point, log.log_end_offset) == (0, 6)
     log.flush()
-    assert (log.recovery_point, log.unflushed_messages) == (6, 0)
+    assert (log.recovery_point, log.log_end_offset) == (6, 6)
     assert disk.exists("t-0/00000000000000000000.index")
 
 
-def test_sealed_segments_are_flushed_by_themselves(disk: MemoryDisk) -> None:
+def test_a_roll_waits_for_no_sync() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    append(log, batch(b"x", pid=1))
+    log.roll(NOW)
+    assert disk.exists(f"t-0/{1:020d}.snapshot")
+    assert not [line for line in disk.history if " sync " in line]
+
+
+def test_sealed_segments_are_flushed_without_the_active_one(disk: MemoryDisk) -> None:
     log = open_log(disk, config=SMALL)
-    assert not log.unflushed_sealed
     for _ in range(6):
         append(log, batch(b"x" * 100))
-    assert log.unflushed_sealed
     active = log.segments[-1]
+    assert log.recovery_point < active.base_offset
     log.flush(active.base_offset)
-    assert (log.recovery_point, log.unflushed_sealed) == (active.base_offset, False)
+    assert log.recovery_point == active.base_offset
     assert not disk.exists(active.path(".index"))
 
 

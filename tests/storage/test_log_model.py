@@ -13,6 +13,8 @@ from minibroker_protocol.records import Record, build_batch, iter_batches
 from minibroker_storage.config import LogConfig
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.retention import delete_old_segments
+from minibroker_storage.truncation import truncate_to
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=150, retention_ms=-1, file_delete_delay_ms=0)
 
@@ -127,7 +129,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def remove_dead_segments(self) -> None:
-        self.log.delete_old_segments(NOW)
+        delete_old_segments(self.log, NOW)
 
     @precondition(lambda self: len(self.entries) > 0)
     @rule(data=st.data())
@@ -141,7 +143,7 @@ class LogMachine(RuleBasedStateMachine):
         if not known:
             return
         cut = data.draw(st.sampled_from(known)).base
-        self.log.truncate_to(cut, now_ms=NOW)
+        truncate_to(self.log, cut, now_ms=NOW)
         self.entries = [entry for entry in self.entries if entry.base < cut]
         self.end = cut
         self.next_seq = {}

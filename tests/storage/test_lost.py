@@ -2,6 +2,7 @@
 
 import threading
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from minibroker_storage.disk import Buffer, Disk
 from minibroker_storage.lost import DiskReader, lost_of_partition
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk
+from minibroker_storage.truncation import truncate_fully_and_start_at, truncate_to
 
 LOG = "t-0/00000000000000000000.log"
 WATERMARK = "replication-offset-checkpoint"
@@ -117,13 +119,13 @@ def test_an_index_that_was_allocated_ahead() -> None:
 # -- checkpoints do not outlive what they speak of -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["truncate_to", "truncate_fully_and_start_at"])
-def test_no_checkpoint_says_that_a_truncated_log_reached_further(way: str) -> None:
+@pytest.mark.parametrize("truncate", [truncate_to, truncate_fully_and_start_at])
+def test_no_checkpoint_says_that_a_truncated_log_reached_further(truncate: Callable[..., object]) -> None:
     disk = MemoryDisk()
     written(disk)
     directory = opened(disk)
     log = directory.open_log("t", 0, config=LogConfig(), rules=RULES, now_ms=NOW)
-    getattr(log, way)(2, now_ms=NOW)
+    truncate(log, 2, now_ms=NOW)
     directory.release()  # killed: no checkpoint was due
     assert lines(disk) == []
     assert disk.read_bytes(WATERMARK) == b"0\n1\nt 0 2\n"

@@ -6,10 +6,12 @@ from logs import NOW, append, batch, batches, end_transaction, open_log, refused
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.records import iter_batches
 from minibroker_storage.config import LogConfig
+from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.producer_state import ProducerRules, ProducerStateManager
 from minibroker_storage.recovery import rebuild_producers
+from minibroker_storage.retention import delete_old_segments
 from minibroker_storage.segment import Segment
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
@@ -133,7 +135,7 @@ def test_what_a_start_knows_of_producers_whose_records_are_gone(
     log.delete_records(-1)
     if gone == "retention":
         log.roll(NOW)
-        assert log.delete_old_segments(NOW) == 1
+        assert delete_old_segments(log, NOW) == 1
     if stop == "clean":
         log.close()
     else:
@@ -156,7 +158,7 @@ def test_a_snapshot_that_lacks_batches_which_are_gone_is_not_used() -> None:
     log.update_high_watermark(3)
     log.delete_records(-1)
     log.roll(NOW)
-    log.delete_old_segments(NOW)
+    delete_old_segments(log, NOW)
     log.abandon()
     for name in [name for name in disk.list("t-0") if name.endswith((".snapshot", ".remembered"))]:
         disk.remove(f"t-0/{name}")
@@ -381,7 +383,7 @@ def test_compacted_segments_take_the_place_of_the_old() -> None:
     old = log.segments[:2]
     rest = log.segments[2:]
     kept = [next(segment.headers())[1].base_offset for segment in old]
-    log.replace_segments(compacted(disk, log, old), old, NOW)
+    log.files.replace(compacted(disk, log, old), old, NOW)
     assert [header.base_offset for _, header in batches(log)][:2] == kept
     assert [segment.base_offset for segment in log.segments] == [0, *[segment.base_offset for segment in rest]]
     log.close()
@@ -500,7 +502,7 @@ def test_snapshots_of_no_use_go() -> None:
     append(log, batch(pid=1, seq=4, timestamp=NOW + 4500))
     assert snapshots() == [3, 4]
     log.update_config(LogConfig(retention_ms=1000))
-    assert log.delete_old_segments(NOW + 5000) == 1
+    assert delete_old_segments(log, NOW + 5000) == 1
     assert snapshots() == [4]
 
 
@@ -516,3 +518,39 @@ def test_a_torn_topic_id_is_written_anew_after_a_crash_only() -> None:
     found = open_log(disk, config=SMALL, clean=False)
     assert "partition.metadata" in found.warnings[0]
     assert disk.read_bytes("t-0/partition.metadata") == whole
+
+
+@pytest.mark.parametrize("flushed_before", [False, True])
+def test_indexes_below_the_recovery_point_survive_a_power_cut(flushed_before: bool) -> None:
+    """Those of a rolled segment too, whose last time entry rolling writes, also where all was flushed before."""
+    disk = FaultyDisk()
+    config = LogConfig()  # one time entry, which rolling writes
+    log = open_log(disk, config=config)
+    for number in range(3):
+        append(log, batch(b"v" * 60, timestamp=NOW + number))
+    if flushed_before:
+        log.flush()
+    log.roll(NOW)
+    paths = [f"t-0/{0:020d}{ending}" for ending in (".index", ".timeindex")]
+    wanted = [disk.read_bytes(path) for path in paths]
+    append(log, batch(b"v" * 60, timestamp=NOW + 3))
+    log.flush()
+    assert log.recovery_point == 4
+    after = disk.after_power_loss()
+    assert [after.read_bytes(path) for path in paths] == wanted
+
+
+def test_indexes_of_a_segment_that_ends_at_the_recovery_point_are_made_anew() -> None:
+    """Power was lost between the roll, which writes the last time entry, and the flush that syncs it."""
+    disk = FaultyDisk()
+    config = LogConfig()  # one time entry, which rolling writes
+    log = open_log(disk, config=config)
+    for number in range(3):
+        append(log, batch(b"v" * 60, timestamp=NOW + number))
+    log.flush()
+    log.roll(NOW)
+    wanted = disk.read_bytes("t-0/00000000000000000000.timeindex")
+    disk.open("t-0/00000000000000000000.timeindex").pwrite(b"\0" * 6, len(wanted) - 6)
+    log.abandon()
+    open_log(disk, config=config, clean=False, recovery_point=3).abandon()
+    assert disk.read_bytes("t-0/00000000000000000000.timeindex") == wanted

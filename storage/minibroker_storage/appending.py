@@ -1,9 +1,14 @@
-"""What a replica takes over from its leader's answer (UnifiedLog.appendAsFollower)."""
+"""The producers' part of an append, and the batches that a follower appends (UnifiedLog.append)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import NO_TIMESTAMP, BatchHeader, Buffer, CorruptBatch, crc_ok, iter_batches
+from minibroker_storage.origin import Origin
+from minibroker_storage.producer_state import ProducerAppend, ProducerStateManager, VerificationGuard
+from minibroker_storage.recovery import control_record
 from minibroker_storage.validator import ValidatedBatches
 
 
@@ -33,3 +38,30 @@ def batches_to_append(records: Buffer, log_end_offset: int, leader_epoch: int) -
     except CorruptBatch as error:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     return ValidatedBatches([memoryview(records)[:end]], headers, newest, newest_offset, -1, False)
+
+
+def prepare(
+    producers: ProducerStateManager,
+    records: Buffer,
+    headers: Sequence[BatchHeader],
+    origin: Origin,
+    transaction_version: int = 0,
+    guard: VerificationGuard | None = None,
+) -> list[ProducerAppend]:
+    """What the batches of one append do to their producers; nothing is changed yet. Raises ApiError for a refusal."""
+    prepared: list[ProducerAppend] = []
+    position = 0
+    for header in headers:
+        if header.producer_id >= 0:
+            append = producers.prepare(
+                header,
+                control_record(records, position, header) if header.attributes & 0x20 else None,
+                origin=origin,
+                transaction_version=transaction_version,
+                guard=guard,
+                after=prepared,
+            )
+            if append is not None:
+                prepared.append(append)
+        position += header.batch_length + 12
+    return prepared

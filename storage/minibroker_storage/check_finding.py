@@ -1,0 +1,47 @@
+"""What a look at files finds, and which rules it breaks: rows of `minibroker/rules/catalogue.json`, by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ERROR = "error"
+NOTICE = "notice"
+
+ABORT_INDEX = "abort-index"
+CHECKPOINT = "checkpoint"
+CHECKSUM = "checksum"
+DATA_DIRECTORY = "data-directory"
+EPOCH_CHECKPOINT = "epoch-checkpoint"
+LOST_DATA = "lost-data"
+OFFSET_HOLE = "offset-hole"
+OFFSET_INDEX = "offset-index"
+PRODUCER_SNAPSHOT = "producer-snapshot"
+RECORD_COUNT = "record-count"
+TIME_INDEX = "time-index"
+TOPIC_ID = "topic-id"
+TORN_BATCH = "torn-batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong (`error`), or worth knowing (`notice`), in a file: byte `position` and log `offset` where there
+    are such."""
+
+    rule: str
+    path: str
+    message: str
+    position: int | None = None
+    offset: int | None = None
+    severity: str = ERROR
+
+    def __str__(self) -> str:
+        where = [self.path]
+        if self.position is not None:
+            where.append(f"byte {self.position}")
+        if self.offset is not None:
+            where.append(f"offset {self.offset}")
+        return f"{self.severity}: {', '.join(where)}: {self.message}"
+
+
+Report = Callable[[Finding], None]

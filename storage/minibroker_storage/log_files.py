@@ -1,0 +1,197 @@
+"""The files of one partition's log: segments, producer snapshots and the leader epoch file (Kafka's LocalLog)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from minibroker_storage.checkpoints import LEADER_EPOCH
+from minibroker_storage.config import LogConfig
+from minibroker_storage.disk import Disk, join, sync_file
+from minibroker_storage.leader_epochs import LeaderEpochCache
+from minibroker_storage.partition_metadata import FILE_NAME as METADATA_FILE
+from minibroker_storage.producer_state import ProducerStateManager
+from minibroker_storage.recovery import SWAP_SUFFIX
+from minibroker_storage.removals import Removals
+from minibroker_storage.segment import SEGMENT_FILES, Segment
+from minibroker_storage.segments import Segments
+from minibroker_storage.snapshots import SnapshotFiles
+
+
+class LogFiles:
+    """What is in a partition's directory, and how far it is synced.
+
+    It knows neither high watermark nor log start: the log says where to cut. Every method may raise StorageError.
+    `recovery_point` is the exclusive end of what survives a power cut, `cuts` how often the end was cut since opening.
+    """
+
+    __slots__ = (
+        "_dir_unsynced",
+        "_epochs_unsynced",
+        "_removals",
+        "cuts",
+        "disk",
+        "path",
+        "recovery_point",
+        "segments",
+        "snapshots",
+    )
+
+    def __init__(
+        self, disk: Disk, path: str, segments: Segments, snapshots: SnapshotFiles, recovery_point: int, *, new: bool
+    ) -> None:
+        self.disk = disk
+        self.path = path
+        self.segments = segments
+        self.snapshots = snapshots
+        self.recovery_point = recovery_point
+        self.cuts = 0
+        self._removals = Removals(disk)
+        self._dir_unsynced = new
+        self._epochs_unsynced = False
+
+    def write_epochs(self, epochs: LeaderEpochCache) -> None:
+        """Writes the leader epoch file. The next flush syncs it."""
+        self.disk.write_atomic(join(self.path, LEADER_EPOCH), epochs.encode(), sync=False)
+        self._epochs_unsynced = True
+
+    # -- rolling and flushing ----------------------------------------------------------------------------------------
+
+    def roll(self, base_offset: int, producers: ProducerStateManager, config: LogConfig, now_ms: int) -> Segment:
+        """Seals the active segment, takes a snapshot of the producers and starts a segment at `base_offset`."""
+        old = self.segments.active
+        if old.size:
+            old.seal()
+            old.unload_indexes()
+        producers.map_end_offset = base_offset
+        self.snapshots.take(producers)
+        segment = Segment.create(self.disk, self.path, base_offset, config, now_ms=now_ms)
+        kept = self.segments.all
+        if not old.size:
+            # Nothing in it, yet it must not take the batch: an index limit, or offsets too far from its base.
+            kept = kept[:-1]
+            if old.base_offset != base_offset:
+                old.remove()
+        self.segments.replace([*kept, segment])
+        return segment
+
+    def flush(self, end: int) -> None:
+        """Returns when everything below `end` survives a power cut; may run in another thread."""
+        if end <= self.recovery_point and not self._epochs_unsynced:
+            return
+        cuts = self.cuts
+        # A segment that was rolled at the recovery point has got its last time index entry since.
+        for segment in self.segments.from_offset(self.recovery_point - 1):
+            if segment.base_offset < end:
+                segment.flush()
+        if self._epochs_unsynced:
+            self._epochs_unsynced = False
+            sync_file(self.disk, join(self.path, LEADER_EPOCH))
+        self.disk.sync_dir(self.path)
+        if self._dir_unsynced:
+            if self.disk.exists(join(self.path, METADATA_FILE)):
+                sync_file(self.disk, join(self.path, METADATA_FILE))
+            self.disk.sync_dir(self.path.rpartition("/")[0])
+            self._dir_unsynced = False
+        if cuts == self.cuts:  # otherwise other records may have these offsets now
+            self.recovery_point = max(self.recovery_point, end)
+
+    def close(self, producers: ProducerStateManager, end: int) -> None:
+        """Writes producer snapshot and indexes, syncs everything below `end` and gives the handles back."""
+        self.snapshots.take(producers, sync=True)
+        active = self.segments.active
+        active.take_off_leftovers()
+        active.finish_time_index()
+        active.save_indexes()
+        self.flush(end)
+        self.abandon()
+        self._removals.finish()
+
+    def abandon(self) -> None:
+        """Gives the handles back and writes nothing, as a crash would."""
+        for segment in self.segments:
+            segment.close_files()
+
+    # -- removing ----------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts the end: no batch reaches `offset` or past it. The first segment must begin before it."""
+        kept = [segment for segment in self.segments if segment.base_offset < offset]
+        self.snapshots.remove_where(lambda taken: taken > offset)
+        self._remove_from_the_end(self.segments.all[len(kept) :])
+        self.segments.replace(kept)
+        self.segments.active.truncate_to(offset)
+        self._ends_at(offset)
+
+    def truncate_fully_and_start_at(self, offset: int, config: LogConfig, now_ms: int) -> None:
+        """Leaves one empty segment that begins at `offset`, and no snapshot."""
+        self.remove_snapshots()
+        self._remove_from_the_end(self.segments.all)
+        self.segments.replace([Segment.create(self.disk, self.path, offset, config, now_ms=now_ms)])
+        self._ends_at(offset)
+
+    def _remove_from_the_end(self, segments: Sequence[Segment]) -> None:
+        """The newest first, and for good before anything else changes: a crash in between leaves no gap."""
+        for segment in reversed(segments):
+            segment.remove()
+        if segments:
+            self.disk.sync_dir(self.path)
+
+    def _ends_at(self, offset: int) -> None:
+        self.cuts += 1
+        self.recovery_point = min(self.recovery_point, offset)
+
+    def remove_snapshots_up_to(self, offset: int) -> None:
+        """The log starts at `offset` now: older snapshots go, but those of a segment that is still there."""
+        self.snapshots.remove_where(lambda taken: taken <= offset and taken < self.segments.first.base_offset)
+
+    def remove_snapshots(self) -> None:
+        """Removes every snapshot, which makes the next rebuild read the whole log."""
+        self.snapshots.remove_where(lambda _: True)
+
+    def remove_due(self, now_ms: int) -> None:
+        """Removes the renamed files whose delay is over."""
+        self._removals.due(now_ms)
+
+    def retire(self, gone: Sequence[Segment], remove_at_ms: int) -> None:
+        """Takes the oldest segments out of the log. Their files are renamed now and removed after `remove_at_ms`."""
+        self.segments.drop(gone)
+        first = self.segments.first.base_offset
+        self._rename_for_removal(gone, remove_at_ms)
+        bases = {segment.base_offset for segment in gone}
+        self.snapshots.remove_where(lambda taken: taken in bases and taken < first)
+
+    def replace(self, compacted: Segment, old: Sequence[Segment], remove_at_ms: int) -> None:
+        """Puts a finished segment, written with the suffix ``.cleaned``, in the place of the `old` ones it was made
+        from, which lie side by side and begin at its base offset. Its files must be synced.
+
+        A crash at any point leaves the old segments or the new one (LogLoader).
+        """
+        compacted.rename_files(SWAP_SUFFIX)
+        self.disk.sync_dir(self.path)
+        gone = set(map(id, old))
+        self.segments.replace([compacted, *(segment for segment in self.segments if id(segment) not in gone)])
+        self._rename_for_removal(old, remove_at_ms)
+        compacted.rename_files("")
+        bases = {segment.base_offset for segment in old} - {compacted.base_offset}
+        self.snapshots.remove_where(lambda taken: taken in bases)
+
+    def _rename_for_removal(self, segments: Iterable[Segment], remove_at_ms: int) -> None:
+        for segment in segments:
+            segment.close_files()
+            self._removals.later([segment.path(ending) for ending in SEGMENT_FILES], remove_at_ms)
+
+    # -- the directory -----------------------------------------------------------------------------------------------
+
+    def rename(self, path: str) -> None:
+        """Moves the directory. The handles are closed before."""
+        self.abandon()
+        self.disk.rename(self.path, path)
+        self.path = path
+        self.snapshots.dir = path
+        for segment in self.segments:
+            segment.move(path)
+
+    def delete(self) -> None:
+        """Removes the directory and all in it."""
+        self.abandon()
+        self.disk.remove_tree(self.path)

@@ -1,0 +1,153 @@
+"""What is wrong with the small files of a data directory, by themselves and beside one another: `check` and the audit.
+
+Through `Reader`, so wherever the files are. Logs are not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from minibroker_protocol.errors import Malformed
+from minibroker_storage.check_finding import (
+    CHECKPOINT,
+    DATA_DIRECTORY,
+    ERROR,
+    NOTICE,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    TOPIC_ID,
+    Finding,
+    Report,
+)
+from minibroker_storage.checkpoints import (
+    CLEANER_OFFSET,
+    HIGH_WATERMARK,
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    decode_offsets,
+)
+from minibroker_storage.directory import CLEAN_FILE, META_FILE, partition_of, properties_of, wrong_in_meta
+from minibroker_storage.disk import join
+from minibroker_storage.index_entries import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from minibroker_storage.lost import DIRECTORY, Reader
+from minibroker_storage.partition_metadata import FILE_NAME, decode_partition_metadata, topic_id_text
+
+Offsets = dict[tuple[str, int], int]
+
+OFFSET_FILES = (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK, CLEANER_OFFSET)
+_UNFINISHED = (".cleaned", ".swap", ".tmp")  # `.deleted` files wait a minute (file.delete.delay.ms), as over an end
+_INDEX_RULES = {INDEX_SUFFIX: OFFSET_INDEX, TIME_INDEX_SUFFIX: TIME_INDEX, ".txnindex": "abort-index"}
+
+
+class RootFiles:
+    """The small files at the root of a data directory. `offsets`, after `look`: those in each checkpoint that is there
+    and can be read; `damaged`: the others. `topic_ids`: those of the cluster's brokers that were looked at before."""
+
+    def __init__(self, reader: Reader, report: Report, topic_ids: dict[str, tuple[bytes, str]] | None = None) -> None:
+        self._reader = reader
+        self._report = report
+        self.entries = reader.sizes("")
+        self.clean = CLEAN_FILE in self.entries
+        self.offsets: dict[str, Offsets] = {}
+        self.damaged: set[str] = set()
+        self._topic_ids = {} if topic_ids is None else topic_ids
+
+    def look(self) -> None:
+        """Reads the checkpoints; reports what is wrong with them, the identity, the mark of a clean end and names."""
+        for name in OFFSET_FILES:
+            if name in self.entries:
+                try:
+                    self.offsets[name] = decode_offsets(self._reader.read(name), name)
+                except Malformed as error:
+                    self.damaged.add(name)
+                    self._report(Finding(CHECKPOINT, name, str(error)))
+        if META_FILE in self.entries:
+            for _, wrong in wrong_in_meta(properties_of(self._reader.read(META_FILE))):
+                self._report(Finding(DATA_DIRECTORY, META_FILE, wrong))
+        elif RECOVERY_POINT in self.entries or HIGH_WATERMARK in self.entries:
+            self._report(Finding(DATA_DIRECTORY, META_FILE, "the file is missing"))
+        if self.clean:
+            try:
+                json.loads(self._reader.read(CLEAN_FILE) or b"{}")
+            except ValueError:
+                self._report(Finding(DATA_DIRECTORY, CLEAN_FILE, "expected JSON", 0))
+        for name, size in sorted(self.entries.items()):
+            if size == DIRECTORY and partition_of(name) is None:
+                reason = "not the directory of a partition; not checked"
+                self._report(Finding(DATA_DIRECTORY, name, reason, severity=NOTICE))
+
+    def partition(self, directory: str, names: Collection[str]) -> bytes | None:
+        """Reports what is wrong with the names and the identity of a partition's directory; returns its topic id."""
+        for finding in wrong_names(directory, names):
+            self._report(finding)
+        if FILE_NAME not in names:
+            return None
+        path = join(directory, FILE_NAME)
+        try:
+            topic_id = decode_partition_metadata(self._reader.read(path), path)
+        except Malformed as error:
+            self._report(Finding(TOPIC_ID, path, str(error)))
+            return None
+        place = partition_of(directory)
+        assert place is not None
+        known, other = self._topic_ids.setdefault(place[0], (topic_id, directory))
+        if known != topic_id:
+            reason = f"topic id {topic_id_text(topic_id)}, {other} has {topic_id_text(known)}"
+            self._report(Finding(TOPIC_ID, path, reason))
+        return topic_id
+
+    def without_directory(
+        self, existing: Callable[[], Collection[str] | None]
+    ) -> Iterator[tuple[tuple[str, int], Finding]]:
+        """What the checkpoints know and the directory has not. `existing`: asks for the topics that the cluster's
+        metadata have; None where no metadata are there.
+
+        A broker that is stopped writes all checkpoints anew, so that they name what there is; one that runs may have
+        given a partition up a moment ago, or it was not copied along.
+        """
+        for name, offsets in self.offsets.items():
+            for topic, partition in offsets:
+                directory = f"{topic}-{partition}"
+                if directory in self.entries:
+                    continue
+                exists = topic in (existing() or ())
+                if not (self.clean or exists):
+                    continue
+                severity = ERROR if self.clean and exists else NOTICE
+                yield (topic, partition), Finding(CHECKPOINT, name, f"{directory} has no directory", severity=severity)
+
+    def beyond_its_end(self) -> Iterator[Finding]:
+        """Log start offsets above the high watermark, which only a broker that was not stopped may leave."""
+        if not self.clean:
+            return
+        marks = self.offsets.get(HIGH_WATERMARK, {})
+        for (topic, partition), start in self.offsets.get(LOG_START_OFFSET, {}).items():
+            mark = marks.get((topic, partition), start)
+            if start > mark:
+                reason = f"{topic}-{partition} begins at {start}, {HIGH_WATERMARK} says {mark}"
+                yield Finding(CHECKPOINT, LOG_START_OFFSET, reason, offset=start)
+
+
+def wrong_names(directory: str, names: Iterable[str]) -> Iterator[Finding]:
+    """What the names in a partition's directory show: files left over, indexes without a log, no log."""
+    known = set(names)
+    for name in sorted(known):
+        path = join(directory, name)
+        if name.endswith(_UNFINISHED):
+            reason = "left over; opening the log settles it"
+            yield Finding(DATA_DIRECTORY, path, reason, severity=NOTICE)
+        suffix = name[20:]
+        if suffix in _INDEX_RULES and name[:20] + ".log" not in known:
+            yield Finding(_INDEX_RULES[suffix], path, "an index of no log")
+    if not any(name.endswith(".log") and name[:20].isdecimal() for name in known):
+        yield Finding(DATA_DIRECTORY, directory, "no .log file", severity=NOTICE)
+
+
+def missing_indexes(directory: str, sizes: Mapping[str, int]) -> Iterator[Finding]:
+    """Offset indexes that logs with batches should have; a directory may have been copied without any."""
+    for name, size in sorted(sizes.items()):
+        index = name.removesuffix(".log") + INDEX_SUFFIX
+        if name.endswith(".log") and size > 0 and index not in sizes:
+            reason = "the file is missing; opening the log rebuilds it"
+            yield Finding(OFFSET_INDEX, join(directory, index), reason, severity=NOTICE)
