@@ -21,6 +21,9 @@ BUDGET = 128 * 1024 * 1024
 
 MAX_STRING = 32767
 
+TAG_WEIGHT = 64
+"""What a tagged field counts against the budget: an undeclared one builds nothing, but takes its time."""
+
 
 def more(buf: Buffer, n: int, pos: int) -> tuple[int, int]:
     """Go on with an unsigned varint whose first byte ``n`` had its high bit set."""
@@ -53,9 +56,9 @@ def bad_length(n: int, left: int, smallest: int = 1) -> Broken:
     return Broken(f"length {n} is above {MAX_STRING}")
 
 
-def over_budget(n: int, most: int) -> Exception:
+def over_budget(n: int, most: int, what: str = "elements") -> Exception:
     """Why ``n`` more elements were refused: they are too many, or only more than ``most`` bytes of objects."""
-    reason = f"{n} elements would make the message too large"
+    reason = f"{n} {what} would make the message too large"
     return LongMessage(reason) if most < BUDGET else Broken(reason)
 
 
@@ -139,6 +142,8 @@ class _Reader:
         self.put(f"if {n}:")
         self.source.indent += 1
         self.put(f"if {n} > 127: {n}, pos = more(buf, {n}, pos)", where)
+        self.put(f"left -= {n} * {TAG_WEIGHT}")
+        self.put(f"if left < 0: raise over_budget({n}, most, 'of them')", where)
         tag, end = self.source.fresh("tag"), self.source.fresh("end")
         self.put(f"for _ in range({n}):")
         self.source.indent += 1
@@ -205,6 +210,9 @@ class _Reader:
         self.put("end = pos + n")
         limit = f" or n > {MAX_STRING}" if compact and code == "string" else ""
         self.put(f"if not pos <= end <= end_of_buf{limit}: raise bad_length(n, end_of_buf - pos)", [(path, 0)])
+        if code == "bytes":  # they are copied
+            self.put("left -= n")
+            self.put("if left < 0: raise over_budget(n, most, 'bytes')", [(path, 0)])
         value = {
             # As Kafka does, bytes that are no UTF-8 are replaced, not refused.
             "string": "str(buf[pos:end], 'utf-8', 'replace')",

@@ -1,5 +1,5 @@
-"""What brokers write into record keys and values: `__transaction_state`, `__consumer_offsets`, control records, and the
-subscription and assignment blobs of consumers.
+"""Schemas of record keys and values that brokers write: `__transaction_state`, `__consumer_offsets`, control records,
+and the subscription and assignment blobs of consumers.
 
 A coordinator's record has an int16 before its key (the ``record_type``) and before its value (the version).
 

@@ -1,4 +1,4 @@
-"""What a message is declared with: field types, and what `f` says about a field."""
+"""Fields of a message: the types, and what `f` declares about them."""
 
 from __future__ import annotations
 

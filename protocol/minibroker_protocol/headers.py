@@ -18,6 +18,8 @@ from minibroker_protocol.registry import registry
 API_VERSIONS = 18
 
 
+MOST_TAGS = 1024
+"""Tagged fields that the header of a request may have: there is none yet, and clients send none."""
 _START = struct.Struct(">hhih").unpack_from
 _flexible_from: dict[int, int] = {}
 
@@ -60,6 +62,8 @@ def parse_request_header(frame: Buffer) -> tuple[int, int, int, str | None, int]
 
 def _skip_tags(frame: Buffer, pos: int) -> int:
     count, pos = varint(frame, pos)
+    if count > MOST_TAGS:
+        raise ValueError(f"{count}, which is above {MOST_TAGS}")
     for _ in range(count):
         _, pos = varint(frame, pos)
         size, pos = varint(frame, pos)

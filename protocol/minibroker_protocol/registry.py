@@ -1,4 +1,4 @@
-"""Every message that is declared, by API key or in a row."""
+"""All declared messages, by API key or as a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a declaration means in one version: which fields are there, in which encoding, how small and how large."""
+"""A declaration in one version: its fields, their encoding, and the smallest and largest size."""
 
 from __future__ import annotations
 

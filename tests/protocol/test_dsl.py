@@ -63,6 +63,10 @@ class Evolved(Data, versions="0-3", flexible="2+"):
     maybe: Evolved.Extra | None = f("2+", nullable="2+", tag=3, default=None)
 
 
+class Ids(Data, versions="0"):
+    ids: list[uuid]
+
+
 class Blob(Data, versions="0-1", flexible="1+"):
     first: int32
     records: RecordBuffers | None = f(nullable="0+")
@@ -138,6 +142,7 @@ def test_a_field_the_version_lacks_must_be_at_its_default_or_ignorable() -> None
         (evolved(items=[Evolved.Item(name="x" * 32768)]), 2, "Evolved v2: items.name: 32768 bytes are too long"),
         (evolved(), 4, "Evolved has no version 4"),
         (Numbers(a=0, b=0, c=0, d=0, e=0, g=0, h=0, i=False, j=b"x"), 0, "Numbers v0: j: not 16 bytes"),
+        (Ids(ids=[bytes(16), bytes(17)]), 0, "Ids v0: ids: not 16 bytes"),
     ],
 )
 def test_what_cannot_be_encoded_names_the_field(message: Data, version: int, text: str) -> None:

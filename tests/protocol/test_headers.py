@@ -3,7 +3,12 @@ from __future__ import annotations
 import pytest
 
 from minibroker_protocol.errors import Malformed
-from minibroker_protocol.headers import encode_response_header, first_flexible_version, parse_request_header
+from minibroker_protocol.headers import (
+    MOST_TAGS,
+    encode_response_header,
+    first_flexible_version,
+    parse_request_header,
+)
 from minibroker_protocol.messages.headers import RequestHeader, ResponseHeader
 from minibroker_protocol.registry import registry
 
@@ -96,3 +101,14 @@ def test_first_flexible_versions_are_kafkas() -> None:
     assert {key: first_flexible_version(key) for key in known} == known
     assert first_flexible_version(17) > 100
     assert first_flexible_version(47) > 100
+
+
+@pytest.mark.parametrize("count", [1024, 1025])
+def test_a_header_has_no_more_tagged_fields_than_are_read_at_once(count: int) -> None:
+    tags = b"".join(bytes([number & 0x7F | 0x80, number >> 7, 0]) for number in range(count))
+    frame = bytes.fromhex("0003 0009 00000001 ffff") + bytes([count & 0x7F | 0x80, count >> 7]) + tags
+    if count > MOST_TAGS:
+        with pytest.raises(Malformed, match="RequestHeader: tagged fields: 1025, which is above 1024"):
+            parse_request_header(frame)
+    else:
+        assert parse_request_header(frame)[4] == len(frame)

@@ -39,7 +39,7 @@ class DescribeAclsResponse(Response, key=29, versions="1-3", flexible="2+"):
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f(default=0, error=True)
-    error_message: string | None = f(nullable="0+", default=None, error_message=True)
+    error_message: string | None = f(nullable="0+", default="", error_message=True)
     resources: list[DescribeAclsResource] = f(default=[])
 
 
@@ -63,7 +63,7 @@ class CreateAclsResponse(Response, key=30, versions="1-3", flexible="2+"):
 
     class AclCreationResult(Struct):
         error_code: int16 = f(default=0, error=True)
-        error_message: string | None = f(nullable="0+", default=None, error_message=True)
+        error_message: string | None = f(nullable="0+", default="", error_message=True)
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     results: list[AclCreationResult] = f(answers="creations")

@@ -105,7 +105,7 @@ class DescribeClientQuotasResponse(Response, key=48, versions="0-1", flexible="1
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f(default=0, error=True)
-    error_message: string | None = f(nullable="0+", default=None, error_message=True)
+    error_message: string | None = f(nullable="0+", default="", error_message=True)
     entries: list[EntryData] | None = f(nullable="0+")
 
 
@@ -138,7 +138,7 @@ class AlterClientQuotasResponse(Response, key=49, versions="0-1", flexible="1+")
 
     class EntryData(Struct):
         error_code: int16 = f(default=0, error=True)
-        error_message: string | None = f(nullable="0+", default=None, error_message=True)
+        error_message: string | None = f(nullable="0+", default="", error_message=True)
         entity: list[AlterClientQuotasResponse.EntityData] = f(entity="quotaEntity")
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
@@ -236,4 +236,4 @@ class UnregisterBrokerResponse(Response, key=64, versions="0", flexible="0+"):
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f(default=0, error=True)
-    error_message: string | None = f(nullable="0+", default=None, error_message=True)
+    error_message: string | None = f(nullable="0+", default="", error_message=True)

@@ -43,7 +43,7 @@ class DescribeConfigsResponse(Response, key=32, versions="1-4", flexible="4+"):
 
     class DescribeConfigsResult(Struct):
         error_code: int16 = f(default=0, error=True)
-        error_message: string | None = f(nullable="0+", default=None, error_message=True)
+        error_message: string | None = f(nullable="0+", default="", error_message=True)
         resource_type: int8 = f(entity="resourceType")
         resource_name: string = f(entity="resourceName")
         configs: list[DescribeConfigsResponse.DescribeConfigsResourceResult]

@@ -29,12 +29,12 @@ class DescribeUserScramCredentialsResponse(Response, key=50, versions="0", flexi
     class DescribeUserScramCredentialsResult(Struct):
         user: string = f(entity="user")
         error_code: int16 = f(default=0, error=True)
-        error_message: string | None = f(nullable="0+", default=None, error_message=True)
+        error_message: string | None = f(nullable="0+", default="", error_message=True)
         credential_infos: list[DescribeUserScramCredentialsResponse.CredentialInfo] = f(default=[])
 
     throttle_time_ms: int32 = f(default=0, throttle=True)
     error_code: int16 = f(default=0, error=True)
-    error_message: string | None = f(nullable="0+", default=None, error_message=True)
+    error_message: string | None = f(nullable="0+", default="", error_message=True)
     results: list[DescribeUserScramCredentialsResult]
 
 

@@ -1,4 +1,4 @@
-"""What precedes the body of a request and of a response."""
+"""The headers of requests and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only brokers send: AlterPartition (56), BrokerHeartbeat (63), AllocateProducerIds (67).
+"""Requests between brokers: AlterPartition (56), BrokerHeartbeat (63), AllocateProducerIds (67).
 
 Field names and versions: Kafka 4.4.0's message definitions.
 """

@@ -1,4 +1,4 @@
-"""What a client must know to find its way: Metadata (3), DescribeCluster (60), DescribeTopicPartitions (75).
+"""Brokers, topics and leaders: Metadata (3), DescribeCluster (60), DescribeTopicPartitions (75).
 
 Field names and versions: Kafka 4.4.0's message definitions.
 """

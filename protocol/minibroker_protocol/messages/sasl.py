@@ -32,6 +32,6 @@ class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
     """The broker's answer to the step."""
 
     error_code: int16 = f(default=0, error=True)
-    error_message: string | None = f(nullable="0+", default=None, error_message=True)
+    error_message: string | None = f(nullable="0+", default="", error_message=True)
     auth_bytes: bytes_ = f(default=b"", secret=True)
     session_lifetime_ms: int64 = f("1+", default=0, ignorable=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.machinery import ExtensionFileLoader, PathFinder
+from importlib.util import module_from_spec
 from typing import TypeAlias
 
 from minibroker_protocol.errors import Malformed
@@ -70,9 +72,6 @@ def _compiled_crc32c() -> Callable[[Buffer], int] | None:
     The package around it looks its own version up when it is imported, which takes longer than all else that happens
     for a broker's first record.
     """
-    from importlib.machinery import ExtensionFileLoader, PathFinder
-    from importlib.util import module_from_spec
-
     package = PathFinder.find_spec("crc32c")
     places = package.submodule_search_locations if package else None
     found = PathFinder.find_spec("crc32c._crc32c", list(places)) if places else None
@@ -194,7 +193,7 @@ def iter_batches(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]
 
 def crc_ok(buf: Buffer, pos: int, header: BatchHeader) -> bool:
     """Whether the batch at `pos` is whole and its bytes have the checksum its header names."""
-    end = pos + header.size
+    end = pos + LOG_OVERHEAD + header.batch_length
     if end > len(buf):
         return False
     return crc32c(memoryview(buf)[pos + ATTRIBUTES_OFFSET : end]) == header.crc
@@ -239,13 +238,3 @@ def pack_header(buf: bytearray | memoryview, pos: int, header: BatchHeader) -> N
         header.base_sequence,
         header.record_count,
     )
-
-
-def patch_timestamps(buf: bytearray | memoryview, pos: int, *, log_append_time_ms: int) -> BatchHeader:
-    """Make the batch at `pos` one with LogAppendTime: attribute and max timestamp are set, the records' own deltas
-    stay, the CRC is computed anew. Returns the new header."""
-    header = parse_header(buf, pos)
-    header.attributes |= TIMESTAMP_TYPE_MASK
-    header.max_timestamp = log_append_time_ms
-    rewrite_header(buf, pos, header)
-    return header

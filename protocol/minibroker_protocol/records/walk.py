@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, CorruptBatch
+from .batch import HEADER_SIZE, LOG_OVERHEAD, NO_TIMESTAMP, BatchHeader, CorruptBatch
 from .compression import Compression, PayloadTooLarge, decompress
 from .pace import STEP, UNHURRIED, Pace, TakesLong
 from .runs import equal_run
@@ -104,22 +104,22 @@ def records_payload(
 
     Raises UndecodablePayload (PayloadTooLarge), CorruptBatch, and TakesLong where `pace` ends it.
     """
-    end = pos + header.size
+    end = pos + LOG_OVERHEAD + header.batch_length
     if end > len(buf):
         raise CorruptBatch(
             f"record batch v2: batch of {header.size} bytes at {pos} ends after the {len(buf)} there are"
         )
     data = memoryview(buf)[pos + HEADER_SIZE : end]
-    most = pace.most_bytes
+    most, codec = pace.most_bytes, header.compression
     if most is None or most >= max_bytes:
-        return decompress(header.compression, data, max_bytes)
-    plain = header.compression == Compression.NONE
+        return decompress(codec, data, max_bytes)
+    plain = codec == Compression.NONE
     if len(data) > (most * _COPIED_PER_DECOMPRESSED if plain else most):
         raise TakesLong(f"{len(data)} bytes of records")
     if plain:
         return bytes(data)
     try:
-        return decompress(header.compression, data, most)
+        return decompress(codec, data, most)
     except PayloadTooLarge:
         raise TakesLong(f"decompresses to more than {most} bytes") from None
 

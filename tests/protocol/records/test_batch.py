@@ -19,7 +19,6 @@ from minibroker_protocol.records import (
     pack_header,
     parse_header,
     patch_offsets,
-    patch_timestamps,
     rewrite_header,
 )
 
@@ -126,9 +125,10 @@ def test_patch_offsets_needs_no_new_crc() -> None:
 
 def test_log_append_time_is_every_records_time() -> None:
     data = batch_of(3)
-    header = patch_timestamps(data, 0, log_append_time_ms=77)
-    assert header == parse_header(data)
-    assert crc_ok(data, 0, header)
+    header = parse_header(data)
+    header.attributes |= 0x08
+    header.max_timestamp = 77
+    rewrite_header(data, 0, header)
     assert header.log_append_time
     assert header.base_timestamp == 1000
     assert [record.timestamp for record in decode_records(data, 0, header)] == [77] * 3
