@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -25,6 +26,7 @@ from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.refusals import Refusals
 from minibroker.kernel.transport import Transport
+from minibroker.kernel.turns import STEP, InOrder, at_once
 from minibroker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.metadata.internal_topics import creatable
 from minibroker.partitions.log_flush import LogFlush
@@ -102,10 +104,13 @@ class Broker:
             settings.get_int("max.incremental.fetch.session.cache.slots"), Random(random.getrandbits(64))
         )
         self._partitions: dict[tuple[str, int], Partition] = {}
+        #: Of deleted topics, and still to be dropped.
+        self._doomed: deque[Partition] = deque()
+        self._news = InOrder(timers)
         self._recovered: dict[tuple[str, int], PartitionLog] = {}
         self._stored: set[tuple[str, int]] = set(directory.partitions())
         self.replication = Replication(self)
-        self.controller_channel = ControllerChannel(transport, timers)
+        self.controller_channel = ControllerChannel(transport, timers, lambda: self._news.idle)
         self._heartbeat = BrokerLifecycleManager(self)
         self.producer_ids = ProducerIdBlocks(self.allocate_producer_ids)
         self.coordinators = Coordinators(self)
@@ -151,7 +156,7 @@ class Broker:
             self.image = image
             self._remove_strays()
         self.image = replace(image, topics={}, topic_names={})
-        self.on_image(image, tuple(image.topics))
+        at_once(self._follow(image, tuple(image.topics)))
         if not self.directory.clean:
             for partition in self._partitions.values():
                 if partition.has_log:
@@ -205,6 +210,7 @@ class Broker:
 
     def _stop(self) -> None:
         self._started = False
+        self._news.close()
         self._heartbeat.stop()
         self.controller_channel.close()
         self.replication.stop()
@@ -214,7 +220,7 @@ class Broker:
     def kill(self) -> None:
         """The end without notice: nothing is flushed, closed or written; what others keep of it finds it gone."""
         self._stop()
-        for partition in self._partitions.values():
+        for partition in (*self._partitions.values(), *self._doomed):
             partition.abandon()
         self.directory.release()
 
@@ -241,7 +247,8 @@ class Broker:
 
     def _let_go(self) -> list[PartitionLog]:
         self._stop()
-        return [held for held in [partition.close() for partition in self._partitions.values()] if held is not None]
+        closed = [partition.close() for partition in (*self._partitions.values(), *self._doomed)]
+        return [held for held in closed if held is not None]
 
     def _close_files(self, open_logs: list[PartitionLog]) -> None:
         self.executor.each(_close_log, open_logs)
@@ -250,21 +257,43 @@ class Broker:
     # -- metadata ----------------------------------------------------------------------------------------------------
 
     def on_image(self, image: MetadataImage, changed: Iterable[str]) -> None:
-        """Follow the controller: create, grow, reconfigure and drop partitions of the `changed` topics."""
-        before, self.image = self.image, image
+        """Follow the controller, one image after another (Kafka's BrokerMetadataPublisher). A change of many partitions
+        is followed in turns: a new topic is seen once it is whole, a deleted one is gone at once. What the controller
+        answers through this broker, it answers after that."""
+        self._news.run(self._follow(image, tuple(changed)))
+
+    async def _follow(self, image: MetadataImage, changed: tuple[str, ...]) -> None:
+        before = self.image
+        replaced = tuple(name for name in changed if _is_another(before.topics.get(name), image.topics.get(name)))
+        if replaced:
+            left = {name: topic for name, topic in before.topics.items() if name not in replaced}
+            await self._follow(replace(before, topics=left), replaced)
+            before = self.image
+        made = await self._new_partitions(image, changed)
+        self.image = image
+        self._partitions.update(made)
+        gone = [
+            topic for name in changed if name not in image.topics and (topic := before.topics.get(name)) is not None
+        ]
+        for topic in gone:
+            found = (self._partitions.pop((topic.name, index), None) for index in range(len(topic.partitions)))
+            self._doomed.extend(partition for partition in found if partition is not None)
         if self._started:
             self._heartbeat.start()
         if image.broker_configs is not before.broker_configs:
-            self._reconfigure(image)
+            await self._reconfigure(image)
         elif image.features is not before.features:
             self.coordinators.reconfigure()
+        while self._doomed:
+            await STEP
+            if self._news.closed:
+                return
+            self._drop(self._doomed.popleft())
+        for topic in gone:
+            self.coordinators.topic_deleted(topic.name)
         for name in changed:
-            old, new = before.topics.get(name), image.topics.get(name)
-            if old is not None and (new is None or new.topic_id != old.topic_id):
-                self._drop_topic(old)
-                old = None
-            if new is not None:
-                self._take_topic(old, new)
+            if name in image.topics:
+                await self._change_roles(before.topics.get(name), image.topics[name], made)
         if image.brokers is not before.brokers:
             self.replication.brokers_changed()
 
@@ -273,28 +302,47 @@ class Broker:
             cluster=dict(image.broker_configs.get("", {})), broker=dict(image.broker_configs.get(str(self.node_id), {}))
         )
 
-    def _reconfigure(self, image: MetadataImage) -> None:
+    async def _reconfigure(self, image: MetadataImage) -> None:
         self.settings = self._altered_settings(image)
         self.coordinators.reconfigure()
         rules = self.producer_rules()
-        for partition in self._partitions.values():
+        for partition in self.partitions():
+            await STEP
             if partition.is_open:
                 partition.log.producers.rules = rules
                 topic = image.topics.get(partition.topic)
                 if topic is not None:
                     partition.update_config(self.settings.log_config(topic.configs))
 
-    def _take_topic(self, old: TopicImage | None, new: TopicImage) -> None:
-        for partition in new.partitions:
-            held = self._partitions.get((new.name, partition.index))
-            if self.node_id not in partition.replicas:
-                if held is not None:
-                    self._drop(held)
+    async def _new_partitions(self, image: MetadataImage, changed: tuple[str, ...]) -> dict[tuple[str, int], Partition]:
+        """Replicas of this broker that it does not have yet."""
+        made = {}
+        for name in changed:
+            topic = image.topics.get(name)
+            if topic is None:
                 continue
-            if held is None:
-                held = self._new_partition(new, partition)
-                self._partitions[(new.name, partition.index)] = held
+            for partition in topic.partitions:
+                await STEP
+                key = (name, partition.index)
+                if self.node_id in partition.replicas and key not in self._partitions:
+                    made[key] = self._new_partition(topic, partition)
+        return made
+
+    async def _change_roles(
+        self, old: TopicImage | None, new: TopicImage, made: Mapping[tuple[str, int], Partition]
+    ) -> None:
+        """What this broker does for each partition of a topic, of which those in `made` are new."""
+        for partition in new.partitions:
+            await STEP
+            key = (new.name, partition.index)
+            held = self._partitions.get(key)
+            if self._news.closed or held is None:
+                continue
+            if key in made:
                 self._role_changed(held, was_leader=False)
+                continue
+            if self.node_id not in partition.replicas:
+                self._drop(held)
                 continue
             if old is not None and old.configs is not new.configs and held.is_open:
                 held.update_config(self.settings.log_config(new.configs))
@@ -358,17 +406,10 @@ class Broker:
             verification_enabled=self.settings.get_boolean("transaction.partition.verification.enable"),
         )
 
-    def _drop_topic(self, topic: TopicImage) -> None:
-        for index in range(len(topic.partitions)):
-            partition = self._partitions.get((topic.name, index))
-            if partition is not None:
-                self._drop(partition)
-        self.coordinators.topic_deleted(topic.name)
-
     def _drop(self, partition: Partition) -> None:
         """The topic is deleted, or a reassignment took the replica from this broker."""
         key = (partition.topic, partition.index)
-        del self._partitions[key]
+        self._partitions.pop(key, None)
         self.replication.forget(partition)
         self.coordinators.resigned(partition.topic, partition.index)
         if partition.has_log:
@@ -476,6 +517,11 @@ class Broker:
         if response.error_code != ErrorCode.NONE:
             raise ApiError(ErrorCode(response.error_code), "the controller gave no block of producer ids")
         return response.producer_id_start, response.producer_id_len
+
+
+def _is_another(old: TopicImage | None, new: TopicImage | None) -> bool:
+    """Whether a topic was deleted and one of its name made."""
+    return old is not None and new is not None and old.topic_id != new.topic_id
 
 
 def _close_log(held: PartitionLog) -> None:

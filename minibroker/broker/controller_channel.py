@@ -1,7 +1,8 @@
-"""A broker's way to the active controller (Kafka's NodeToControllerChannelManager)."""
+"""A broker's channel to the active controller (Kafka's NodeToControllerChannelManager)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from minibroker.kernel.clock import TimerHandle, Timers
@@ -20,9 +21,14 @@ _NO_CONTROLLER: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_CO
 
 class ControllerChannel:
     """Sends to the active controller, and retries while there is none; one that fails over may serve a request twice,
-    as in Kafka."""
+    as in Kafka.
 
-    def __init__(self, transport: Transport, timers: Timers) -> None:
+    followed: resolved once this broker has followed every change that it knows of. An answer waits for it, so that the
+    broker that passes it on shows what it says.
+    """
+
+    def __init__(self, transport: Transport, timers: Timers, followed: Callable[[], Deferred[None]]) -> None:
+        self._followed = followed
         self._transport = transport
         self._timers = timers
         self._waiting: set[_Waiting] = set()
@@ -31,7 +37,7 @@ class ControllerChannel:
     def send(self, request: Request, api_version: int) -> Deferred[Response]:
         """Fails with ApiError REQUEST_TIMED_OUT when no controller answered in time."""
         first = self._transport.send(CONTROLLER, request, api_version)
-        if first.done and not _unanswered(first):
+        if first.done and self._followed().done and not _unanswered(first):
             return first
         waiting = _Waiting(request, api_version)
         first.then(lambda done: self._answered(waiting, done))
@@ -47,14 +53,18 @@ class ControllerChannel:
         if waiting.answer.done:
             return
         if not _unanswered(done) or self._closed:
-            self._end(waiting, None)
-            waiting.answer.take(done)
+            self._followed().then(lambda _: self._pass_on(waiting, done))
             return
         if waiting.expiry is None:
             self._waiting.add(waiting)
             late = ApiError(ErrorCode.REQUEST_TIMED_OUT, "no controller answered in time")
             waiting.expiry = self._timers.call_later(RETRY_TIMEOUT_MS, lambda: self._end(waiting, late))
         waiting.retry = self._timers.call_later(RETRY_BACKOFF_MS, lambda: self._again(waiting))
+
+    def _pass_on(self, waiting: _Waiting, done: Deferred[Response]) -> None:
+        if not waiting.answer.done:
+            self._end(waiting, None)
+            waiting.answer.take(done)
 
     def _again(self, waiting: _Waiting) -> None:
         if not waiting.answer.done:

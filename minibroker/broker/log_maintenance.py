@@ -1,4 +1,4 @@
-"""What happens to logs by the clock: retention, producer expiration, checkpoints (Kafka's LogManager schedules)."""
+"""Scheduled work on a broker's logs: retention, producer expiration, checkpoints (Kafka's LogManager)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from minibroker.broker.ports import LogManagingBroker
 from minibroker.kernel.clock import IdleUntil, TimerHandle
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
+from minibroker.kernel.turns import STEP, STEPS, InOrder
+from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError
+from minibroker_storage.retention import delete_old_segments
 
 log = get_logger(__name__)
 
 
 class LogMaintenance:
-    """Sweeps of one broker. Those that remove records run on the broker clock, checkpoints on real time: advancing
-    the clock does not make crashes likelier."""
+    """Sweeps of one broker, in turns with other work. Those that remove records run on the broker clock, checkpoints on
+    real time: advancing the clock does not make crashes likelier."""
 
     def __init__(self, broker: LogManagingBroker) -> None:
         self._broker = broker
         self._timers: dict[str, TimerHandle] = {}
+        self._sweeps = InOrder(broker.timers)
         self.cleaner = LogCleaner(broker)
 
     def start(self) -> None:
@@ -41,17 +45,18 @@ class LogMaintenance:
             self._every(name, write, partial(timers.call_later, interval_ms))
 
     def stop(self) -> None:
+        self._sweeps.close()
         self.cleaner.stop()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def _repeat(
-        self, name: str, interval_ms: int, sweep: Callable[[], None], idle_until: IdleUntil | None = None
+        self, name: str, interval_ms: int, sweep: Callable[[], object], idle_until: IdleUntil | None = None
     ) -> None:
         self._every(name, sweep, partial(self._broker.clock.call_later, interval_ms, idle_until=idle_until))
 
-    def _every(self, name: str, sweep: Callable[[], None], arm: Callable[[Callable[[], None]], TimerHandle]) -> None:
+    def _every(self, name: str, sweep: Callable[[], object], arm: Callable[[Callable[[], None]], TimerHandle]) -> None:
         def run() -> None:
             # Armed first: a sweep that fails must not be the last one.
             self._timers[name] = arm(run)
@@ -62,37 +67,56 @@ class LogMaintenance:
 
         self._timers[name] = arm(run)
 
+    @property
+    def idle(self) -> Deferred[None]:
+        """Resolved once no sweep is under way."""
+        return self._sweeps.idle
+
     def apply_retention(self) -> None:
         """Delete old segments of every log that was ever written, opening those that are closed."""
-        now_ms = self._broker.clock.now_ms()
-        for partition in self._broker.partitions():
-            if not partition.has_log:
-                continue
-            try:
-                before = partition.log.log_start_offset
-                partition.log.delete_old_segments(now_ms)
-                if partition.log.log_start_offset != before:
-                    partition.notify()
-            except ApiError as error:
-                log.error("retention of %s: %s", partition, error)
+        self._sweep(self._apply_retention)
 
     def expire_producers(self) -> None:
         """Forget idle producers (producer.id.expiration.ms)."""
         now_ms = self._broker.clock.now_ms()
-        for partition in self._broker.partitions():
-            if partition.is_open:
-                partition.log.producers.expire(now_ms)
+        self._sweep(lambda partition: partition.is_open and partition.log.producers.expire(now_ms))
 
     def write_checkpoints(self) -> None:
         """Recovery points, log starts and high watermarks."""
-        directory = self._broker.directory
-        directory.note(p.log for p in self._broker.partitions() if p.is_open)
-        self._broker.executor.submit(directory.write_checkpoints).then(_report)
+        self._write(self._broker.directory.write_checkpoints)
 
     def write_high_watermarks(self) -> None:
-        directory = self._broker.directory
-        directory.note(p.log for p in self._broker.partitions() if p.is_open)
-        self._broker.executor.submit(directory.write_high_watermarks).then(_report)
+        self._write(self._broker.directory.write_high_watermarks)
+
+    def _write(self, write: Callable[[], None]) -> None:
+        self._sweep(self._note, lambda: self._broker.executor.submit(write).then(_report))
+
+    def _note(self, partition: Partition) -> None:
+        if partition.is_open:
+            self._broker.directory.note((partition.log,))
+
+    def _apply_retention(self, partition: Partition) -> None:
+        if not partition.has_log:
+            return
+        try:
+            before = partition.log.log_start_offset
+            delete_old_segments(partition.log, self._broker.clock.now_ms())
+            if partition.log.log_start_offset != before:
+                partition.notify()
+        except ApiError as error:
+            log.error("retention of %s: %s", partition, error)
+
+    def _sweep(self, look: Callable[[Partition], object], then: Callable[[], None] = lambda: None) -> None:
+        """Have `look` see every partition, and do `then`."""
+        self._sweeps.run(self._swept(look, then))
+
+    async def _swept(self, look: Callable[[Partition], object], then: Callable[[], None]) -> None:
+        for partition in self._broker.partitions():
+            await (STEP if partition.is_open or not partition.has_log else STEPS)  # to open a log takes longer
+            if self._sweeps.closed:
+                return
+            look(partition)
+        then()
 
 
 def _report(done: object) -> None:

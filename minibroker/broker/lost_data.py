@@ -1,4 +1,4 @@
-"""Saying at a start what is gone of a data directory, and not starting on it when the settings say so."""
+"""Reports at start what a data directory lacks, and refuses to start on it where the settings say so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers by which Kafka's clients have to wait for what this broker has at once (`minibroker.not.yet.answers`).
+"""Errors with which Kafka makes clients wait for what this broker has at once (`minibroker.not.yet.answers`).
 
 Counted, not timed, so that every run is alike. A live Kafka 4.4.0 needs 81 to 111 ms for the first coordinator of a
 kind and 36 to 66 ms for a topic; the counts are what clients that ask again after 100 ms come to.

@@ -1,4 +1,4 @@
-"""What the parts of a broker need of it: its replication, its upkeep, its heartbeat."""
+"""The interfaces of a broker that its parts see: replication, maintenance, heartbeats."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from minibroker.partitions.partition import Partition
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 from minibroker_protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+from minibroker_storage.truncation import truncate_fully_and_start_at, truncate_to
 
 log = get_logger(__name__)
 
@@ -203,7 +204,7 @@ class ReplicaFetcher:
             log.warning("truncating %s to offset %d below its high watermark %d", partition, offset, own.high_watermark)
         elif offset < own.log_end_offset:
             log.info("truncating %s to offset %d", partition, offset)
-        own.truncate_to(offset, now_ms=self._broker.clock.now_ms())
+        truncate_to(own, offset, now_ms=self._broker.clock.now_ms())
 
     async def _find_common_ground(self, partition: Partition) -> None:
         """The leader's log ends before ours or begins after it (AbstractFetcherThread.fetchOffsetAndTruncate)."""
@@ -214,7 +215,7 @@ class ReplicaFetcher:
         start = await self._leader_offset(partition, _EARLIEST)
         if start > partition.log_end_offset:
             log.warning("%s begins anew at offset %d, where its leader's log begins", partition, start)
-            partition.log.truncate_fully_and_start_at(start, now_ms=self._broker.clock.now_ms())
+            truncate_fully_and_start_at(partition.log, start, now_ms=self._broker.clock.now_ms())
         elif partition.has_log:
             # Same range, yet the leader does not know our last epoch: only what is committed is common for sure.
             self._truncate_to(partition, partition.high_watermark)

@@ -105,6 +105,7 @@ class Replication:
         broker = self._broker
         in_sync = partition.in_sync
         assert in_sync is not None
+        before = len(in_sync.isr)  # the new image may come before the answer does
         states = []
         for node_id in sorted(isr):
             follower = in_sync.followers.get(node_id)
@@ -143,8 +144,8 @@ class Replication:
             # The follower may have nothing to fetch, and so no other occasion to join the in-sync set.
             broker.timers.call_later(broker.settings.get_int("replica.fetch.wait.max.ms"), partition.review_in_sync)
         else:
-            if len(answer.isr) > len(in_sync.isr):
+            if len(answer.isr) > before:
                 self.isr_expands += 1
-            elif len(answer.isr) < len(in_sync.isr):
+            elif len(answer.isr) < before:
                 self.isr_shrinks += 1
             partition.in_sync_answered(tuple(answer.isr), answer.partition_epoch)

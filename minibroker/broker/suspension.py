@@ -1,4 +1,4 @@
-"""A broker that is stopped in its tracks, as SIGSTOP stops a process: alive, holding everything, doing nothing.
+"""A paused broker: it keeps its connections and data and processes nothing, as a process after SIGSTOP.
 
 What would make the broker act goes through here: its timers, requests of clients and of other brokers, the answers to
 its own requests, news of the controller. While it is paused they queue up, in order, and happen when it goes on. Disk

@@ -1,1 +1,1 @@
-"""Asking any cluster: connections, login, and what is asked."""
+"""A client of any cluster: connections, login, requests."""

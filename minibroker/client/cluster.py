@@ -7,7 +7,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
 
-from minibroker.client.connection import Address, BrokerFailed, Connection, ConnectionClosed, parse_address
+from minibroker.client.connection import (
+    Address,
+    BrokerFailed,
+    Connection,
+    ConnectionClosed,
+    NotConnected,
+    parse_address,
+)
 from minibroker.client.security import PLAINTEXT, Security
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request, Response
@@ -69,9 +76,12 @@ class ClusterClient:
         try:
             with self._connected(address) as connection:
                 answer = connection.ask(request, version, self.client_id, self.timeout)
-        except ConnectionClosed:
+        except NotConnected:
+            raise
+        except ConnectionClosed as error:
             if not known:
-                raise
+                doubt = "" if self.security != PLAINTEXT else "; does this listener want TLS or a password?"
+                raise ConnectionClosed(f"{error}{doubt}") from None
             return self.ask(address, request, response, version)
         assert isinstance(answer, response)
         return answer
@@ -169,4 +179,4 @@ def require(code: int, subject: str, message: str | None = None) -> None:
     """Raises ApiError for an error code."""
     if code != ErrorCode.NONE:
         error = ErrorCode(code)
-        raise ApiError(error, f"{subject}: {message or error.name}")
+        raise ApiError(error, f"{subject}: {message}" if message else subject)

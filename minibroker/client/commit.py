@@ -1,9 +1,9 @@
-"""Committing a transaction whose producer is gone: what it would show to readers, then EndTxn in the producer's place.
+"""Commits a transaction whose producer is gone: shows what would become visible, then sends EndTxn for the producer.
 
 A producer that took part in a larger commit, such as a Flink sink whose checkpoint is complete, may die before its last
-request. Its coordinator would abort the transaction after the timeout. Whoever has the producer id and epoch from the
-checkpoint can commit it (FLIP-572). Markers are left to the coordinator: with WriteTxnMarkers from outside it would
-later abort on some partitions what was committed on others.
+request. Its coordinator would abort the transaction after the timeout. An operator with the producer id and epoch
+from the checkpoint can commit it (FLIP-572). The coordinator writes the markers: if a client wrote them with
+WriteTxnMarkers, the coordinator would later abort on some partitions what was committed on others.
 """
 
 from __future__ import annotations

@@ -26,6 +26,10 @@ class ConnectionClosed(BrokerFailed):
     """The broker closed the connection, or it could not be made."""
 
 
+class NotConnected(ConnectionClosed):
+    """No connection could be made."""
+
+
 class NoResponse(BrokerFailed):
     """Nothing came within the time that was allowed."""
 
@@ -53,14 +57,14 @@ class Connection:
         try:
             self._socket = socket.create_connection(address, timeout)
         except OSError as exc:
-            raise ConnectionClosed(f"cannot connect to {address[0]}:{address[1]}: {reason(exc)}") from None
+            raise NotConnected(f"cannot connect to {address[0]}:{address[1]}: {reason(exc)}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             try:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
             except OSError as exc:
                 self._socket.close()
-                raise ConnectionClosed(f"no TLS with {address[0]}:{address[1]}: {exc}") from None
+                raise NotConnected(f"no TLS with {address[0]}:{address[1]}: {_no_tls(exc)}") from None
         self._timeout = timeout
 
     def send(self, data: bytes) -> None:
@@ -124,3 +128,14 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _no_tls(error: OSError) -> str:
+    """Without OpenSSL's numbers and lines."""
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    return reason(error)

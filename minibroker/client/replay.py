@@ -1,4 +1,4 @@
-"""The command `minibroker replay`: send what clients sent once more, to any broker, and compare the answers."""
+"""The command `minibroker replay`: sends recorded requests to any broker and compares the responses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from minibroker.kernel.outside_json import parse_json
+from minibroker.client.connection import BrokerFailed, Connection, parse_address
 from minibroker.kernel.words import counted, reason
 from minibroker.trace.plain import plain, refusals
+from minibroker.trace.saved import NoTrace, exchange_of
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.registry import registry
 
@@ -32,8 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when every request had an answer of the same errors; 1 when not; 2 when the file is no trace with frames."""
-    from minibroker.client.connection import BrokerFailed, Connection, parse_address
-
     connections: dict[str, Any] = {}
     sent = different = 0
     try:
@@ -51,6 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     except BrokerFailed as error:
         print(f"minibroker: {error}", file=sys.stderr)
         return EXIT_FAILED
+    except NoTrace as error:
+        print(f"minibroker: {error}", file=sys.stderr)
+        return EXIT_USAGE
     except OSError as error:
         print(f"minibroker: {reason(error)}", file=sys.stderr)
         return EXIT_USAGE
@@ -64,14 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _exchanges(path: str, stack: contextlib.ExitStack) -> Iterator[dict[str, Any]]:
     file = sys.stdin if path == "-" else stack.enter_context(open(path, encoding="utf-8"))  # noqa: SIM115  (the stack closes it)
     for number, line in enumerate(file, start=1):
-        try:
-            exchange = parse_json(line)
-        except ValueError as error:
-            raise ValueError(f"line {number} is no exchange: {error}") from None
-        if not isinstance(exchange, dict):
-            raise ValueError(f"line {number} is no exchange: it is no JSON object")
+        exchange = exchange_of(line, number)
         if not exchange.get("request_frame"):
-            raise ValueError("the trace has no frames: make it with --frames")
+            raise NoTrace("the trace has no frames: make it with --frames")
         yield exchange
 
 
@@ -79,8 +76,6 @@ def _again(
     connections: dict[str, Any], client: str, exchange: dict[str, Any], frame: bytes, timeout: float
 ) -> tuple[bool, str]:
     """Whether the errors are the same, and a line that says so."""
-    from minibroker.client.connection import BrokerFailed
-
     head = f"{client} {exchange['api']} v{exchange['version']}"
     connection = connections[client]
     expected = exchange["errors"]

@@ -1,4 +1,4 @@
-"""How to reach a cluster that wants TLS or a login: settings with Kafka's names, and a connection that follows them.
+"""Connections to a cluster that requires TLS or SASL, configured by Kafka's property names.
 
 A Kafka client's own properties file will do: `security.protocol`, `sasl.mechanism`, `sasl.jaas.config` or librdkafka's
 `sasl.username` and `sasl.password`, and certificates as PEM files. Keys of other kinds are left alone.

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeVar
 
-from minibroker.client.cluster import ClusterClient, require
+from minibroker.client.cluster import require
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import LoginFailed
+from minibroker.client.topics import LATEST, ReadingClient
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
 
@@ -32,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class Producer(NamedTuple):
-    """Whom the broker takes a request of a transaction for, and by which protocol."""
+    """The identity in the requests of a transaction, and the transaction protocol."""
 
     transactional_id: str
     producer_id: int
@@ -49,7 +50,7 @@ class Producer(NamedTuple):
         return new if self.transaction_version >= BUMPS_EPOCH else old
 
 
-class TransactionalClient(ClusterClient):
+class TransactionalClient(ReadingClient):
     """Repeats a request, byte for byte, while its error is retriable or a broker is away.
 
     Raises ApiError for an error that is not, BrokerFailed when none answered within `patience` seconds.
@@ -155,6 +156,10 @@ class TransactionalClient(ClusterClient):
             return found.base_offset
 
         return self._patiently(ask)
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """Where the next record goes, as far as all in-sync replicas have what is there."""
+        return self._patiently(lambda: self.offset(topic, partition, LATEST))
 
     def committed(self, group: str, topic: str, partition: int) -> tuple[int, str] | None:
         """The committed offset and its metadata once no transaction can change it; None when there is none."""

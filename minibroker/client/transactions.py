@@ -1,4 +1,4 @@
-"""What an operator asks about transactions, over a blocking connection: list, describe, abort, find hanging ones.
+"""Transaction requests of an operator over a blocking connection: list, describe, abort, find hanging ones.
 
 DescribeTransactions, ListTransactions, DescribeProducers and WriteTxnMarkers (KIP-664) work with any Kafka broker;
 DescribeTransactionState (KIP-360) only with this one.
@@ -12,7 +12,6 @@ from typing import Final
 
 from minibroker.client.cluster import require
 from minibroker.client.connection import Address
-from minibroker.client.topics import ReadingClient
 from minibroker.client.transactional import TRANSACTION_KEY, TransactionalClient
 from minibroker_protocol import messages as m
 
@@ -35,7 +34,7 @@ class OpenTransaction:
     producer: Producer
 
 
-class TransactionsClient(ReadingClient, TransactionalClient):
+class TransactionsClient(TransactionalClient):
     """What an operator asks of a cluster. Raises BrokerFailed when no broker answers, ApiError when one refuses."""
 
     client_id = "minibroker-transactions"

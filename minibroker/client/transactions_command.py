@@ -1,4 +1,4 @@
-"""The command `minibroker transactions`: what goes on in the transactions of any broker (Kafka's TransactionsCommand).
+"""The command `minibroker transactions` for the transactions of any broker (Kafka's TransactionsCommand).
 
 Exit status: 0, 1 when the broker refuses or cannot be reached, 2 for arguments that make no sense.
 """
@@ -76,11 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
             rows = _ACTIONS[arguments.action](client, arguments)
         except ValueError as error:
             return _fail(error, EXIT_USAGE)
-        except ApiError as error:
-            return _fail(f"{error.code.name}: {error.message}", EXIT_FAILED)
-        except BrokerFailed as error:
+        except (ApiError, BrokerFailed) as error:
             return _fail(error, EXIT_FAILED)
     _print(rows, as_json=arguments.json)
+    if not rows and not arguments.json and arguments.action in _NOTHING:
+        print(f"minibroker transactions: {_NOTHING[arguments.action]}", file=sys.stderr)
     return EXIT_OK
 
 
@@ -209,6 +209,10 @@ _ACTIONS = {
     "commit": _commit,
     "find-hanging": _find_hanging,
 }
+
+
+_NOTHING = {"list": "no transactions", "producers": "no producers", "find-hanging": "no hanging transactions"}
+"""What is said on stderr where a table would be empty."""
 
 
 def _print(rows: Sequence[Row], *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from minibroker.config.keys import BROKER_KEYS
 from minibroker.config.settings import Settings, validate_topic_config
 from minibroker.config.types import ConfigError
 from minibroker.controller.kraft import KraftMetadata, KraftTopic, read_kraft_metadata
-from minibroker.controller.state import PRODUCER_ID_BLOCK_SIZE, ControllerState
+from minibroker.controller.state import PRODUCER_ID_BLOCK_SIZE, ControllerState, without_steps
 from minibroker.kernel.logs import get_logger
 from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
@@ -92,6 +92,9 @@ def _adopt_topics(
         for topic, index in directory.partitions():
             if topic in state.image.topics:
                 continue
+            if directory.topic_id(topic, index) in state.removed_topics:
+                _remove(directory, topic, index)
+                continue
             found.setdefault(topic, {}).setdefault(index, []).append(directory.node_id)
             known = directory.topic_id(topic, index)
             if known is not None:
@@ -106,16 +109,24 @@ def _adopt_topics(
         count = max([*partitions, *(about.leaders if about is not None else ())]) + 1
         replicas = [tuple(partitions.get(i, everywhere[:1])) for i in range(count)]
         log.info("taking over topic %s with %d partition(s) found in the data directory", topic, count)
-        state.add_topic(
+        added = state.add_topic(
             topic,
             replicas,
             _valid_topic_configs(topic, about.configs, state.settings) if about is not None else {},
             topic_id=about.topic_id if about is not None else ids.get(topic),
             leader_epoch=max(epochs[topic] + 2, about.next_leader_epoch if about is not None else 0),
         )
+        without_steps(added)
     if highest_producer >= state.next_producer_id:
         # Ids that only the last records know, which no snapshot has, are of the block after it at most.
         state.skip_producer_ids((highest_producer // PRODUCER_ID_BLOCK_SIZE + 2) * PRODUCER_ID_BLOCK_SIZE)
+
+
+def _remove(directory: DataDirectory, topic: str, index: int) -> None:
+    """The broker ended before it had deleted all logs of a topic."""
+    log.info("removing %s-%d, whose topic is deleted", topic, index)
+    directory.disk.remove_tree(directory.partition_path(topic, index))
+    directory.forget(topic, index)
 
 
 def _valid_topic_configs(topic: str, configs: Mapping[str, str], settings: Settings) -> dict[str, str]:

@@ -27,6 +27,7 @@ from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.kernel.executor import Executor
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.transport import CONTROLLER, Network
+from minibroker.kernel.turns import AT_A_TIME
 from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import BrokerImage, MetadataImage
 from minibroker.metadata.internal_topics import replicated_internals
@@ -170,6 +171,8 @@ class Cluster:
         for broker in self.brokers.values():
             broker.prepare()
         self._place_ids(state, new=new)
+        # Brokers follow a large topic in turns: made before they do, it is there for the first client.
+        self._create_topics(state, at_least=AT_A_TIME)
         for broker in self.brokers.values():
             broker.image = state.image  # nothing went stray since `prepare`
             broker.start(state.image)
@@ -327,17 +330,15 @@ class Cluster:
     def _new_id(self) -> str:
         return base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
 
-    def _create_topics(self, state: ControllerState) -> None:
-        missing = {name: count for name, count in self._topics.items() if name not in state.image.topics}
+    def _create_topics(self, state: ControllerState, at_least: int = -1) -> None:
+        missing = {
+            name: count for name, count in self._topics.items() if name not in state.image.topics and count >= at_least
+        }
         if not missing:
             return
-        request = CreateTopicsRequest(
-            topics=[
-                CreateTopicsRequest.CreatableTopic(name=name, num_partitions=count, replication_factor=-1)
-                for name, count in missing.items()
-            ],
-            timeout_ms=0,
-        )
-        for result in TopicControl(state).create_topics(request).topics:
+        control = TopicControl(state)
+        for name, count in missing.items():  # what one request may make is limited
+            topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=count, replication_factor=-1)
+            (result,) = control.create_topics(CreateTopicsRequest(topics=[topic], timeout_ms=0)).topics
             if result.error_code != ErrorCode.NONE:
                 raise ApiError(ErrorCode(result.error_code), f"topic {result.name}: {result.error_message}")

@@ -1,4 +1,4 @@
-"""What a cluster tells of its brokers."""
+"""Callbacks for events of a cluster's brokers."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ from minibroker_protocol.records import (
 )
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.origin import Origin
+from minibroker_storage.truncation import truncate_to
 
 log = get_logger(__name__)
 
@@ -69,7 +70,7 @@ class _Placing:
     def run(self, layout: TransactionStateLayout) -> None:
         for (topic, index), end in self._state.placing_from.items():
             if self._leader(topic, index).stores(topic, index):
-                self._log(topic, index).truncate_to(end, now_ms=self._now_ms)
+                truncate_to(self._log(topic, index), end, now_ms=self._now_ms)
         transactions, groups = migrations(
             self._read(TRANSACTION_STATE_TOPIC),
             self._count(TRANSACTION_STATE_TOPIC),

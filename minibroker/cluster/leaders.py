@@ -1,4 +1,4 @@
-"""What can be done to leaders and replicas of a running cluster: elections, reassignments, moves."""
+"""Operations on leaders and replicas of a running cluster: elections, reassignments, moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done to the brokers of a running cluster: they stop, die, come back, join and leave; links are cut."""
+"""Operations on the brokers of a running cluster: stop, kill, start, add and remove brokers, cut links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The brokers of a cluster that run, each with what stands around it: pause, taps, meter, its end of the network."""
+"""The running brokers of a cluster, each with its pause switch, taps, meter and transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions to metrics of clients (KIP-714, Kafka's ClientMetricsConfigs): kept and told; no client is asked."""
+"""Client metrics subscriptions (KIP-714, Kafka's ClientMetricsConfigs): stored and described. Clients do not push."""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope, Value
+from minibroker.kernel.words import near
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.config import LogConfig
 
 if TYPE_CHECKING:
     from minibroker_storage.config import LogConfig
@@ -70,20 +72,45 @@ class ConfigEntry(NamedTuple):
     documentation: str
     synonyms: tuple[ConfigSynonym, ...]
 
-    @property
-    def is_default(self) -> bool:
-        return self.source is ConfigSource.DEFAULT_CONFIG
 
+class Settings:
+    """The configuration of one broker at one time.
 
-class _Reads:
-    """Typed reading by key; KeyError for a name that is not in the registry."""
+    `static` is what the broker was started with, `cluster` what AlterConfigs set for all brokers, `broker` what it set
+    for this one; each later layer wins. Values may be text or of the key's own type. Raises ConfigError naming the key
+    for an unknown name (with the nearest known one), a value out of range, or two that contradict. `absent`: names that
+    the release does not have which the broker answers as; they are neither shown nor taken from clients. `unknown`:
+    unknown names in the dynamic layers; Kafka keeps them, as a plug-in might, and shows them without a value.
+    """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_layers", "_topic_defaults", "_values", "absent", "ignored", "jaas", "unknown")
 
-    _values: dict[str, Value]
+    def __init__(
+        self,
+        static: Mapping[str, Any] | None = None,
+        *,
+        cluster: Mapping[str, Any] | None = None,
+        broker: Mapping[str, Any] | None = None,
+        absent: frozenset[str] = frozenset(),
+    ) -> None:
+        self.absent = absent
+        self.unknown: dict[ConfigSource, Mapping[str, None]] = {}
+        self.ignored: tuple[str, ...] = ()
+        #: The lines of login modules, under their whole names.
+        self.jaas: dict[str, str] = {}
+        self._layers: tuple[tuple[ConfigSource, dict[str, Value]], ...] = (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, self._parse(broker or {})),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._parse(cluster or {})),
+            (ConfigSource.STATIC_BROKER_CONFIG, self._parse(static or {})),
+        )
+        self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
+        for _, layer in reversed(self._layers):
+            self._values.update(layer)
+        self._topic_defaults: dict[str, Value] | None = None
+        self._check_together()
 
     def get_int(self, name: str) -> int:
-        """The value of an INT, SHORT or LONG key that has one."""
+        """The value of an INT, SHORT or LONG key that has one. KeyError for a name that is not in the registry."""
         return cast("int", self._values[name])
 
     def get_boolean(self, name: str) -> bool:
@@ -99,49 +126,10 @@ class _Reads:
         """The value of any key, None while it has none."""
         return self._values[name]
 
-
-class Settings(_Reads):
-    """The configuration of one broker at one time.
-
-    `static` is what the broker was started with, `cluster` what AlterConfigs set for all brokers, `broker` what it set
-    for this one; each later layer wins. Values may be text or of the key's own type. Raises ConfigError naming the key
-    for an unknown name (with the nearest known one), a value out of range, or two that contradict. `absent`: names that
-    the release does not have which the broker answers as; they are neither shown nor taken from clients. `unknown`:
-    names in the dynamic layers that nobody knows; Kafka keeps them, as a plug-in might, and shows them without a value.
-    """
-
-    __slots__ = ("_layers", "_topic_defaults", "absent", "ignored", "jaas", "unknown")
-
-    def __init__(
-        self,
-        static: Mapping[str, Any] | None = None,
-        *,
-        cluster: Mapping[str, Any] | None = None,
-        broker: Mapping[str, Any] | None = None,
-        absent: frozenset[str] = frozenset(),
-    ) -> None:
-        self.absent = absent
-        self.unknown: dict[ConfigSource, tuple[str, ...]] = {}
-        self.ignored: tuple[str, ...] = ()
-        #: The lines of login modules, under their whole names.
-        self.jaas: dict[str, str] = {}
-        self._layers: tuple[tuple[ConfigSource, dict[str, Value]], ...] = (
-            (ConfigSource.DYNAMIC_BROKER_CONFIG, self._parse(broker or {})),
-            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self._parse(cluster or {})),
-            (ConfigSource.STATIC_BROKER_CONFIG, self._parse(static or {})),
-        )
-        self._values: dict[str, Value] = {name: key.default for name, key in BROKER_KEYS.items()}
-        for _, layer in reversed(self._layers):
-            self._values.update(layer)
-        self._topic_defaults: dict[str, Value] | None = None
-        self._check_together()
-
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def log_config(self, topic_overrides: Mapping[str, str] | None = None) -> LogConfig:
         """What a log of a topic with these overrides obeys. Raises ConfigError as `validate_topic_config` finds it."""
-        from minibroker_storage.config import LogConfig
-
         values = self._effective(topic_overrides or {})
         fields: dict[str, Any] = {}
         for name, value in values.items():
@@ -456,16 +444,14 @@ def _is_jaas_key(name: str) -> bool:
 
 
 def _suggestion(name: str, known: Mapping[str, ConfigKey]) -> str:
-    from minibroker.kernel.words import near
-
     return near(name, known)
 
 
-def _dynamic_only(changes: Mapping[str, str]) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """(what has a meaning here, names that nobody knows). Raises ConfigError for what may not change."""
+def _dynamic_only(changes: Mapping[str, str]) -> tuple[Mapping[str, str], Mapping[str, None]]:
+    """(known settings, unknown names in their order). Raises ConfigError for what may not change."""
     known = BROKER_KEYS if all(name in BROKER_KEYS for name in changes) else {**_unused(), **BROKER_KEYS}
     fixed = [name for name in changes if name in known and not known[name].dynamic]
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-    unknown = tuple(name for name in changes if name not in known and not _is_jaas_key(name))
+    unknown = dict.fromkeys(name for name in changes if name not in known and not _is_jaas_key(name))
     return {name: value for name, value in changes.items() if name not in unknown}, unknown

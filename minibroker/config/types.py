@@ -1,4 +1,4 @@
-"""What a configuration key is: its type, its range, and how text becomes its value (Kafka's ``ConfigDef``)."""
+"""A configuration key: its type, its range, and how its text is parsed (Kafka's ``ConfigDef``)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ _NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
 
 class ConfigError(ValueError):
     """An unknown key or an invalid value; the text is one line that names both."""
+
+
+def format_address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_address(text: str, what: str) -> tuple[str, int]:

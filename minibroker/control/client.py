@@ -9,7 +9,7 @@ from typing import Any
 from minibroker.control.group import Caller, Group, in_thread
 from minibroker.control.state import State
 from minibroker.faults.actions import Action, action_from, action_to
-from minibroker.faults.errors import FaultError
+from minibroker.kernel.fault_error import FaultError
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
@@ -172,7 +172,10 @@ class Faults(Group):
             "broker": broker,
             "between_brokers": between_brokers,
         }
-        given: dict[str, Any] = {name: value for name, value in match.items() if value not in (None, False)}
+        # 0 is a partition, and the first of producer ids, epochs and sequences: `False == 0` must not drop it.
+        given: dict[str, Any] = {
+            name: value for name, value in match.items() if value is not None and value is not False
+        }
         given |= {"action": action_to(action_from(action)), "nth": nth, "times": times}
         given |= {"probability": probability, "seed": seed}
         if api is not None:

@@ -9,7 +9,10 @@ import sys
 from typing import Any
 
 from minibroker.control import TOKEN_VARIABLE
+from minibroker.control.http_client import ControlError, HttpCaller
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.outside_json import parse_json
+from minibroker_protocol.errors import ApiError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 DEFAULT_ADDRESS = "127.0.0.1:9094"
@@ -50,10 +53,6 @@ def add_connection_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when done, with the result as JSON on stdout; 1 when refused; 2 for arguments that make no sense."""
-    from minibroker.control.http_client import ControlError
-    from minibroker.faults.errors import FaultError
-    from minibroker_protocol.errors import ApiError
-
     try:
         if arguments.describe:
             print(json.dumps(_described(), indent=1))
@@ -84,9 +83,6 @@ def _described() -> Any:
 
 def connect(arguments: argparse.Namespace) -> Any:
     """An `HttpCaller` as the options say. Raises FaultError."""
-    from minibroker.control.http_client import HttpCaller
-    from minibroker.faults.errors import FaultError
-
     if arguments.token_file:
         try:
             token = read_token(arguments.token_file)
@@ -109,8 +105,6 @@ def read_token(path: str) -> str:
 
 def parse_value(text: str) -> tuple[str, Any]:
     """``name=value``, the value as JSON if it is any."""
-    from minibroker.faults.errors import FaultError
-
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise FaultError(f"expected NAME=VALUE, got {text!r}")

@@ -1,4 +1,4 @@
-"""What can be asked of a running cluster: faults, clock, state, exchanges. One table for every way to ask.
+"""The commands of a running cluster: faults, clock, state, exchanges. One table for Python, HTTP and the command line.
 
 A command takes and gives what JSON can hold. All run on the loop's thread.
 """
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.control.read_commands import READS, Readable
 from minibroker.faults.engine import BrokerTap, FaultEngine, SetRule
-from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import OPERATIONS, check_call, failed_disks, run_operation
 from minibroker.faults.rules import rule_from, rule_to
-from minibroker.kernel.deferred import Deferred, spawn
+from minibroker.kernel.deferred import Deferred, gather, mapped, spawn
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
 from minibroker.trace.recorder import Recorder
 from minibroker.trace.tap import ExchangeTap
@@ -138,7 +138,7 @@ class Commands:
         hours: float | None = None,
         days: float | None = None,
         sessions: bool = False,
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any] | Deferred[dict[str, Any]]:
         """Move the broker clock forward by the sum of these; every timeout and sweep that falls due runs before this
         returns. `sessions`: group sessions and rebalance timeouts that are no longer end then, too, as if no member had
         sent a heartbeat."""
@@ -155,9 +155,17 @@ class Commands:
             groups = broker.coordinators.groups_if_any
             if groups is not None and broker.node_id not in self._cluster.paused_brokers:
                 groups.pass_time(total)
-        return self._clock()
+        return self._when_swept()
 
-    def _sweep(self) -> dict[str, Any]:
+    def _when_swept(self) -> dict[str, Any] | Deferred[dict[str, Any]]:
+        """The clock, once the sweeps of many partitions are over."""
+        paused = self._cluster.paused_brokers
+        going = [b.maintenance.idle for b in self._cluster.brokers.values() if b.node_id not in paused]
+        if all(idle.done for idle in going):
+            return self._clock()
+        return mapped(gather(going), lambda _: self._clock())
+
+    def _sweep(self) -> dict[str, Any] | Deferred[dict[str, Any]]:
         """Run every periodic sweep now: transaction timeouts, expirations, retention, compaction."""
         for broker in list(self._cluster.brokers.values()):
             if broker.node_id in self._cluster.paused_brokers:
@@ -167,7 +175,7 @@ class Commands:
             broker.maintenance.expire_producers()
             broker.maintenance.apply_retention()
             broker.maintenance.cleaner.clean()
-        return self._clock()
+        return self._when_swept()
 
     # -- exchanges and the cluster -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the groups of commands have in common."""
+"""The base of the command groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
-from minibroker.faults.errors import FaultError
+from minibroker.kernel.fault_error import FaultError
 from minibroker_protocol.errors import ApiError
 
 __tracebackhide__ = True  # pytest shows the line of the test

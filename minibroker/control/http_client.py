@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from minibroker.faults.errors import FaultError
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.outside_json import parse_json
 from minibroker.kernel.words import reason
 from minibroker_protocol.errors import ApiError, ErrorCode

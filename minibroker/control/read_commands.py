@@ -1,4 +1,4 @@
-"""What a test looks at without a client of its own: records, committed offsets, transactions, requests.
+"""Read commands for tests: records, committed offsets, transactions, requests.
 
 Each command takes and gives what JSON can hold. Bytes are text where they are UTF-8, ``{"base64": …}`` elsewhere.
 """
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import leading_partition
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.waiting import sleep
 from minibroker.kernel.words import counted, near
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed

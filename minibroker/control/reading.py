@@ -1,4 +1,4 @@
-"""What a test looks at without a client of its own: records, committed offsets, transactions, requests."""
+"""What tests read without a client: records, committed offsets, transactions, requests."""
 
 from __future__ import annotations
 

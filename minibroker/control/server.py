@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from minibroker.config.types import parse_address
-from minibroker.faults.errors import FaultError
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.outside_json import parse_json
 from minibroker.version import __version__

@@ -1,4 +1,4 @@
-"""The commands `minibroker trace` (what a broker and its clients say) and `minibroker replay` (say it again)."""
+"""The command `minibroker trace`: what a broker and its clients say; `trace view` makes a page of what was saved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from minibroker.control.command import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_connection_arguments, connect
-from minibroker.kernel.words import reason
+from minibroker.control.http_client import ControlError
+from minibroker.kernel.fault_error import FaultError
+from minibroker.kernel.words import counted, reason
 
 _POLL_SECONDS = 0.2
 _KEPT = 10_000
@@ -32,13 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pcapng", metavar="FILE", help="write a capture file for Wireshark instead")
     parser.add_argument("--count", type=int, metavar="N", help="stop after N exchanges")
     parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
+    actions = parser.add_subparsers(dest="action", title="a trace that was saved")
+    view = actions.add_parser("view", help="write a page of HTML that shows what `trace --json` has saved")
+    view.add_argument("file", metavar="FILE", help="what `minibroker trace --json` wrote; - for standard input")
+    view.add_argument("--out", metavar="PAGE", help="the page (default: FILE.html; - for standard output)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when it ended as asked; 1 when the broker does not answer; 2 for arguments that make no sense."""
-    from minibroker.control.http_client import ControlError
-    from minibroker.faults.errors import FaultError
-
+    if arguments.action == "view":
+        return _view(arguments.file, arguments.out)
     frames = arguments.frames or arguments.pcapng is not None
     try:
         caller = connect(arguments)
@@ -55,6 +60,29 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         pass
+    return EXIT_OK
+
+
+def _view(file: str, out: str | None) -> int:
+    from pathlib import Path
+
+    from minibroker.trace.saved import NoTrace
+    from minibroker.trace.view import page, read
+
+    target = out or ("-" if file == "-" else f"{file}.html")
+    try:
+        with contextlib.nullcontext(sys.stdin) if file == "-" else open(file, encoding="utf-8") as lines:
+            exchanges = read(lines)
+        made = page(exchanges, "Standard input" if file == "-" else Path(file).name)
+        if target == "-":
+            print(made, end="")
+            return EXIT_OK
+        Path(target).write_text(made, encoding="utf-8")
+    except (NoTrace, OSError, UnicodeDecodeError) as error:
+        place = "" if isinstance(error, OSError) else f"{file}: "
+        print(f"minibroker: {place}{reason(error)}", file=sys.stderr)
+        return EXIT_USAGE
+    print(f"{target}: {counted(len(exchanges), 'exchange')}")
     return EXIT_OK
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
+from typing import Any
 
 from minibroker.config.client_metrics import validate_client_metrics
 from minibroker.config.groups import validate_group_config
@@ -46,42 +47,23 @@ class ConfigControl:
         self._unknown_logger_operation = unknown_logger_operation
 
     def incremental_alter(self, request: m.IncrementalAlterConfigsRequest) -> Steps[m.IncrementalAlterConfigsResponse]:
-        responses = []
-        counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-        for resource in request.resources:
-            yield
+        kind = m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+        def work(resource: Any) -> Callable[[], None]:
             if resource.resource_type == ResourceType.BROKER_LOGGER:
-                work: Callable[[], None] = partial(self._alter_loggers, resource, validate_only=request.validate_only)
-            else:
-                work = partial(self._alter, resource, partial(_incremented, resource), request.validate_only)
-            code, message = _refusal(counts, resource, work)
-            responses.append(
-                m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-            )
-        return m.IncrementalAlterConfigsResponse(responses=responses)
+                return partial(self._alter_loggers, resource, validate_only=request.validate_only)
+            return partial(self._alter, resource, partial(_incremented, resource), request.validate_only)
+
+        return m.IncrementalAlterConfigsResponse(responses=(yield from _each(request.resources, kind, work)))
 
     def alter(self, request: m.AlterConfigsRequest) -> Steps[m.AlterConfigsResponse]:
         """The old form: what the request does not name goes back to its default."""
-        responses = []
-        counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-        for resource in request.resources:
-            yield
-            change = partial(_replaced, resource)
-            code, message = _refusal(counts, resource, partial(self._alter, resource, change, request.validate_only))
-            responses.append(
-                m.AlterConfigsResponse.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-            )
-        return m.AlterConfigsResponse(responses=responses)
+        kind = m.AlterConfigsResponse.AlterConfigsResourceResponse
+
+        def work(resource: Any) -> Callable[[], None]:
+            return partial(self._alter, resource, partial(_replaced, resource), request.validate_only)
+
+        return m.AlterConfigsResponse(responses=(yield from _each(request.resources, kind, work)))
 
     def _alter(self, resource: _Resource, change: Change, validate_only: bool) -> None:
         kind, name = resource.resource_type, resource.resource_name
@@ -157,6 +139,20 @@ class ConfigControl:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
         if not validate_only:
             self._state.set_broker_configs(node, wanted)
+
+
+def _each(
+    resources: Sequence[Any], kind: Callable[..., Any], work: Callable[[Any], Callable[[], None]]
+) -> Steps[list[Any]]:
+    """The answer about each resource, of type `kind`, once its work is done or refused."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    responses = []
+    for resource in resources:
+        yield
+        code, message = _refusal(counts, resource, work(resource))
+        place = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+        responses.append(kind(error_code=code, error_message=message, **place))
+    return responses
 
 
 def _refusal(

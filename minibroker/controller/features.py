@@ -43,7 +43,7 @@ class FeatureControl:
             try:
                 self._check(update)
             except ApiError as error:
-                failed = error
+                failed = error.with_traceback(None)  # which would hold this frame, and it the error
                 break
             results.append(
                 UpdateFeaturesResponse.UpdatableFeatureResult(

@@ -1,4 +1,4 @@
-"""What the controller must remember across restarts: one JSON object a line, replayed at start.
+"""The controller's journal: one JSON object a line, replayed at start.
 
 The part that KRaft's metadata log plays for Kafka. A torn last line (power lost while it was written) is dropped; the
 change it held was never acknowledged.
@@ -17,6 +17,7 @@ from typing import Any
 
 from minibroker.kernel.outside_json import parse_json
 from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_storage.check_finding import ERROR, NOTICE
 from minibroker_storage.disk import Disk, DiskFile, StorageError
 from minibroker_storage.lost import Lost
 
@@ -73,6 +74,18 @@ def topics_in(journal: bytes) -> set[str]:
         elif entry["type"] == "remove-topic":
             topics.discard(str(entry.get("name")))
     return topics
+
+
+def wrong_in_journal(journal: bytes) -> Iterator[tuple[int, str, str]]:
+    """(byte, what is wrong, severity) of lines that are none; a torn last line is worth a notice."""
+    position = 0
+    for line in journal.splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            yield position, "the last line is torn; opening the directory drops it", NOTICE
+            return
+        if read_entry(line) is None:
+            yield position, "expected a JSON object with a type", ERROR
+        position += len(line)
 
 
 class MetadataJournal:

@@ -1,4 +1,4 @@
-"""What a real Kafka's metadata log says of the cluster whose data directory is taken over (KRaft, KIP-631).
+"""Reads a real Kafka's metadata log when its data directory is taken over (KRaft, KIP-631).
 
 Read once, when the controller's own journal is still empty. The newest snapshot (``.checkpoint``) comes first, then the
 log after it. A tail that is torn, as after a crash, ends it.

@@ -210,7 +210,7 @@ class ReplicationControl:
         """ElectLeaders v0-2. Errors per partition: UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED,
         PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE; top level INVALID_REQUEST."""
         if request.election_type not in (Election.PREFERRED.value, Election.UNCLEAN.value):
-            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+            return _no_such_election(request)
         election = Election(request.election_type)
         every = request.topic_partitions is None
         named = [(t.topic, i) for t in request.topic_partitions or () for i in t.partitions]
@@ -267,3 +267,20 @@ class ReplicationControl:
                 ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
             )
         self._state.change_partitions([PartitionChange(topic_name, after)])
+
+
+def _no_such_election(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Each partition is told that there is no such election; where none is named, not even that is looked at."""
+    invalid, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
+    results = [
+        ElectLeadersResponse.ReplicaElectionResult(
+            topic=topic.topic,
+            partition_result=[
+                ElectLeadersResponse.PartitionResult(partition_id=index, error_code=invalid, error_message=message)
+                for index in topic.partitions
+            ],
+        )
+        for topic in request.topic_partitions or ()
+    ]
+    code = ErrorCode.NONE if request.topic_partitions == [] else invalid
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)

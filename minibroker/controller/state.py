@@ -7,7 +7,7 @@ entries, ends at the same image.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple, TypeVar
@@ -29,6 +29,29 @@ T = TypeVar("T")
 Steps = Generator[None, None, T]
 """Work of the controller that yields at each element of a list: others have their turn in between. What it returns is
 the response."""
+
+_PARTITIONS_A_STEP = 128
+"""They take about as long as a topic does."""
+
+
+def in_steps(items: Iterable[T], at_once: int = _PARTITIONS_A_STEP) -> Generator[None, None, list[T]]:
+    """All items as a list; yields before each `at_once` of them."""
+    made: list[T] = []
+    for number, item in enumerate(items, start=1):
+        if number % at_once == 0:
+            yield
+        made.append(item)
+    return made
+
+
+def without_steps(work: Steps[T]) -> T:
+    """What `work` returns, all of it done now."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            made: T = stop.value
+            return made
 
 
 class PartitionChange(NamedTuple):
@@ -63,11 +86,14 @@ class ControllerState:
         self.ids_placed = False
         #: Where logs ended, by topic and partition, before an attempt to place ids that was not brought to its end.
         self.placing_from: dict[tuple[str, int], int] = {}
+        #: Ids of topics that were deleted before this start. Logs of theirs may be left.
+        self.removed_topics: set[bytes] = set()
         #: Leaders of which no replica in sync was left, since this controller's start.
         self.unclean_elections = 0
         self.journal = journal
         self._random = random
         self._publishers: list[Publish] = []
+        self._by_metric_name: dict[str, set[str]] = {}
 
     def subscribe(self, publish: Publish) -> None:
         self._publishers.append(publish)
@@ -82,6 +108,8 @@ class ControllerState:
         empty = True
         for entry in self.journal.replay():
             empty = False
+            if entry["type"] == "remove-topic":
+                self.removed_topics.add(self.image.topics[entry["name"]].topic_id)
             self._apply(entry)
         if empty:
             for name, level in sorted(features.items()):
@@ -97,6 +125,7 @@ class ControllerState:
         the same log, stay as they were; offsets go on where they were."""
         before = self.image
         self.image = MetadataImage(cluster_id=before.cluster_id, controller_id=before.controller_id)
+        self._by_metric_name.clear()
         self.next_producer_id = 0
         for entry in self.journal.replay():
             self._apply(entry)
@@ -133,6 +162,12 @@ class ControllerState:
         before, leader = self.image.partition(change.topic, change.partition.index), change.partition.leader
         return before is not None and leader not in (NO_LEADER, before.leader, *before.isr, *before.elr)
 
+    def collides_with(self, name: str) -> str | None:
+        """A topic whose name differs only in '.' and '_', which are the same in names of metrics."""
+        return next(
+            (other for other in sorted(self._by_metric_name.get(_metric_name(name), ())) if other != name), None
+        )
+
     def new_topic_id(self) -> bytes:
         """A random version-4 UUID that no topic has (Kafka never gives one that starts with a dash)."""
         while True:
@@ -146,36 +181,62 @@ class ControllerState:
     def add_topic(
         self,
         name: str,
-        assignment: Iterable[tuple[int, ...]],
+        assignment: Sequence[tuple[int, ...]],
         configs: Mapping[str, str],
         *,
         topic_id: bytes | None = None,
         leader_epoch: int = 0,
-    ) -> TopicImage:
-        """Create a topic with one replica list per partition."""
-        self._commit(
-            {
+    ) -> Steps[TopicImage]:
+        """Create a topic with one replica list per partition. It is written and published whole, with the last step."""
+
+        def entry(placed: Entry) -> Entry:
+            return {
                 "type": "topic",
                 "name": name,
                 "id": encode_id(topic_id or self.new_topic_id()),
-                **self._placed(assignment),
+                **placed,
                 "configs": dict(configs),
                 "epoch": leader_epoch,
             }
-        )
+
+        yield from self._commit_partitions(assignment, 0, leader_epoch, entry)
         self._publish(name)
         return self.image.topics[name]
 
-    def add_partitions(self, name: str, assignment: Iterable[tuple[int, ...]]) -> None:
-        self._commit({"type": "partitions", "name": name, **self._placed(assignment)})
+    def add_partitions(self, name: str, assignment: Sequence[tuple[int, ...]]) -> Steps[None]:
+        """Grow a topic: as `add_topic`."""
+        first = len(self.image.topics[name].partitions)
+        yield from self._commit_partitions(
+            assignment, first, 0, lambda placed: {"type": "partitions", "name": name, **placed}
+        )
         self._publish(name)
 
-    def _placed(self, assignment: Iterable[tuple[int, ...]]) -> Entry:
+    def _commit_partitions(
+        self, assignment: Sequence[tuple[int, ...]], first: int, leader_epoch: int, entry: Callable[[Entry], Entry]
+    ) -> Steps[None]:
+        """Write what `entry` makes of replica lists and in-sync sets, and apply it. Brokers that come or go while the
+        partitions are made have them made again."""
+        while True:
+            brokers = self.image.brokers
+            placed = yield from self._placed(assignment)
+            partitions = yield from _new_partitions(placed, first, leader_epoch)
+            if self.image.brokers is brokers:
+                break
+        written = entry(placed)
+        self.journal.append(written)
+        if written["type"] == "topic":
+            self._take_topic(written, partitions)
+        else:
+            self._grow_topic(written, partitions)
+
+    def _placed(self, assignment: Sequence[tuple[int, ...]]) -> Steps[Entry]:
         """Replica lists, and the in-sync sets where not every replica is up."""
-        replicas = [list(nodes) for nodes in assignment]
         down = {node for node, broker in self.image.brokers.items() if not broker.active}
-        isr = [[node for node in nodes if node not in down] for nodes in replicas]
-        return {"replicas": replicas} if isr == replicas else {"replicas": replicas, "isr": isr}
+        replicas = yield from in_steps(list(nodes) for nodes in assignment)
+        if not any(not down.isdisjoint(nodes) for nodes in replicas):
+            return {"replicas": replicas}
+        isr = yield from in_steps([node for node in nodes if node not in down] for nodes in replicas)
+        return {"replicas": replicas, "isr": isr}
 
     def remove_topic(self, name: str) -> None:
         self._commit({"type": "remove-topic", "name": name})
@@ -253,16 +314,20 @@ class ControllerState:
         apply(entry)
 
     def _apply_topic(self, entry: Entry) -> None:
-        epoch = int(entry.get("epoch", 0))
-        partitions = _new_partitions(entry, 0, epoch)
-        self.image = self.image.with_topic(
-            TopicImage(entry["name"], decode_id(entry["id"]), partitions, dict(entry["configs"]))
-        )
+        self._take_topic(entry, without_steps(_new_partitions(entry, 0, int(entry.get("epoch", 0)))))
+
+    def _take_topic(self, entry: Entry, partitions: Iterable[PartitionImage]) -> None:
+        topic = TopicImage(entry["name"], decode_id(entry["id"]), tuple(partitions), dict(entry["configs"]))
+        self.image = self.image.with_topic(topic)
+        self._by_metric_name.setdefault(_metric_name(topic.name), set()).add(topic.name)
 
     def _apply_partitions(self, entry: Entry) -> None:
+        first = len(self.image.topics[entry["name"]].partitions)
+        self._grow_topic(entry, without_steps(_new_partitions(entry, first, 0)))
+
+    def _grow_topic(self, entry: Entry, added: Iterable[PartitionImage]) -> None:
         topic = self.image.topics[entry["name"]]
-        added = _new_partitions(entry, len(topic.partitions), 0)
-        self.image = self.image.with_topic(replace(topic, partitions=topic.partitions + added))
+        self.image = self.image.with_topic(replace(topic, partitions=(*topic.partitions, *added)))
 
     def _apply_partition_changes(self, entry: Entry) -> None:
         changes: dict[str, list[PartitionImage]] = {}
@@ -271,7 +336,12 @@ class ControllerState:
         self.image = self.image.with_partitions(changes)
 
     def _apply_remove_topic(self, entry: Entry) -> None:
-        self.image = self.image.without_topic(entry["name"])
+        name = entry["name"]
+        self.image = self.image.without_topic(name)
+        alike = self._by_metric_name[_metric_name(name)]
+        alike.remove(name)
+        if not alike:
+            del self._by_metric_name[_metric_name(name)]
 
     def _apply_topic_configs(self, entry: Entry) -> None:
         topic = self.image.topics[entry["name"]]
@@ -318,16 +388,21 @@ class ControllerState:
         self.image = replace(self.image, topics=topics, offset=self.image.offset + 1)
 
 
+def _metric_name(topic: str) -> str:
+    return topic.replace(".", "_")
+
+
 def _acl(entry: Entry) -> AclBinding:
     return AclBinding(**{name: value for name, value in entry.items() if name != "type"})
 
 
-def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> tuple[PartitionImage, ...]:
+def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> Steps[list[PartitionImage]]:
     isr: list[list[int]] = entry["isr"] if "isr" in entry else entry["replicas"]
-    return tuple(
+    made = yield from in_steps(
         PartitionImage(first + i, tuple(replicas), tuple(live), live[0] if live else NO_LEADER, leader_epoch)
         for i, (replicas, live) in enumerate(zip(entry["replicas"], isr, strict=True))
     )
+    return made
 
 
 _NODE_LISTS = ("replicas", "isr", "adding", "removing", "elr", "last_known_elr")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from minibroker.config.settings import validate_topic_config
-from minibroker.controller.state import ControllerState, Steps
-from minibroker.metadata.image import TopicImage
+from minibroker.controller.state import ControllerState, Steps, in_steps, without_steps
+from minibroker.metadata.image import BrokerImage, TopicImage
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -22,6 +22,8 @@ _NAMED_TWICE = "Duplicate topic name."
 _NOT_HOSTED = "This server does not host this topic-partition."
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Kafka's ReplicationControlManager.MAX_PARTITIONS_PER_BATCH."""
+MAX_RECORDS_PER_REQUEST = 10_000
+"""Kafka's QuorumController.MAX_RECORDS_PER_USER_OP: one for each topic, each of its configs and each partition."""
 
 
 def check_topic_name(name: str) -> None:
@@ -58,6 +60,16 @@ def check_replica_list(replicas: Sequence[int], brokers: Container[int]) -> None
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
+def _checked(replicas: tuple[int, ...], brokers: Mapping[int, BrokerImage]) -> tuple[int, ...]:
+    check_replica_list(replicas, brokers)
+    if not any(brokers[node].active for node in replicas):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "All brokers specified in the manual partition assignment are fenced or in controlled shutdown.",
+        )
+    return replicas
+
+
 class TopicControl:
     """Topic requests against one `ControllerState`."""
 
@@ -69,25 +81,22 @@ class TopicControl:
 
     def create_topics(self, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
         """All topics at once; `creating` goes from one to the next."""
-        creating = self.creating(request)
-        while True:
-            try:
-                next(creating)
-            except StopIteration as stop:
-                made: m.CreateTopicsResponse = stop.value
-                return made
+        return without_steps(self.creating(request))
 
     def creating(self, request: m.CreateTopicsRequest) -> Steps[m.CreateTopicsResponse]:
-        """Yields before each topic; returns the response. Each topic is a change by itself."""
+        """Each topic is a change by itself."""
         # A name that comes twice is answered once (ControllerApis.createTopics).
         counts = Counter(topic.name for topic in request.topics)
         results = []
+        excess = yield from self._excess(request)
         for topic in {topic.name: topic for topic in request.topics}.values():
             yield
             try:
                 if counts[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
-                results.append(self._create_topic(topic, validate_only=request.validate_only))
+                if excess is not None:
+                    raise ApiError(ErrorCode.POLICY_VIOLATION, excess)
+                results.append((yield from self._create_topic(topic, validate_only=request.validate_only)))
             except ApiError as error:
                 results.append(
                     m.CreateTopicsResponse.CreatableTopicResult(
@@ -96,9 +105,27 @@ class TopicControl:
                 )
         return m.CreateTopicsResponse(topics=results)
 
+    def _excess(self, request: m.CreateTopicsRequest) -> Steps[str | None]:
+        """Why none of the topics is made (Kafka 4.4.0, asked): they are too many, or have too many partitions."""
+        sizes = yield from in_steps((self._count(topic), topic) for topic in request.topics)
+        if sum(count for count, _ in sizes) > MAX_PARTITIONS_PER_REQUEST:
+            return "Excessively large number of partitions per request."
+        known = self._state.image.topics
+        new = [(count, topic) for count, topic in sizes if count > 0 and topic.name not in known]
+        if sum(1 + count + len(topic.configs) for count, topic in new) > MAX_RECORDS_PER_REQUEST:
+            return "Unable to perform excessively large batch operation."
+        return None
+
+    def _count(self, topic: m.CreateTopicsRequest.CreatableTopic) -> int:
+        """Partitions that it is to have; 0 where that is a refused number."""
+        if topic.assignments:
+            return len(topic.assignments)
+        count = topic.num_partitions
+        return self._state.settings.get_int("num.partitions") if count == -1 else max(0, count)
+
     def _create_topic(
         self, topic: m.CreateTopicsRequest.CreatableTopic, *, validate_only: bool
-    ) -> m.CreateTopicsResponse.CreatableTopicResult:
+    ) -> Steps[m.CreateTopicsResponse.CreatableTopicResult]:
         check_topic_name(topic.name)
         image = self._state.image
         if topic.name in image.topics:
@@ -107,10 +134,11 @@ class TopicControl:
         configs = {c.name: c.value for c in topic.configs}
         overrides = {name: value for name, value in configs.items() if value is not None}
         validate_topic_config(configs, self._state.settings)
-        assignment = self._assignment(topic)
+        assignment = yield from self._assignment(topic)
         topic_id = NO_ID
         if not validate_only:
-            topic_id = self._state.add_topic(topic.name, assignment, overrides).topic_id
+            added = yield from self._state.add_topic(topic.name, assignment, overrides)
+            topic_id = added.topic_id
         return m.CreateTopicsResponse.CreatableTopicResult(
             name=topic.name,
             topic_id=topic_id,
@@ -129,17 +157,11 @@ class TopicControl:
         ]
 
     def _check_collision(self, name: str) -> None:
-        # Metric names turn '.' into '_', so Kafka refuses two topics that differ only there.
-        flat = name.replace(".", "_")
-        if flat == name and "_" not in name:
-            return
-        for other in self._state.image.topics:
-            if other != name and other.replace(".", "_") == flat:
-                raise ApiError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
-                )
+        other = self._state.collides_with(name)
+        if other is not None:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
-    def _assignment(self, topic: m.CreateTopicsRequest.CreatableTopic) -> list[tuple[int, ...]]:
+    def _assignment(self, topic: m.CreateTopicsRequest.CreatableTopic) -> Steps[list[tuple[int, ...]]]:
         if topic.assignments:
             if topic.replication_factor != -1:
                 raise ApiError(
@@ -151,13 +173,13 @@ class TopicControl:
                     ErrorCode.INVALID_REQUEST,
                     "A manual partition assignment was specified, but numPartitions was not set to -1.",
                 )
-            by_index = {a.partition_index: tuple(a.broker_ids) for a in topic.assignments}
+            by_index = dict((yield from in_steps((a.partition_index, tuple(a.broker_ids)) for a in topic.assignments)))
             if sorted(by_index) != list(range(len(topic.assignments))):
                 raise ApiError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     "partitions should be a consecutive 0-based integer sequence",
                 )
-            return self._check_manual([by_index[i] for i in range(len(by_index))])
+            return (yield from self._check_manual(by_index[i] for i in range(len(by_index))))
         count = topic.num_partitions
         if count == -1:
             count = self._state.settings.get_int("num.partitions")
@@ -165,36 +187,24 @@ class TopicControl:
             raise ApiError(
                 ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
             )
-        if count > MAX_PARTITIONS_PER_REQUEST:
-            raise ApiError(
-                ErrorCode.POLICY_VIOLATION,
-                f"Unable to perform excessively large batch operation: over {MAX_PARTITIONS_PER_REQUEST} partitions",
-            )
         factor = topic.replication_factor
         if factor == -1:
             factor = self._state.settings.get_int("default.replication.factor")
         if factor < 1:
             raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1.")
-        return self._place(count, factor)
+        return (yield from self._place(count, factor))
 
-    def _check_manual(self, assignment: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        sizes = {len(replicas) for replicas in assignment}
-        for replicas in assignment:
-            check_replica_list(replicas, self._state.image.brokers)
-            brokers = self._state.image.brokers
-            if not any(brokers[node].active for node in replicas):
-                raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    "All brokers specified in the manual partition assignment are fenced or in controlled shutdown.",
-                )
-        if len(sizes) > 1:
+    def _check_manual(self, assignment: Iterable[tuple[int, ...]]) -> Steps[list[tuple[int, ...]]]:
+        brokers = self._state.image.brokers
+        checked = yield from in_steps(_checked(replicas, brokers) for replicas in assignment)
+        if len({len(replicas) for replicas in checked}) > 1:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "The manual partition assignment has replica lists of two lengths.",
             )
-        return assignment
+        return checked
 
-    def _place(self, count: int, factor: int) -> list[tuple[int, ...]]:
+    def _place(self, count: int, factor: int) -> Steps[list[tuple[int, ...]]]:
         """Leaders go round the brokers, each topic beginning one broker further, followers on the next ones."""
         nodes = sorted(n for n, b in self._state.image.brokers.items() if b.active)
         if factor > len(nodes):
@@ -203,7 +213,10 @@ class TopicControl:
                 f"Unable to replicate the partition {factor} time(s): only {len(nodes)} broker(s) are registered.",
             )
         start, self._next_broker = self._next_broker, self._next_broker + 1
-        return [tuple(nodes[(start + index + copy) % len(nodes)] for copy in range(factor)) for index in range(count)]
+        placed = yield from in_steps(
+            tuple(nodes[(start + index + copy) % len(nodes)] for copy in range(factor)) for index in range(count)
+        )
+        return placed
 
     # -- delete and grow ---------------------------------------------------------------------------------------------
 
@@ -268,15 +281,22 @@ class TopicControl:
         # A name that comes twice is answered once (ControllerApis.createPartitions).
         counts = Counter(topic.name for topic in request.topics)
         results = []
+        known = self._state.image.topics
+        added = sum(max(0, one.count - len(known[one.name].partitions)) for one in request.topics if one.name in known)
         for topic in {topic.name: topic for topic in request.topics}.values():
             yield
             code, message = ErrorCode.NONE, None
             try:
                 if counts[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, _NAMED_TWICE)
-                added = self._grown(topic)
+                if added > MAX_PARTITIONS_PER_REQUEST:
+                    raise ApiError(
+                        ErrorCode.POLICY_VIOLATION,
+                        "Excessively large number of additional partitions per request.",
+                    )
+                replicas = yield from self._grown(topic)
                 if not request.validate_only:
-                    self._state.add_partitions(topic.name, added)
+                    yield from self._state.add_partitions(topic.name, replicas)
             except ApiError as error:
                 code, message = error.code, error.message
             results.append(
@@ -286,7 +306,7 @@ class TopicControl:
             )
         return m.CreatePartitionsResponse(results=results)
 
-    def _grown(self, topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> Sequence[tuple[int, ...]]:
+    def _grown(self, topic: m.CreatePartitionsRequest.CreatePartitionsTopic) -> Steps[list[tuple[int, ...]]]:
         image = self._state.image.topics.get(topic.name)
         if image is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED)
@@ -298,8 +318,6 @@ class TopicControl:
                 ErrorCode.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {have} partition(s); {topic.count} would not be an increase.",
             )
-        if topic.count - have > MAX_PARTITIONS_PER_REQUEST:
-            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"more than {MAX_PARTITIONS_PER_REQUEST} new partitions")
         if topic.assignments is not None:
             if len(topic.assignments) != topic.count - have:
                 raise ApiError(
@@ -307,5 +325,5 @@ class TopicControl:
                     f"Attempted to add {topic.count - have} additional partition(s), but only "
                     f"{len(topic.assignments)} assignment(s) were specified.",
                 )
-            return self._check_manual([tuple(a.broker_ids) for a in topic.assignments])
-        return self._place(topic.count - have, len(image.partitions[0].replicas))
+            return (yield from self._check_manual(tuple(a.broker_ids) for a in topic.assignments))
+        return (yield from self._place(topic.count - have, len(image.partitions[0].replicas)))

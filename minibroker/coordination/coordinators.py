@@ -13,6 +13,7 @@ from minibroker.partitions.partition import Partition
 
 if TYPE_CHECKING:
     from minibroker.coordination.group_service import GroupService
+    from minibroker.coordination.transaction_markers import Marker
     from minibroker.coordination.transaction_service import TransactionService
     from minibroker.coordination.transaction_verifier import TransactionVerifier
     from minibroker.coordinators.transactions.metadata import TopicPartition
@@ -101,27 +102,9 @@ class Coordinators:
         for coordinator in self._made.values():
             coordinator.topic_deleted(name)
 
-    def append_marker(
-        self,
-        target: TopicPartition,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-    ) -> Deferred[None]:
+    def append_marker(self, marker: Marker, target: TopicPartition) -> Deferred[None]:
         """End a producer's transaction in a partition that this broker leads; see `marker_append.append_marker`."""
-        return append_marker(
-            self._broker,
-            lambda: self.groups,
-            target,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            commit=commit,
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=transaction_version,
-        )
+        return append_marker(self._broker, lambda: self.groups, marker, target)
 
 
 _LATER: Final[dict[str, Callable[[Coordinators], Coordinator]]] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from minibroker.config.settings import Settings
@@ -52,9 +54,13 @@ class ShardTimers:
         self._timers = timers
         self._execute = execute
         self._armed: dict[TimerKey, _Armed] = {}
+        self._closed = False
 
     def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], CoordinatorResult[None]]) -> None:
+        """Nothing after `close`: what another thread began comes back then."""
         self.cancel(key)
+        if self._closed:
+            return
 
         def fire() -> None:
             del self._armed[key]
@@ -81,6 +87,7 @@ class ShardTimers:
                 self._armed[key] = _Armed(self._timers.call_later(left_ms, armed.fire), left_ms, armed.fire)
 
     def close(self) -> None:
+        self._closed = True
         for armed in self._armed.values():
             armed.handle.cancel()
         self._armed.clear()
@@ -123,6 +130,8 @@ class GroupService:
             map_error=group_error,
         )
         self._timers: dict[int, ShardTimers] = {}
+        #: By group, the last of the heartbeats that are decided on another thread.
+        self._deciding: dict[str, Deferred[m.ConsumerGroupHeartbeatResponse]] = {}
         self._sweep: TimerHandle | None = None
 
     # -- life cycle ------------------------------------------------------------------------------------------------
@@ -172,6 +181,7 @@ class GroupService:
                 new_uuid=self._new_uuid,
                 new_id=self._new_id,
                 image=lambda: self._broker.image,
+                aside=lambda work: self._broker.executor.compute(lambda _: work()),
             )
         )
 
@@ -231,9 +241,39 @@ class GroupService:
     def consumer_heartbeat(
         self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
     ) -> Deferred[m.ConsumerGroupHeartbeatResponse]:
+        """Decided at once, or on another thread where much is to be assigned, for one member of a group at a time."""
         validate(request, client.api_version, self.config().consumer_assignors)
         index, shard = self.shard_for(request.group_id)
-        return self.host.execute(index, shard.consumers.heartbeat(client, request))
+        if request.group_id not in self._deciding and not shard.consumers.takes_long(request):
+            return self.host.execute(index, shard.consumers.heartbeat(client, request))
+        before = self._deciding.get(request.group_id)
+        mine = self._deciding[request.group_id] = spawn(self._decide_aside(before, client, request))
+        mine.then(partial(self._aside_over, request.group_id))
+        return mine
+
+    async def _decide_aside(
+        self,
+        before: Deferred[m.ConsumerGroupHeartbeatResponse] | None,
+        client: ClientInfo,
+        request: m.ConsumerGroupHeartbeatRequest,
+    ) -> m.ConsumerGroupHeartbeatResponse:
+        if before is not None:
+            with suppress(Exception):  # which is that request's
+                await before
+        while True:
+            index, shard = self.shard_for(request.group_id)
+            if not shard.consumers.takes_long(request):
+                return await self.host.execute(index, shard.consumers.heartbeat(client, request))
+            decide, accept = shard.consumers.aside(client, request)
+            outcome = await self._broker.executor.compute(lambda _: decide())  # noqa: B023
+            if self.shard_for(request.group_id)[1] is shard:
+                accepted = accept(outcome)
+                if accepted is not None:
+                    return await self.host.execute(index, accepted)
+
+    def _aside_over(self, group_id: str, done: Deferred[m.ConsumerGroupHeartbeatResponse]) -> None:
+        if self._deciding.get(group_id) is done:
+            del self._deciding[group_id]
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -400,4 +440,6 @@ def _read_config(settings: Settings, semantics: Semantics) -> GroupConfig:
         consumer_regex_refresh_interval_ms=settings.get_int("group.consumer.regex.refresh.interval.ms"),
         consumer_enabled="consumer" in settings.get_list("group.coordinator.rebalance.protocols"),
         unreadable_subscription=ErrorCode[semantics.unreadable_subscription],
+        assignor_bumps_epoch=semantics.assignor_bumps_epoch,
+        empty_group_is_assigned=semantics.empty_group_is_assigned,
     )

@@ -14,19 +14,12 @@ from minibroker_storage.origin import Origin
 
 if TYPE_CHECKING:
     from minibroker.coordination.group_service import GroupService
+    from minibroker.coordination.transaction_markers import Marker
     from minibroker.coordinators.transactions.metadata import TopicPartition
 
 
 def append_marker(
-    broker: CoordinatingBroker,
-    groups: Callable[[], GroupService],
-    target: TopicPartition,
-    *,
-    producer_id: int,
-    producer_epoch: int,
-    commit: bool,
-    coordinator_epoch: int,
-    transaction_version: int,
+    broker: CoordinatingBroker, groups: Callable[[], GroupService], marker: Marker, target: TopicPartition
 ) -> Deferred[None]:
     """End the transaction of a producer in `target`; resolved when the marker is below the high watermark.
 
@@ -38,23 +31,23 @@ def append_marker(
     """
     topic, index = target
     partition = broker.partition(topic, index)
-    if producer_epoch < 0 or transaction_version < 0:
+    if marker.producer_epoch < 0 or marker.transaction_version < 0:
         # Kafka fails on them while it builds or checks the batch.
         raise ApiError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"a marker needs an epoch and a transaction version: {producer_epoch}, {transaction_version}",
+            f"a marker needs an epoch and a transaction version: {marker.producer_epoch}, {marker.transaction_version}",
         )
     batch = end_txn_marker(
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        commit=commit,
-        coordinator_epoch=coordinator_epoch,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        commit=marker.commit,
+        coordinator_epoch=marker.coordinator_epoch,
         timestamp_ms=broker.clock.now_ms(),
     )
     if topic == CONSUMER_OFFSETS_TOPIC:
         groups().host.shard(index)  # raises while its coordinator is not ready to take the marker
     partition.check_min_insync_replicas()  # markers are written with acks=all
-    info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=transaction_version)
+    info = partition.append(batch, origin=Origin.COORDINATOR, transaction_version=marker.transaction_version)
     if topic == CONSUMER_OFFSETS_TOPIC:
-        groups().complete_transaction(index, producer_id, producer_epoch, commit)
+        groups().complete_transaction(index, marker.producer_id, marker.producer_epoch, marker.commit)
     return partition.when_high_watermark(info.last_offset + 1)

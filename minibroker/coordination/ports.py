@@ -1,4 +1,4 @@
-"""What coordinators need of the broker that hosts them; nothing else of it is in their reach."""
+"""The interface of a broker that its coordinators see."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
 from minibroker.kernel.clock import ClockTimers
+from minibroker.kernel.executor import Executor
 from minibroker.metadata.cluster_member import ClusterMember
 from minibroker.partitions.partition import Partition
 from minibroker.releases.semantics import Semantics
@@ -19,6 +20,8 @@ class CoordinatingBroker(ClusterMember, Protocol):
     def semantics(self) -> Semantics: ...
     @property
     def clock(self) -> ClockTimers: ...
+    @property
+    def executor(self) -> Executor: ...
     @property
     def random(self) -> Random: ...
     @property

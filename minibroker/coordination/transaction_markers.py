@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from minibroker.coordinators.transactions.metadata import TopicPartition
 from minibroker.kernel.clock import Timers
@@ -54,6 +54,16 @@ VERDICTS: Final = {
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: MarkerVerdict.STOP,
 }
 """By error code; any other code is a bug of the leader and stops the transaction too, until its coordinator reloads."""
+
+
+class Marker(NamedTuple):
+    """How a producer's transaction ends."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
 
 
 @dataclass(slots=True)

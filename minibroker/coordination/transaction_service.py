@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from minibroker.coordination.coordinator_host import CoordinatorHost
 from minibroker.coordination.ports import CoordinatingBroker
-from minibroker.coordination.transaction_markers import EndedTransaction, MarkerSender
+from minibroker.coordination.transaction_markers import EndedTransaction, Marker, MarkerSender
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.coordinators.transactions import end_txn as ends
 from minibroker.coordinators.transactions import expiry, queries
@@ -39,19 +39,8 @@ _COMPLETION_RETRY_MS: Final = 20
 _TOMBSTONES_PER_BATCH: Final = 100
 
 
-class MarkerAppend(Protocol):
-    """Ends a producer's transaction in a partition that this broker leads (`Coordinators.append_marker`)."""
-
-    def __call__(
-        self,
-        target: TopicPartition,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int,
-    ) -> Deferred[None]: ...
+MarkerAppend = Callable[[Marker, TopicPartition], Deferred[None]]
+"""Ends a producer's transaction in a partition that this broker leads (`Coordinators.append_marker`)."""
 
 
 class TransactionService:
@@ -101,7 +90,7 @@ class TransactionService:
     def elected(self, partition: Partition, epoch: int) -> None:
         """This broker leads `partition` of ``__transaction_state`` now."""
         if self._owed is None:
-            new = partition.log.log_end_offset == 0 and self._broker.settings.get_boolean("minibroker.not.yet.answers")
+            new = not partition.has_log and self._broker.settings.get_boolean("minibroker.not.yet.answers")
             self._owed = list(_FIRST_PRODUCER) if new else []
         self.markers.cancel_shard(partition.index)
         self.host.elected(partition, epoch)
@@ -232,7 +221,7 @@ class TransactionService:
         _, shard = self._shard_for(transactional_id)
         entry = queries.describe(shard, transactional_id)
         if entry.metadata.state not in PREPARED:
-            entry.volatile.joins_to_refuse = 0  # who has seen that the transaction is complete is not told otherwise
+            entry.volatile.joins_to_refuse = 0  # a client that has seen the transaction complete is not refused
         return entry
 
     def entries(self) -> list[tuple[str, Entry]]:
@@ -270,14 +259,8 @@ class TransactionService:
         )
 
     def _append_marker(self, ended: EndedTransaction, target: TopicPartition) -> Deferred[None]:
-        return self._append(
-            target,
-            producer_id=ended.producer_id,
-            producer_epoch=ended.producer_epoch,
-            commit=ended.commit,
-            coordinator_epoch=ended.coordinator_epoch,
-            transaction_version=ended.transaction_version,
-        )
+        epoch, version = ended.coordinator_epoch, ended.transaction_version
+        return self._append(Marker(ended.producer_id, ended.producer_epoch, ended.commit, epoch, version), target)
 
     def _complete(self, shard: TransactionShard, transactional_id: str) -> None:
         entry = shard.entries.get(transactional_id)

@@ -1,4 +1,4 @@
-"""Where an id lives: Java's String.hashCode over UTF-16, as Kafka's partitioners of internal topics use it."""
+"""The partition of a group or transactional id: Java's String.hashCode over UTF-16, as in Kafka."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 
 log = get_logger(__name__)
 
-BLOCK_SIZE: Final = 1000
 _PREFETCH_AT: Final = 0.9
 
 Block = tuple[int, int]

@@ -1,4 +1,4 @@
-"""What a coordinator decides: the records to append, the answer, and what to do once they are durable.
+"""The result of a coordinator decision: records to append, the response, and what follows once they are durable.
 
 A coordinator method is a function of its state, the request and now. It returns a `CoordinatorResult`. The host
 (`minibroker.coordination.coordinator_host`) appends the records, has them replayed, and only then lets the answer go.
@@ -8,7 +8,7 @@ The idea is that of Kafka's CoordinatorResult.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from minibroker_protocol.dsl import Data
@@ -30,6 +30,11 @@ class CoordinatorRecord:
     value: Data | None
     value_version: int = 0
     key_version: int = 0
+    _encoded: bytes | None = field(default=None, init=False, repr=False, compare=False)
+
+    def encode(self) -> None:
+        """Do now, on whichever thread, what `value_bytes` would do later."""
+        self._encoded = self.value_bytes()
 
     def key_bytes(self) -> bytes:
         return b"".join(self.key.encode_buffers(self.key_version, self.key_type.to_bytes(2, "big")))
@@ -37,6 +42,8 @@ class CoordinatorRecord:
     def value_bytes(self) -> bytes | None:
         if self.value is None:
             return None
+        if self._encoded is not None:
+            return self._encoded
         version = self.value_version
         return b"".join(self.value.encode_buffers(version, version.to_bytes(2, "big")))
 

@@ -17,7 +17,7 @@ from minibroker.faults.actions import (
     Throttle,
     Truncate,
 )
-from minibroker.faults.errors import FaultError
+from minibroker.kernel.fault_error import FaultError
 
 __all__ = [
     "Action",

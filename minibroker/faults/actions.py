@@ -1,4 +1,4 @@
-"""What a rule does to a request: one class an action, all in one table.
+"""Actions of fault rules: one class each, and one table of them.
 
 Each says in `problem` which requests it cannot be done to, and in `run` what it does to one that can.
 """
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
-from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import check_arguments, run_operation
 from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
 from minibroker_protocol.errors import ErrorCode, Malformed
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from minibroker.faults.errors import FaultError
 from minibroker.faults.facts import Facts, facts_of
 from minibroker.faults.rules import Rule
 from minibroker.handlers.context import CloseConnection, Frames
 from minibroker.handlers.exchange import Exchange
 from minibroker.handlers.table import apis, between_brokers
 from minibroker.kernel.deferred import Deferred, failed, resolved, spawn
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.waiting import sleep, with_timeout
 

@@ -1,4 +1,4 @@
-"""What a request is about: topics, groups, transactional ids, producers, as its fields say of themselves."""
+"""The topics, groups, transactional ids and producers that a request is about, by the meaning of its fields."""
 
 from __future__ import annotations
 

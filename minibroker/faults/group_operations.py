@@ -1,11 +1,11 @@
-"""What can be done to a consumer group from outside; operations of the table in `minibroker.faults.operations`."""
+"""Operations on consumer groups, for the table in `minibroker.faults.operations`."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from minibroker.faults.errors import FaultError
+from minibroker.kernel.fault_error import FaultError
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What can be done to the state of a running cluster from outside, in one table.
+"""Operations on the state of a running cluster, in one table.
 
 Every operation is a function of the cluster and keyword arguments of simple types, so that Python, HTTP, the command
 line and the rules' action `do` share it. Raises FaultError for arguments that make no sense and ApiError for what the
@@ -14,14 +14,15 @@ from inspect import iscoroutine
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from minibroker.faults.errors import FaultError
 from minibroker.faults.group_operations import rebalance_group, remove_member
 from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.kernel.words import near
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_storage.disk import RefusingDisk
+from minibroker_storage.truncation import truncate_to
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -95,7 +96,7 @@ def truncate_tail(cluster: Cluster, *, topic: str, partition: int, offset: int) 
     led = leading_partition(cluster, topic, partition)
     if offset < led.log.log_start_offset:
         raise FaultError(f"{topic}-{partition} starts at {led.log.log_start_offset}, above {offset}")
-    led.log.truncate_to(offset, now_ms=cluster.clock.now_ms())
+    truncate_to(led.log, offset, now_ms=cluster.clock.now_ms())
     led.notify()
     return led.log.log_end_offset
 
@@ -330,6 +331,7 @@ OPERATIONS: dict[str, ClusterOperation] = {
 }  # fmt: skip
 
 _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "bool": (bool,), "float": (int, float)}
+_WORDS = {"str": "text", "int": "a whole number", "bool": "true or false", "float": "a number"}
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
@@ -352,7 +354,7 @@ def check_call(name: str, function: ClusterOperation, arguments: Mapping[str, An
         if value is None and optional:
             continue
         if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
-            raise FaultError(f"{name}: {given} is of type {kind}, not {value!r}")
+            raise FaultError(f"{name}: {given} is {_WORDS[kind]}, not {value!r}")
     for needed, parameter in known.items():
         if parameter.default is parameter.empty and needed not in arguments:
             raise FaultError(f"{name} needs {needed}")

@@ -9,8 +9,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from minibroker.faults.actions import Action, action_from, action_to
-from minibroker.faults.errors import FaultError
 from minibroker.faults.facts import Facts, carried_by
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near
 
 if TYPE_CHECKING:
@@ -161,12 +161,13 @@ _LIMITS = ("nth", "times", "probability", "seed")
 def rule_from(given: Mapping[str, Any]) -> Rule:
     """The rule that a JSON object describes; `rule_to` is its reverse. Raises FaultError."""
     rest = dict(given)
-    action = action_from(rest.pop("action", None))
+    done = rest.pop("action", None)
     limits = {name: rest.pop(name) for name in _LIMITS if name in rest}
     known = {field.name for field in fields(Match)}
     for name in rest:
         if name not in known:
             raise FaultError(f"a rule has no field {name!r}{near(name, [*known, *_LIMITS])}")
+    action = action_from(done)
     for name, value in limits.items():
         if name == "times" and value is None:
             continue
@@ -207,7 +208,7 @@ def rule_to(rule: Rule) -> dict[str, Any]:
     given: dict[str, Any] = {"action": action_to(rule.action)}
     for field in fields(Match):
         value = getattr(rule.match, field.name)
-        if value not in (None, (), False):
+        if value is not None and value is not False and value != ():  # 0 says something
             given[field.name] = list(value) if isinstance(value, tuple) else value
     for name in _LIMITS:
         given[name] = getattr(rule, name)

@@ -13,8 +13,6 @@ _METADATA_PARTITION = ("__cluster_metadata", 0)
 _QUORUM_EPOCH = 1
 _QUOTA_ENTITIES = ("user", "client-id", "ip")
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
-UNKNOWN_BYTES = -1
-"""Kafka's value for a volume whose size is not known."""
 
 
 def describe_log_dirs(ctx: RequestContext, request: m.DescribeLogDirsRequest) -> m.DescribeLogDirsResponse:
@@ -61,7 +59,7 @@ def describe_client_quotas(
     except ApiError as error:
         ctx.refused("quotas", error)
         return m.DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-    return m.DescribeClientQuotasResponse(error_message="", entries=[])
+    return m.DescribeClientQuotasResponse(entries=[])
 
 
 def _check_quota_filter(request: m.DescribeClientQuotasRequest) -> None:

@@ -15,7 +15,7 @@ class Api(NamedTuple):
     min_version..max_version: what is served. advertised_min: what ApiVersions says when that differs (KAFKA-18659).
     advertised: False for APIs that are always served but not listed by default. unstable_from: first version that
     needs unstable.api.versions.enable (Kafka's latestVersionUnstable).
-    rights: what the client must have a right to; without any, everyone who has logged in may ask.
+    rights: what the client must have a right to; without any, every authenticated client may ask.
     controller: the controller answers it; whichever broker is asked passes it on (KIP-590).
     between_brokers: brokers send it to each other, or to the controller, of their own accord.
     reads_answer: False for a handler that notes every refusal itself, and answers too often and too much to look

@@ -1,4 +1,4 @@
-"""What handlers ask about rights themselves: whether one is there, and the bit sets of all of them (KIP-430).
+"""Authorization for handlers: single checks, and the bit sets of all allowed operations (KIP-430).
 
 Bit n stands for AclOperation with code n (org.apache.kafka.common.acl.AclOperation).
 """

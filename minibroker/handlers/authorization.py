@@ -13,14 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from minibroker.handlers.api import Api
-from minibroker.handlers.auth_helper import authorize as may
 from minibroker.handlers.context import Answer, CloseConnection, Handler, RequestContext, settled
 from minibroker.handlers.error_responses import refused
-from minibroker.handlers.rights import CODES, DESCRIBE, TOPIC, Also, ItemRight, Refused, RequestRight, Shown
-from minibroker.handlers.special_rights import offsets_of_no_group
+from minibroker.handlers.rights import CODES, Also, ItemRight, Refused, RequestRight, ServedWithoutItems, Shown
 from minibroker.kernel.deferred import Deferred
-from minibroker.kernel.turns import STEP, STEPS, parts
-from minibroker_protocol import messages as m
+from minibroker.kernel.turns import STEPS, parts
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -38,7 +35,7 @@ class Rights:
             for rule in api.rights
             if isinstance(rule, RequestRight | ItemRight)
         )
-        nothing_is_all = api.request is m.MetadataRequest
+        served = next((rule for rule in api.rights if isinstance(rule, ServedWithoutItems)), None)
 
         def handle(ctx: RequestContext, request: Any) -> Answer:
             """At once where a short request is allowed as it is, as most are."""
@@ -73,7 +70,7 @@ class Rights:
                             await STEPS
                         rule.split(ctx, request, items, allowed, rest)
                     if rest:
-                        others.append(await _refuse_some(ctx, _with(request, field, rest), CODES[rule.kind]))
+                        others.append(await _refuse_some(api, ctx, _with(request, field, rest), CODES[rule.kind]))
                         request, left = _with(request, field, allowed), bool(allowed)
             for one in also:
                 error = one.error(ctx, request)
@@ -82,10 +79,9 @@ class Rights:
             if others and getattr(request, "acks", None) == 0:
                 raise CloseConnection(f"{ctx.connection.principal} may not write, and asked for no answer")
             if not left:
-                if not nothing_is_all:
+                if served is None:
                     return _joined(others[0], others[1:])
-                # Metadata without a topic is Metadata of the brokers; version 0 has no words for that.
-                ctx = replace(ctx, api_version=max(1, ctx.api_version))
+                ctx = replace(ctx, api_version=max(served.min_version, ctx.api_version))
             answer: Any = settled(ctx, onward(ctx, request))
             if type(answer) is Deferred:
                 answer = await answer
@@ -116,20 +112,19 @@ async def _refuse(api: Api, ctx: RequestContext, request: Any, error: ApiError) 
         raise CloseConnection(str(error))
     answer: Response = await _refused(ctx, request, error.code, error.message)
     for rule in api.rights:
-        if isinstance(rule, Refused):
-            rule.shape(ctx, request, answer)
+        if isinstance(rule, Refused) and rule.whole:
+            await rule.shape(ctx, request, answer)
     return answer
 
 
-async def _refuse_some(ctx: RequestContext, request: Any, code: ErrorCode) -> Response:
+async def _refuse_some(api: Api, ctx: RequestContext, request: Any, code: ErrorCode) -> Response:
     """What is refused of a request whose rest is served: the answer as a whole has no error."""
     answer = await _refused(ctx, request, code)
     if hasattr(answer, "error_code"):
         answer.error_code = ErrorCode.NONE
-    if isinstance(answer, m.OffsetFetchResponse):
-        offsets_of_no_group(ctx, request, answer)
-    if isinstance(answer, m.DeleteTopicsResponse):
-        await _known_names(ctx, answer)
+    for rule in api.rights:
+        if isinstance(rule, Refused) and rule.part:
+            await rule.shape(ctx, request, answer)
     return answer  # type: ignore[no-any-return]
 
 
@@ -141,12 +136,3 @@ def _joined(answer: Response, others: Sequence[Response]) -> Response:
             if isinstance(more, list) and more:
                 setattr(answer, field.name, [*(getattr(answer, field.name) or []), *more])
     return answer
-
-
-async def _known_names(ctx: RequestContext, answer: Any) -> None:
-    """The name of a topic requested by id is only for clients that may describe it."""
-    for topic in answer.responses:
-        await STEP
-        name = ctx.broker.image.topic_names.get(topic.topic_id)
-        if name is not None and may(ctx, DESCRIBE, TOPIC, name):
-            topic.name = name

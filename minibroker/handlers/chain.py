@@ -1,4 +1,4 @@
-"""What stands between a request and its handler, in one order.
+"""The links between a request and its handler, in one order.
 
 `Place` has the order, from the connection to the handler. Before the first place is authentication, on a SASL listener
 only: it reads frames, because the tokens of old clients have no header, and refuses before anything is decoded; once

@@ -53,7 +53,7 @@ async def describe(ctx: RequestContext, request: m.DescribeConfigsRequest) -> m.
 def _entries(ctx: RequestContext, resource: m.DescribeConfigsRequest.DescribeConfigsResource) -> list[ConfigEntry]:
     broker = ctx.broker
     name = resource.resource_name
-    names = resource.configuration_keys or None
+    names = frozenset(resource.configuration_keys) if resource.configuration_keys else None
     if resource.resource_type == ResourceType.TOPIC:
         check_topic_name(name)
         topic = broker.image.topics.get(name)

@@ -32,7 +32,10 @@ async def handle_heartbeat(
 ) -> m.ConsumerGroupHeartbeatResponse:
     try:
         _check_enabled(ctx)
-        return await ctx.broker.coordinators.groups.consumer_heartbeat(client_info(ctx), request)
+        answer = ctx.broker.coordinators.groups.consumer_heartbeat(client_info(ctx), request)
+        if not answer.done:
+            ctx.takes_long()
+        return await answer
     except ApiError as error:
         ctx.refused(request.group_id, error)
         return m.ConsumerGroupHeartbeatResponse(

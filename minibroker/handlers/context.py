@@ -1,4 +1,4 @@
-"""What a handler is told beside the request itself."""
+"""The context of a request, beside the request itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred, failed, resolved
+from minibroker.kernel.refusals import Refusal
 from minibroker.kernel.turns import in_turns
 from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -70,7 +71,6 @@ class RequestContext:
         times = self.noted[sent] = self.noted.get(sent, 0) + 1
         if times > MOST_REASONS:
             return
-        from minibroker.kernel.refusals import Refusal
 
         refusal = Refusal(
             time_ms=self.broker.clock.now_ms(),

@@ -28,7 +28,11 @@ async def handle(ctx: RequestContext, request: m.DescribeTransactionStateRequest
 
 def _describe(ctx: RequestContext, transactional_id: str) -> _State:
     try:
-        _check_right(ctx, transactional_id)
+        if not authorize(ctx, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            raise ApiError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                f"{ctx.connection.principal} may not DESCRIBE TRANSACTIONAL_ID {transactional_id}",
+            )
         entry = ctx.broker.coordinators.transactions.describe(transactional_id)
     except ApiError as error:
         # KIP-360 has no code for an empty id; no producer can own one.
@@ -45,11 +49,3 @@ def _describe(ctx: RequestContext, transactional_id: str) -> _State:
             if authorize(ctx, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         ],
     )
-
-
-def _check_right(ctx: RequestContext, transactional_id: str) -> None:
-    if not authorize(ctx, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-        raise ApiError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            f"{ctx.connection.principal} may not DESCRIBE TRANSACTIONAL_ID {transactional_id}",
-        )

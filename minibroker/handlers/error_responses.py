@@ -1,4 +1,4 @@
-"""An error as the answer to any request, in every place where that request's clients look for one.
+"""Error answers for any request, with the error in every place where its clients look for one.
 
 The answer repeats the topics, partitions, groups or ids that were asked about, as Kafka's getErrorResponse does: what a
 field means is declared with it (`minibroker_protocol.fields.f`). Numbers that say nothing are -1.

@@ -13,7 +13,7 @@ from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.auth_helper import NOT_ASKED, authorize, authorized_operations
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
-from minibroker.metadata.image import NO_LEADER, PartitionImage, TopicImage
+from minibroker.metadata.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
@@ -39,6 +39,9 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
         return _answer(ctx, request, [await _describe(ctx, request, topic) for topic in image.topics.values()])
     if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
         return _ids_refused(wanted)
+    # Each is told once. Where one is asked for by id, those without one do not count.
+    by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
+    wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
     refused: dict[str, ErrorCode] = {}
     may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
     if may_be_made and ctx.broker.settings.get_boolean("auto.create.topics.enable"):
@@ -91,6 +94,7 @@ def _unavailable(
     return _Topic(
         error_code=code,
         name=name,
+        is_internal=name in INTERNAL_TOPICS,
         topic_authorized_operations=authorized_operations(ctx, _TOPIC, name)
         if request.include_topic_authorized_operations
         else NOT_ASKED,

@@ -1,18 +1,21 @@
-"""What OffsetCommit (8) and TxnOffsetCommit (28) have in common: which topics there are, and the shape of the answer.
+"""What OffsetCommit (8) and TxnOffsetCommit (28) have in common: which topics there are, the commit and its answer.
 
 Kafka: OffsetCommitResponse.Builder and TxnOffsetCommitResponse.Builder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from minibroker.coordinators.groups.commits import CommitPartition, Committed, CommitTopic
+from minibroker.coordinators.groups.commits import Commit, CommitPartition, Committed, CommitTopic, all_partitions
+from minibroker.handlers.context import RequestContext
 from minibroker.kernel.turns import STEP
 from minibroker.metadata.image import MetadataImage
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
+from minibroker_protocol.messages.offsets import OffsetCommitRequest
+from minibroker_protocol.messages.transactions import TxnOffsetCommitRequest
 
 
 class CommitAnswer:
@@ -26,7 +29,43 @@ class CommitAnswer:
         self._partition = partition
         self._by_id = by_id
 
-    async def existing(self, image: MetadataImage, topics: Iterable[Any]) -> list[CommitTopic]:
+    async def committed(
+        self,
+        ctx: RequestContext,
+        request: OffsetCommitRequest | TxnOffsetCommitRequest,
+        write: Callable[[Commit], Awaitable[Committed]],
+        *,
+        in_words_of_version: Callable[[ErrorCode], ErrorCode] = lambda code: code,
+        **of_this_api: int,
+    ) -> list[Any]:
+        """Commit what a request says of topics that exist, as a whole, by `write`; the topics of the answer.
+
+        Topics that do not exist are answered without it. of_this_api: fields of `Commit` that the other API has not.
+        """
+        valid = await self._existing(ctx.broker.image, request.topics)
+        if not valid:
+            return self.topics
+        commit = Commit(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            valid,
+            ctx.api_version,
+            **of_this_api,
+        )
+        try:
+            results = await write(commit)
+        except ApiError as error:
+            ctx.refused(request.group_id, error)
+            results = all_partitions(commit, error.code)
+        for topic, codes in zip(valid, results, strict=True):
+            for index, code in codes:
+                await STEP
+                self._add(topic.name, topic.topic_id, index, in_words_of_version(code))
+        return self.topics
+
+    async def _existing(self, image: MetadataImage, topics: Iterable[Any]) -> list[CommitTopic]:
         """What of a request's topics exists; the rest is answered with UNKNOWN_TOPIC_ID or _OR_PARTITION."""
         valid: list[CommitTopic] = []
         for topic in topics:
@@ -45,18 +84,6 @@ class CommitAnswer:
             if known is not None and there:
                 valid.append(CommitTopic(known.name, known.topic_id, there))
         return valid
-
-    async def told(
-        self,
-        topics: Iterable[CommitTopic],
-        results: Committed,
-        in_words_of_version: Callable[[ErrorCode], ErrorCode] = lambda code: code,
-    ) -> None:
-        """Add what became of `topics`, in their order."""
-        for topic, codes in zip(topics, results, strict=True):
-            for index, code in codes:
-                await STEP
-                self._add(topic.name, topic.topic_id, index, in_words_of_version(code))
 
     def _add(self, name: str, topic_id: bytes, index: int, code: ErrorCode) -> None:
         key = topic_id if self._by_id else name

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from minibroker.coordinators.groups.commits import Commit, all_partitions
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
 from minibroker.handlers.offset_commits import CommitAnswer
@@ -44,31 +43,18 @@ _DeletePartitionResponse = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
 async def offset_commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
-    """Topics that do not exist are answered without the group. What is left is committed as a whole, at once."""
     answer = CommitAnswer(
         m.OffsetCommitResponse.OffsetCommitResponseTopic,
         m.OffsetCommitResponse.OffsetCommitResponsePartition,
         by_id=ctx.api_version >= _TOPIC_IDS,
     )
-    valid = await answer.existing(ctx.broker.image, request.topics)
-    if not valid:
-        return m.OffsetCommitResponse(topics=answer.topics)
-    commit = Commit(
-        request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id_or_member_epoch,
-        valid,
-        ctx.api_version,
+    topics = await answer.committed(
+        ctx,
+        request,
+        lambda commit: ctx.broker.coordinators.groups.commit(commit),
         retention_time_ms=request.retention_time_ms,
     )
-    try:
-        results = await ctx.broker.coordinators.groups.commit(commit)
-    except ApiError as error:
-        ctx.refused(commit.group_id, error)
-        results = all_partitions(commit, error.code)
-    await answer.told(valid, results)
-    return m.OffsetCommitResponse(topics=answer.topics)
+    return m.OffsetCommitResponse(topics=topics)
 
 
 # -- OffsetFetch -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Requests of clients to a broker that is paused."""
+"""Client requests to a paused broker."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_PRODUCER_ID_MAPPING, REQUEST_TIME
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,10 +32,11 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import NO_ID
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import UNHURRIED, Brief, Pace, TakesLong
+from minibroker_protocol.records.batch import LOG_OVERHEAD
 from minibroker_storage.log import AppendInfo
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
-from minibroker_storage.validator import CheckedBatch
+from minibroker_storage.validator import CheckedBatch, client_batch
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -64,7 +66,8 @@ _ProduceAnswer = ProduceResponse | None | Coroutine[Deferred[Any], None, Produce
 _producer_fields = struct.Struct(">qhi")  # producer id, epoch, base sequence, at byte 43 of a batch
 _PRODUCER_FIELDS_AT = 43
 _STEPS_PER_APPEND = 64
-"""What an append costs beside the walk over its records, in records."""
+_STEPS_PER_OPEN = 1024
+"""What an append costs beside the walk over its records, in records; the second where it makes or opens the log."""
 
 
 class _Entry:
@@ -84,8 +87,8 @@ class _Entry:
         self.verification_over: Callable[[], None] | None = None
 
     @property
-    def transactional(self) -> bool:
-        return is_transactional(self.records)
+    def key(self) -> _Key:
+        return (self.topic, self.topic_id, self.index)
 
 
 def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:
@@ -106,8 +109,10 @@ async def _produce_to_many(ctx: RequestContext, request: ProduceRequest) -> Prod
 
 def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
     if len(entries) > 1:
-        entries = _each_once(entries)
-    transactional = [entry for entry in entries if entry.transactional]
+        entries, refused = _each_once(entries, ctx.api_version)
+        if refused:
+            return _produce_beside_refused(ctx, request, entries, refused)
+    transactional = [entry for entry in entries if is_transactional(entry.records)]
     if transactional:
         if request.transactional_id is None:
             refusal = ApiError(
@@ -120,15 +125,58 @@ def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]
     return _append_all(ctx, request, entries)
 
 
-def _each_once(entries: list[_Entry]) -> list[_Entry]:
-    """One entry of each partition: of several the last, as in Kafka's map, but one that is refused stays so."""
-    kept: dict[tuple[str, bytes, int], _Entry] = {}
+_Key = tuple[str, bytes, int]
+
+
+def _each_once(entries: list[_Entry], api_version: int) -> tuple[list[_Entry], dict[_Key, ApiError]]:
+    """One entry of each partition, and why others of the same partition are refused.
+
+    Of several that are batches the last is written, as Kafka has them in a map. Those that are none are in a map of
+    their own, and the answer says what is there. Records that are null are skipped beside others.
+    """
+    kept = {entry.key: entry for entry in entries}
+    if len(kept) == len(entries):
+        return entries, {}
+    counts = Counter(entry.key for entry in entries)
+    refused: dict[_Key, ApiError] = {}
+    batches: dict[_Key, _Entry] = {}
     for entry in entries:
-        key = (entry.topic, entry.topic_id, entry.index)
-        earlier = kept.get(key)
-        if earlier is None or earlier.error is None:
-            kept[key] = entry
-    return entries if len(kept) == len(entries) else list(kept.values())
+        if counts[entry.key] > 1 and entry.records is not None:
+            error = entry.error or _no_batch(entry.records, api_version)
+            if error is None:
+                batches[entry.key] = entry
+            else:
+                refused[entry.key] = error
+    kept.update(batches)
+    return list(kept.values()), {key: error for key, error in refused.items() if key in batches}
+
+
+def _no_batch(records: memoryview, api_version: int) -> ApiError | None:
+    try:
+        client_batch(records, api_version)
+    except ApiError as error:
+        return error.with_traceback(None)
+    return None
+
+
+async def _produce_beside_refused(
+    ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], refused: dict[_Key, ApiError]
+) -> ProduceResponse | None:
+    """Write what is left of partitions that the request names more than once, and answer with the refusals."""
+    answer = _produce(ctx, request, entries)
+    response = answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+    for (topic, _, index), error in refused.items():
+        ctx.refused(f"{topic}-{index}", error)
+        if response is None:
+            raise CloseConnection(f"Produce with acks=0 to {topic}-{index} refused: {error.code.name}")
+    for told in response.responses if response is not None else ():
+        for number, partition in enumerate(told.partition_responses):
+            refusal = refused.get((told.name, told.topic_id, partition.index))
+            if refusal is not None:
+                told.partition_responses[number] = _PartitionResponse(
+                    index=partition.index, error_code=refusal.code, base_offset=-1, error_message=refusal.message
+                )
+    return response
 
 
 async def _produce_verified(
@@ -170,10 +218,10 @@ def _entries(ctx: RequestContext, topic: ProduceRequest.TopicProduceData) -> lis
             entry.partition = broker.partition(name, data.index)
             if name in INTERNAL_TOPICS and not internal_allowed:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-            if data.records is None or len(data.records) == 0:
+            if data.records is None or len(data.records) < LOG_OVERHEAD:
                 raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must have exactly one record batch")
         except ApiError as error:
-            entry.error = error
+            entry.error = error.with_traceback(None)  # or the two would hold each other
             entry.partition = None
     return entries
 
@@ -194,6 +242,11 @@ async def _check_unknown(broker: Broker, transactional_id: str, transactional: l
                 _refuse(entry, refusal)
 
 
+def _is_out(entry: _Entry) -> bool:
+    """Whether Kafka has refused it before it looks for the partition's leader."""
+    return entry.error is not None and entry.error.code != ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def _is_unknown(entry: _Entry, producer_id: int) -> bool:
     return entry.partition is not None and not entry.partition.log.producers.knows(producer_id)
 
@@ -212,6 +265,8 @@ async def _verify(
     for entry in transactional:
         assert entry.records is not None
         producer_id, epoch, sequence = _producer_fields.unpack_from(entry.records, _PRODUCER_FIELDS_AT)
+        if _is_out(entry):
+            continue
         producers.add(producer_id)
         if entry.error is not None or entry.partition is None or producer_id < 0:
             continue
@@ -237,7 +292,10 @@ async def _verify(
     if len(producers) > 1:
         mixed = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of more than one producer id")
         for entry in entries:
-            entry.error, entry.partition = mixed, None
+            if not _is_out(entry):
+                entry.error, entry.partition = mixed, None
+        return
+    if not producers:
         return
     assert request.transactional_id is not None
     producer_id = next(iter(producers))
@@ -292,7 +350,9 @@ def _append_some(ctx: RequestContext, request: ProduceRequest, entries: list[_En
     pace = Brief()
     for number in range(start, len(entries)):
         try:
-            pace(_STEPS_PER_APPEND)
+            if number > start:  # the first has time in any case
+                partition = entries[number].partition
+                pace(_STEPS_PER_APPEND if partition is None or partition.is_open else _STEPS_PER_OPEN)
             _append(ctx, request, entries[number], pace=pace)
         except TakesLong:
             return number
@@ -401,7 +461,7 @@ async def _when_replicated(
 
 
 def _refuse(entry: _Entry, error: ApiError) -> None:
-    entry.error = error
+    entry.error = error.with_traceback(None)  # or the two would hold each other
     if error.code == ErrorCode.KAFKA_STORAGE_ERROR and entry.partition is not None:
         log.error("append to %s refused: %s", entry.partition, error.message)
     if error.code in _WITHOUT_LOG_START:
@@ -409,16 +469,8 @@ def _refuse(entry: _Entry, error: ApiError) -> None:
 
 
 def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_Entry]) -> ProduceResponse | None:
-    for entry in entries:
-        if entry.error is not None:
-            ctx.refused(f"{entry.topic}-{entry.index}", entry.error)
     if request.acks == 0:
-        for entry in entries:
-            if entry.error is not None:
-                # The client asked for no answer; closing is the only way to tell it (KafkaApis).
-                raise CloseConnection(
-                    f"Produce with acks=0 to {entry.topic}-{entry.index} refused: {entry.error.code.name}"
-                )
+        _respond_nothing(ctx, entries)
         return None
     responses: list[ProduceResponse.TopicProduceResponse] = []
     current: ProduceResponse.TopicProduceResponse | None = None
@@ -437,9 +489,21 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
                 log_start_offset=info.log_start_offset,
             )
         else:
+            ctx.refused(f"{entry.topic}-{entry.index}", entry.error)
             answer = _refusal(ctx, entry, entry.error, nodes)
         current.partition_responses.append(answer)
     return ProduceResponse(responses=responses, node_endpoints=list(nodes.values()))
+
+
+def _respond_nothing(ctx: RequestContext, entries: Iterable[_Entry]) -> None:
+    """The client asked for no answer: closing the connection is the only way to tell it of a refusal (KafkaApis)."""
+    refused = [entry for entry in entries if entry.error is not None]
+    for entry in refused:
+        assert entry.error is not None
+        ctx.refused(f"{entry.topic}-{entry.index}", entry.error)
+    for entry in refused:
+        assert entry.error is not None
+        raise CloseConnection(f"Produce with acks=0 to {entry.topic}-{entry.index} refused: {entry.error.code.name}")
 
 
 def _log_start(broker: Broker, entry: _Entry, error: ApiError) -> int:

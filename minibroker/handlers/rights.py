@@ -174,13 +174,24 @@ class Shown(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Where Kafka's refusal of the whole names less, or other things, than the request. shape: (context, request,
-    answer); changes the answer."""
+    """Where Kafka's refusal names less, or other things, than the request. shape: (context, request, answer); changes
+    the answer to what is refused of a request. whole, part: whether to that of the whole, to that of some items."""
 
-    shape: Callable[[RequestContext, Any, Any], None]
+    shape: Callable[[RequestContext, Any, Any], Coroutine[Any, Any, None]]
+    whole: bool = True
+    part: bool = False
 
 
-Rule = RequestRight | ItemRight | Also | Shown | Refused
+class ServedWithoutItems(NamedTuple):
+    """The answer has more than its items, so a request of which every item was refused is served without them.
+
+    min_version: the first version in which an empty list does not stand for all items.
+    """
+
+    min_version: int
+
+
+Rule = RequestRight | ItemRight | Also | Shown | Refused | ServedWithoutItems
 
 
 def id_of_transactional_batches(request: Any) -> Sequence[str]:

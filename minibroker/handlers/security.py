@@ -66,7 +66,7 @@ async def describe_user_scram_credentials(
     for name, count in asked.items():
         await STEP
         results.append(_refusal(name, twice=count > 1))
-    return m.DescribeUserScramCredentialsResponse(error_message="", results=results)
+    return m.DescribeUserScramCredentialsResponse(results=results)
 
 
 def _refusal(name: str, *, twice: bool) -> m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult:

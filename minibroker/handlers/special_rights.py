@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from minibroker.handlers.auth_helper import authorize as may
@@ -142,29 +142,32 @@ async def _without_hidden_topics(ctx: RequestContext, group: Any) -> Any:
 # -- refusals that name less, or other things, than was asked about: Kafka's getErrorResponse of each ------------------
 
 
-def _empty(field: str) -> Callable[[RequestContext, Any, Any], None]:
-    return lambda _, __, answer: setattr(answer, field, [])
+def _empty(field: str) -> Refused:
+    async def shape(_: RequestContext, __: Any, answer: Any) -> None:
+        setattr(answer, field, [])
+
+    return Refused(shape)
 
 
-def offsets_of_no_group(ctx: RequestContext, _: Any, answer: Any) -> None:
+async def _offsets_of_no_group(ctx: RequestContext, _: Any, answer: Any) -> None:
     if ctx.api_version >= _TOP_LEVEL_OFFSET_FETCH:
         answer.topics = []
         for group in answer.groups:
             group.topics = []
 
 
-def _no_quotas(_: RequestContext, __: Any, answer: Any) -> None:
+async def _no_quotas(_: RequestContext, __: Any, answer: Any) -> None:
     answer.entries = None
 
 
-def _no_credentials(_: RequestContext, request: Any, answer: Any) -> None:
+async def _no_credentials(_: RequestContext, request: Any, answer: Any) -> None:
     kind = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
     answer.results = [
         kind(user="", error_code=answer.error_code, error_message=answer.error_message) for _ in request.users or []
     ]
 
 
-def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
+async def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
     topic, partition = (
         m.ListPartitionReassignmentsResponse.OngoingTopicReassignment,
         m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment,
@@ -181,8 +184,17 @@ def _no_reassignments(_: RequestContext, request: Any, answer: Any) -> None:
     ]
 
 
-def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
+async def _no_member(_: RequestContext, __: Any, answer: Any) -> None:
     answer.member_epoch = answer.heartbeat_interval_ms = 0
+
+
+async def _known_names(ctx: RequestContext, _: Any, answer: Any) -> None:
+    """The name of a topic requested by id is only for clients that may describe it."""
+    for topic in answer.responses:
+        await STEP
+        name = ctx.broker.image.topic_names.get(topic.topic_id)
+        if name is not None and may(ctx, DESCRIBE, TOPIC, name):
+            topic.name = name
 
 
 IDEMPOTENT = Also(_may_be_idempotent)
@@ -192,11 +204,12 @@ DESCRIBED_TRANSACTIONS = Shown(_described_transactions)
 OFFSETS_OF_DESCRIBED_TOPICS = Shown(_offsets_of_described_topics)
 CONFIGS_OF_CREATED = Shown(_configs_of_created)
 GROUPS_OF_DESCRIBED_TOPICS = Shown(_groups_of_described_topics)
-OFFSETS_OF_NO_GROUP = Refused(offsets_of_no_group)
-NO_TOPICS = Refused(_empty("topics"))
-NO_RESULTS = Refused(_empty("results"))
-NO_TRANSACTIONS = Refused(_empty("results_by_transaction"))
+OFFSETS_OF_NO_GROUP = Refused(_offsets_of_no_group, part=True)
+NO_TOPICS = _empty("topics")
+NO_RESULTS = _empty("results")
+NO_TRANSACTIONS = _empty("results_by_transaction")
 NO_QUOTAS = Refused(_no_quotas)
 NO_CREDENTIALS = Refused(_no_credentials)
 NO_REASSIGNMENTS = Refused(_no_reassignments)
 NO_MEMBER = Refused(_no_member)
+KNOWN_NAMES = Refused(_known_names, whole=False, part=True)

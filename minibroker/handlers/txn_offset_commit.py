@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from minibroker.coordinators.groups.commits import Commit, all_partitions
+from minibroker.coordinators.groups.commits import Commit, Committed
 from minibroker.handlers.context import RequestContext
 from minibroker.handlers.groups import check_group_id
 from minibroker.handlers.offset_commits import CommitAnswer
-from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 _KNOWS_LOADING = 2
@@ -26,33 +26,25 @@ _TOPIC_IDS = 6
 
 
 async def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    """Topics that do not exist are answered without group and transaction."""
     answer = CommitAnswer(
         TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic,
         TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition,
         by_id=ctx.api_version >= _TOPIC_IDS,
     )
-    valid = await answer.existing(ctx.broker.image, request.topics)
-    if not valid:
-        return TxnOffsetCommitResponse(topics=answer.topics)
-    commit = Commit(
-        request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id_or_member_epoch,
-        valid,
-        ctx.api_version,
+
+    async def write(commit: Commit) -> Committed:
+        check_group_id(request.group_id)
+        return await ctx.broker.coordinators.groups.commit_in_transaction(commit, request.transactional_id)
+
+    topics = await answer.committed(
+        ctx,
+        request,
+        write,
+        in_words_of_version=partial(_code, api_version=ctx.api_version),
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
     )
-    try:
-        check_group_id(request.group_id)
-        results = await ctx.broker.coordinators.groups.commit_in_transaction(commit, request.transactional_id)
-    except ApiError as error:
-        ctx.refused(request.group_id, error)
-        results = all_partitions(commit, error.code)
-    await answer.told(valid, results, partial(_code, api_version=ctx.api_version))
-    return TxnOffsetCommitResponse(topics=answer.topics)
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def _code(code: ErrorCode, api_version: int) -> ErrorCode:

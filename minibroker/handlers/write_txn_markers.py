@@ -8,6 +8,7 @@ UNKNOWN_SERVER_ERROR (producer id, epoch or transaction version -1). Kafka: Kafk
 
 from __future__ import annotations
 
+from minibroker.coordination.transaction_markers import Marker
 from minibroker.coordinators.transactions.metadata import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from minibroker.handlers.context import RequestContext
 from minibroker.kernel.deferred import Deferred
@@ -63,14 +64,9 @@ def _write(ctx: RequestContext, marker: _Marker, target: TopicPartition) -> Defe
     if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
         # No such batch can be built (MemoryRecords.withEndTransactionMarker).
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a marker of epoch {marker.producer_epoch} of no producer")
-    return ctx.broker.coordinators.append_marker(
-        target,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.producer_epoch,
-        commit=marker.transaction_result,
-        coordinator_epoch=marker.coordinator_epoch,
-        transaction_version=marker.transaction_version,
-    )
+    epochs = marker.coordinator_epoch, marker.transaction_version
+    end = Marker(marker.producer_id, marker.producer_epoch, marker.transaction_result, *epochs)
+    return ctx.broker.coordinators.append_marker(end, target)
 
 
 def _refusal(ctx: RequestContext, marker: _Marker, target: TopicPartition, error: ApiError) -> int:

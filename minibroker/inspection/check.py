@@ -11,6 +11,14 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from minibroker.controller.journal import JOURNAL, MetadataJournal, topics_in, wrong_in_journal
+from minibroker.kernel.progress import ProgressLine
+from minibroker_storage.check import ERROR, check_directory, check_partition, partition_of
+from minibroker_storage.check_finding import DATA_DIRECTORY, LOST_DATA, Finding
+from minibroker_storage.directory import BROKER_DIR, META_FILE
+from minibroker_storage.disk import StorageError
+from minibroker_storage.os_disk import OsDisk
+
 if TYPE_CHECKING:
     from minibroker_storage.check import Finding
     from minibroker_storage.check_partition import Progress
@@ -30,10 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what was found: 0 when nothing is wrong, 1 when something is, 2 when there is no data directory."""
-    from minibroker.kernel.progress import ProgressLine
-    from minibroker_storage.check import ERROR
-    from minibroker_storage.disk import StorageError
-
     progress = ProgressLine(sys.stderr)
     errors = notices = 0
     try:
@@ -59,9 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _parts(root: str, progress: Progress) -> Iterator[tuple[str, list[Finding]]]:
     """(prefix of paths, findings) of each part of `root`: a partition, or every broker and the controller's journal."""
-    from minibroker.controller.journal import JOURNAL, topics_in
-    from minibroker_storage.check import check_directory, check_partition, partition_of
-
     folder, name = os.path.split(os.path.abspath(root))
     if partition_of(name) is not None and os.path.isdir(root) and any(n.endswith(".log") for n in os.listdir(root)):
         with _opened(folder) as disk:
@@ -79,15 +80,11 @@ def _parts(root: str, progress: Progress) -> Iterator[tuple[str, list[Finding]]]
 
 def _opened(root: str) -> AbstractContextManager[Disk]:
     """The directory as a disk that nothing is written to."""
-    from minibroker_storage.os_disk import OsDisk
-
     return closing(OsDisk(root, read_only=True))
 
 
 def _brokers(root: str) -> list[tuple[str, str]]:
     """(prefix of paths in findings, directory) of each broker whose data lies below `root`."""
-    from minibroker.server.broker_disks import BROKER_DIR, META_FILE
-
     if not os.path.exists(root):
         raise ValueError(f"{root}: no such directory")
     if not os.path.isdir(root):
@@ -105,22 +102,11 @@ def _brokers(root: str) -> list[tuple[str, str]]:
 
 def _journal(disk: Disk) -> Iterator[Finding]:
     """The controller's journal, where there is one: whole JSON lines, and as many as were acknowledged."""
-    from minibroker.controller.journal import JOURNAL, MetadataJournal, read_entry
-    from minibroker_storage.check import ERROR, NOTICE, Finding
-
     lost = MetadataJournal(disk).lost()
     if lost is not None:
-        yield Finding(lost.path, f"says {lost.said}, {lost.there}")
-    if not disk.exists(JOURNAL):
-        return
-    position = 0
-    for line in disk.read_bytes(JOURNAL).splitlines(keepends=True):
-        if not line.endswith(b"\n"):
-            yield Finding(JOURNAL, "the last line is torn; opening the directory drops it", position, severity=NOTICE)
-            return
-        if read_entry(line) is None:
-            yield Finding(JOURNAL, "expected a JSON object with a type", position, severity=ERROR)
-        position += len(line)
+        yield Finding(LOST_DATA, lost.path, f"says {lost.said}, {lost.there}")
+    for position, message, severity in wrong_in_journal(disk.read_bytes(JOURNAL) if disk.exists(JOURNAL) else b""):
+        yield Finding(DATA_DIRECTORY, JOURNAL, message, position, severity=severity)
 
 
 def _print(finding: Finding, prefix: str, *, as_json: bool) -> None:

@@ -7,6 +7,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from minibroker.kernel.progress import ProgressLine
+from minibroker_protocol.errors import Malformed
+from minibroker_storage.disk import StorageError
+from minibroker_storage.dump import as_json, as_text, dump
+from minibroker_storage.os_disk import OsDisk
+
 if TYPE_CHECKING:
     from minibroker.kernel.progress import ProgressLine
 
@@ -33,18 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print every file: 0, or 1 when one is broken or cannot be read; the others are printed all the same."""
-    from minibroker.kernel.progress import ProgressLine
-
     progress = ProgressLine(sys.stderr)
     return max(_dump(path, arguments, progress) for path in arguments.files)
 
 
 def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> int:
-    from minibroker_protocol.errors import Malformed
-    from minibroker_storage.disk import StorageError
-    from minibroker_storage.dump import as_json, as_text, dump
-    from minibroker_storage.os_disk import OsDisk
-
     if os.path.isdir(given):
         print(f"minibroker dump: {given} is a directory: name files in it, or `minibroker check` all", file=sys.stderr)
         return BROKEN

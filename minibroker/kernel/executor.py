@@ -1,4 +1,4 @@
-"""What takes long, off the event loop: syncs, recovery, compaction, deletion, walks over large batches."""
+"""Executors for slow work off the event loop: syncs, recovery, compaction, deletion, walks over large batches."""
 
 from __future__ import annotations
 

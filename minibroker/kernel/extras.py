@@ -1,4 +1,4 @@
-"""What `minibroker` alone does not install, and how a user is told that it is missing: here, for every feature."""
+"""The optional packages, and the hint that names the missing ones, for every feature."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _MODULES = {
     "prometheus_client": ("prometheus-client", "metrics"),
     "yaml": ("PyYAML", "conformance"),
     "pyspark": ("pyspark", "spark"),
-    "pyarrow": ("pyarrow", "spark"),
     "pandas": ("pandas", "spark"),
-    "numpy": ("numpy", "spark"),
+    "pyarrow": ("pyarrow", "audit"),
+    "numpy": ("numpy", "audit"),
 }
 
 

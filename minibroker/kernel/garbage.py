@@ -1,4 +1,4 @@
-"""Full garbage collections: none while a long request is in hand.
+"""Postpones full garbage collections while a long request is processed.
 
 Its objects are freed by their reference counts. Until then a full collection goes through all of them, 0.1 µs each and
 on whichever thread, and no other one can run.

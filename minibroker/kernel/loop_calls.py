@@ -1,4 +1,4 @@
-"""Work that another thread wants done on the loop's own."""
+"""Calls from other threads that run on the event loop's thread."""
 
 from __future__ import annotations
 

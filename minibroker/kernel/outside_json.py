@@ -1,4 +1,4 @@
-"""JSON of files, options and requests, which may be anything."""
+"""Strict parsing of JSON from files, options and requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far long work has come: one line on a terminal that is written over, nothing elsewhere."""
+"""Progress of long work: one line on a terminal, overwritten, and nothing elsewhere."""
 
 from __future__ import annotations
 

@@ -7,11 +7,15 @@ to do before it goes on. Under a seeded schedule the pause is one of its events.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Final, TypeVar
 
 from minibroker.kernel.clock import Timers
-from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.deferred import Deferred, resolved
+from minibroker.kernel.logs import get_logger
+
+log = get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -75,6 +79,70 @@ def in_turns(timers: Timers, work: Work[T], given_back: Callable[[], None] = lam
     outcome: Deferred[T] = Deferred()
     _pause(timers, work, awaited, outcome)
     return outcome
+
+
+def at_once(work: Work[T]) -> T:
+    """What `work`, which waits for nothing, returns: every step of it in one turn."""
+    while True:
+        try:
+            awaited = work.send(None)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+        assert awaited is None, "it waits for something"
+
+
+class InOrder:
+    """Works in turns, one at a time, in the order they are given.
+
+    idle: resolved once there is none left. closed: work under way must look at it after each step, and end.
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._waiting: deque[Work[None]] = deque()
+        self.idle: Deferred[None] = resolved(None)
+        self.closed = False
+
+    def run(self, work: Work[None]) -> None:
+        """Run it now, or after those before it. Raises what it raises before its first pause; what it raises later is
+        logged."""
+        if self.closed:
+            work.close()
+            return
+        self._waiting.append(work)
+        if self.idle.done:
+            self._go_on()
+
+    def close(self) -> None:
+        self.closed = True
+        while self._waiting:
+            self._waiting.popleft().close()
+
+    def _go_on(self) -> None:
+        idle = self.idle = Deferred()
+        try:
+            outcome = in_turns(self._timers, self._all())
+        except BaseException:
+            idle.resolve(None)
+            raise
+        if isinstance(outcome, Deferred):
+            outcome.then(self._ended)
+        else:
+            idle.resolve(None)
+
+    async def _all(self) -> None:
+        while self._waiting:
+            await self._waiting.popleft()
+
+    def _ended(self, outcome: Deferred[None]) -> None:
+        try:
+            outcome.result()
+        except Exception:
+            log.exception("work in turns failed")
+        self.idle.resolve(None)
+        if self._waiting and self.idle.done:
+            self._go_on()
 
 
 def _pause(timers: Timers, work: Work[T], awaited: Deferred[Any] | None, outcome: Deferred[T]) -> None:

@@ -1,4 +1,4 @@
-"""Types of things that have configurations (Kafka's ConfigResource.Type)."""
+"""Types of configuration resources (Kafka's ConfigResource.Type)."""
 
 from __future__ import annotations
 

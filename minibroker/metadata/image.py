@@ -77,12 +77,13 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """offset: number of changes so far; FinalizedFeaturesEpoch is read from it. resource_configs: by ResourceType and
-    name, of what is neither a topic nor a broker."""
+    """offset: number of changes so far; FinalizedFeaturesEpoch is read from it. new_topic_offset: of the newest topic's
+    making. resource_configs: by ResourceType and name, of what is neither a topic nor a broker."""
 
     cluster_id: str
     controller_id: int
     offset: int = 0
+    new_topic_offset: int = 0
     brokers: Mapping[int, BrokerImage] = field(default_factory=_empty)
     topics: Mapping[str, TopicImage] = field(default_factory=_empty)
     topic_names: Mapping[bytes, str] = field(default_factory=_empty)
@@ -115,11 +116,10 @@ class MetadataImage:
     def with_topic(self, topic: TopicImage) -> MetadataImage:
         topics = dict(self.topics)
         topics[topic.name] = topic
-        names = self.topic_names
+        names, offset, newest = self.topic_names, self.offset + 1, self.new_topic_offset
         if names.get(topic.topic_id) != topic.name:
-            names = dict(names)
-            names[topic.topic_id] = topic.name
-        return replace(self, topics=topics, topic_names=names, offset=self.offset + 1)
+            names, newest = {**names, topic.topic_id: topic.name}, offset
+        return replace(self, topics=topics, topic_names=names, offset=offset, new_topic_offset=newest)
 
     def without_topic(self, name: str) -> MetadataImage:
         topics = dict(self.topics)

@@ -1,1 +1,1 @@
-"""`--metrics`: what monitoring scrapes of a Kafka, under the names it has there."""
+"""`--metrics`: Kafka's metrics, under Kafka's names."""

@@ -1,4 +1,4 @@
-"""What a scrape reads of one broker's state, and of the controller's, when it is asked: nothing is counted ahead."""
+"""Gauges of one broker's state and of the controller's, read at each scrape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of what clients asked one broker, and were told: Kafka's RequestMetrics and BrokerTopicMetrics."""
+"""Counts of one broker's requests and responses: Kafka's RequestMetrics and BrokerTopicMetrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a bean of Kafka's is called at Prometheus, by the rules that the JMX exporter publishes for Kafka.
+"""Prometheus names of Kafka's beans, by the rules that the JMX exporter publishes for Kafka.
 
 The rules: ``examples/kafka-2_0_0.yml`` of prometheus/jmx_exporter. Those for quotas and for beans with a clientId
 have no use here.

@@ -19,6 +19,7 @@ from minibroker_storage.config import LogConfig
 from minibroker_storage.log import AppendInfo, PartitionLog
 from minibroker_storage.origin import Origin
 from minibroker_storage.producer_state import VerificationGuard
+from minibroker_storage.truncation import truncate_fully_and_start_at
 from minibroker_storage.validator import CheckedBatch, check_client_batch
 
 log = get_logger(__name__)
@@ -128,7 +129,7 @@ class Partition:
             self._log = self._open_log()
             self._flush = self._make_flush(self._log, self._synced, self._sync_refused)
             if self.is_leader:
-                self._log.assign_leader_epoch(self.leader_epoch)
+                self._begin_epoch(self._log)
                 self._advance_high_watermark(self._log)
         return self._log
 
@@ -398,11 +399,16 @@ class Partition:
     def review_in_sync(self) -> None:
         """Ask for an in-sync set without followers that fell behind, or with those that can join it by now."""
         in_sync = self.in_sync
-        if in_sync is not None:
-            wanted = in_sync.lagging(self.log_end_offset, self.replication.tick)
-            if wanted is not None:
-                self._propose(in_sync, wanted)
-            self._expand_in_sync(in_sync)
+        if in_sync is None:
+            return
+        try:
+            end = self.log_end_offset
+        except ApiError:
+            return  # the log cannot be opened; producers and followers are told, and the next review tries again
+        wanted = in_sync.lagging(end, self.replication.tick)
+        if wanted is not None:
+            self._propose(in_sync, wanted)
+        self._expand_in_sync(in_sync)
 
     def _expand_in_sync(self, in_sync: InSync) -> None:
         if in_sync.proposed is None and len(in_sync.isr) <= len(in_sync.followers):
@@ -498,7 +504,7 @@ class Partition:
         if log.log_end_offset == log.log_start_offset and len(records) >= HEADER_SIZE:
             first = parse_header(records).base_offset
             if first < log.log_end_offset:
-                log.truncate_fully_and_start_at(first, now_ms=self._clock.now_ms())
+                truncate_fully_and_start_at(log, first, now_ms=self._clock.now_ms())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final, Literal, get_args
 
 from minibroker.partitions.partition import Partition
+from minibroker_storage.retention import delete_old_segments
+from minibroker_storage.truncation import rebuild_producers_from_log, truncate_to
 
 Cause = Literal["expiration", "retention", "delete-records", "lost-tail"]
 
@@ -39,13 +41,13 @@ def lose_producers(partition: Partition, cause: Cause, *, now_ms: int, offset: i
     else:
         if cause == "lost-tail":
             assert offset is not None
-            log.truncate_to(offset, now_ms=now_ms)
+            truncate_to(log, offset, now_ms=now_ms)
         elif cause == "delete-records":
             log.delete_records(-1 if offset is None else offset)
         else:
             log.delete_records(-1)
             log.roll(now_ms)
-            log.delete_old_segments(now_ms)
-        log.rebuild_producers_from_log(now_ms=now_ms)
+            delete_old_segments(log, now_ms)
+        rebuild_producers_from_log(log, now_ms=now_ms)
         partition.notify()
     return sorted(before - {producer.producer_id for producer in log.producers.active()})

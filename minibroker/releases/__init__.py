@@ -1,1 +1,1 @@
-"""What each release of Kafka serves and does, and the semantics presets."""
+"""Releases of Kafka: the APIs and behaviours of each, and the semantics presets."""

@@ -37,11 +37,14 @@ RELEASE: Final = Release(
     settings=dict.fromkeys(_NEW_SETTINGS, ABSENT),
     behaviours={
         "unreadable_subscription": "UNKNOWN_SERVER_ERROR",
+        "assignor_bumps_epoch": False,
+        "empty_group_is_assigned": False,
         "unknown_logger_operation": "UNKNOWN_SERVER_ERROR",
     },
     does_otherwise=(
         "TxnOffsetCommit has no topic ids and no codes about member epochs",
         "a classic member whose topics cannot be read joins no consumer group: UNKNOWN_SERVER_ERROR",
         "so is an unknown operation on a logger",
+        "another assignor of a consumer group is used from its next epoch on; an empty one keeps its assignment epoch",
     ),
 )

@@ -176,6 +176,15 @@ class Semantics:
         "INCONSISTENT_GROUP_PROTOCOL",
         "UNKNOWN_SERVER_ERROR",
     )
+    assignor_bumps_epoch: bool = _f(
+        True,
+        "",
+        "A consumer group whose members now ask for another assignor has a new group epoch; if not, the next epoch has"
+        " that assignor.",
+    )
+    empty_group_is_assigned: bool = _f(
+        True, "", "The last member that leaves a consumer group takes its assignment epoch along to the group's."
+    )
     unknown_logger_operation: Literal["INVALID_REQUEST", "UNKNOWN_SERVER_ERROR"] = _f(
         "INVALID_REQUEST",
         "",

@@ -1,10 +1,11 @@
-"""The authorizer that the settings ask for."""
+"""Creates the authorizer that the settings name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from minibroker.config.types import ConfigError
+from minibroker.security.acls import Authorizer
 
 if TYPE_CHECKING:
     from minibroker.config.settings import Settings
@@ -25,6 +26,5 @@ def create_authorizer(settings: Settings) -> Authorizer | None:
     for user in users:
         if ":" not in user:
             raise ConfigError(f"super.users: expected TYPE:NAME, such as User:admin, got {user!r}")
-    from minibroker.security.acls import Authorizer
 
     return Authorizer(frozenset(users), settings.get_boolean("allow.everyone.if.no.acl.found"))

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, cast
 
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
+from minibroker.controller.journal import JOURNAL
+from minibroker.server.data_dir import TemporaryDirectory
 from minibroker.server.options import Options
+from minibroker_storage.checkpoints import CLEANER_OFFSET
+from minibroker_storage.directory import BROKER_DIR, META_FILE, VERSION_FILE, partition_of
 from minibroker_storage.disk import Disk
+from minibroker_storage.lost import CHECKPOINTS
+from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.os_disk import OsDisk, default_max_handles
 
-META_FILE = "meta.properties"
-# Without a dash: "broker-1" would be partition 1 of a topic called broker.
-BROKER_DIR = "broker{}"
 _FIRST_NODE_ID = 1
+_NAMED = 3  # entries that a refusal names
+_FILES = (META_FILE, VERSION_FILE, JOURNAL, *CHECKPOINTS, CLEANER_OFFSET, "bootstrap.checkpoint")
+"""What the names of files begin with that ours and Kafka's data directories have."""
 
 
 class BrokerDisk(NamedTuple):
@@ -53,16 +61,12 @@ class BrokerDisks:
             return
         root = options.data_dir
         if root is None:
-            from minibroker.server.data_dir import TemporaryDirectory
-
             directory = TemporaryDirectory()
             self._temporary.append(directory.remove)
             root = directory.path
         self._on_disk(os.path.abspath(root), count, given, durable=options.data_dir is not None)
 
     def _in_memory(self, count: int, max_bytes: int, first: int) -> None:
-        from minibroker_storage.memory_disk import MemoryDisk
-
         self._share = share = max_bytes // count
         disks = [MemoryDisk(share, _wall_ms) for _ in range(count)]
         self.brokers = [
@@ -72,8 +76,6 @@ class BrokerDisks:
         self.journal_disk: Disk = disks[0] if count == 1 else MemoryDisk(share, _wall_ms)
 
     def _on_disk(self, root: str, count: int, given: int | None, *, durable: bool) -> None:
-        from minibroker_storage.os_disk import OsDisk, default_max_handles
-
         _check_layout(root, count)
         handles = max(16, default_max_handles() // count)
         self._root, self._durable, self._handles = root, durable, handles
@@ -90,13 +92,9 @@ class BrokerDisks:
     def add(self, node_id: int) -> BrokerDisk:
         """A disk like the others' for a broker that joins later."""
         if self._root is None:
-            from minibroker_storage.memory_disk import MemoryDisk
-
             disk = MemoryDisk(self._share, _wall_ms)
             place = BrokerDisk(node_id, disk, "memory", lambda: (disk.max_bytes, disk.max_bytes - disk.used_bytes))
         else:
-            from minibroker_storage.os_disk import OsDisk
-
             path = os.path.join(self._root, BROKER_DIR.format(node_id))
             files = OsDisk(path, durable=self._durable, max_handles=self._handles)
             place = BrokerDisk(node_id, files, path, lambda: _volume_bytes(path))
@@ -118,6 +116,18 @@ def _check_layout(root: str, count: int) -> None:
         made_by += 1
     if made_by not in (0, count):
         raise ConfigError(f"data directory {root} is that of {made_by} broker(s), not of {count}")
+    if made_by == 0 and os.path.isdir(root) and (others := sorted(filter(_is_strange, os.listdir(root)))):
+        named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
+        raise ConfigError(
+            f"data directory {root} has no {META_FILE}, but {named}: name an empty directory, or a new one"
+        )
+
+
+def _is_strange(name: str) -> bool:
+    """Whether no data directory has this entry, one without an identity included: a broker must not settle there."""
+    if name.startswith(".") or name == "lost+found":
+        return False
+    return partition_of(name) is None and not name.startswith(_FILES)
 
 
 def _given_node_id(settings: Settings, count: int) -> int | None:
@@ -158,6 +168,4 @@ def _volume_bytes(path: str) -> tuple[int, int]:
 
 
 def _wall_ms() -> int:
-    import time
-
     return time.time_ns() // 1_000_000

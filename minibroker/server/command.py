@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
 
+from minibroker.config.settings import environment_config, parse_assignment
 from minibroker.config.types import ConfigError, parse_address
 from minibroker.control import TOKEN_VARIABLE
 from minibroker.kernel import logs
+from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
 from minibroker.releases.chain import RELEASES
+from minibroker.server.full_collections import FullCollections
 from minibroker.server.options import DEFAULT_HOST, Options, make_options, parse_ports, parse_topic
+from minibroker.server.signals import StopSignals
+
+if TYPE_CHECKING:
+    from minibroker.server.full_collections import FullCollections
 
 log = get_logger(__name__)
 
@@ -71,9 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes: 0 after an orderly stop, 1 when it could not start, 2 for bad configuration."""
-    import gc
-
-    gc.disable()  # until it serves, see _settle
+    gc.disable()  # until it serves, see _settled
     try:
         return _run(arguments)
     finally:
@@ -81,7 +88,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from minibroker.kernel.asyncio_runtime import new_event_loop
     from minibroker.server.service import Service, StartError
 
     logs.configure(arguments.log_level, arguments.log_format)
@@ -103,8 +109,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
-    from minibroker.config.settings import environment_config, parse_assignment
-
     config, warnings = environment_config(os.environ)
     for warning in warnings:
         log.warning("%s", warning)
@@ -151,8 +155,6 @@ def _control_token(path: str | None) -> str | None:
 
 
 async def _serve(service: Any, arguments: argparse.Namespace) -> int:
-    from minibroker.server.signals import StopSignals
-
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     signals = StopSignals(loop, stopping.set)
@@ -164,8 +166,11 @@ async def _serve(service: Any, arguments: argparse.Namespace) -> int:
             if arguments.until_stdin_closes:
                 _watch_stdin(loop, stopping)
             _say_where(service, arguments)
-            _settle()
-            await stopping.wait()
+            collections = _settled(loop)
+            try:
+                await stopping.wait()
+            finally:
+                collections.stop()
             log.info("stopping")
         finally:
             await service.stop()
@@ -198,8 +203,6 @@ def _say_control(service: Any) -> None:
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    import threading
-
     def watch() -> None:
         try:
             while os.read(0, 4096):
@@ -213,12 +216,14 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
     threading.Thread(target=watch, name="minibroker-stdin", daemon=True).start()
 
 
-def _settle() -> None:
-    """Keep the collector from walking over everything that was imported, again and again."""
-    import gc
-
+def _settled(loop: asyncio.AbstractEventLoop) -> FullCollections:
+    """Keep the collector from walking over everything that was imported, again and again, and over what the broker
+    holds while clients wait."""
     gc.freeze()
     gc.enable()
+    collections = FullCollections(loop.call_later)
+    collections.start()
+    return collections
 
 
 def _fail(error: Exception, code: int) -> int:

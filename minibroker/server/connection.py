@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -24,6 +26,8 @@ log = get_logger(__name__)
 LARGE_FRAME_BYTES = 16 * 1024
 # Buffers grow by at most this much at a time: filling more with zeros would hold the loop up.
 _GROW_BYTES = LARGEST_SPARE_BYTES
+_READ_BYTES = 512 * 1024
+"""Of a large frame at once. libuv reads up to 32 times in a row as long as what it is given is filled: some 5 ms."""
 # Unparsed bytes kept while a request is being answered; with more the socket is no longer read.
 _REST_BYTES = 64 * 1024
 # Answers up to this size leave in one piece; larger buffers are handed to the system as they are.
@@ -136,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
                 frame += more
             except BufferError:  # Windows' event loop still holds the view it filled last
                 self._frame = frame = frame + more
-        return memoryview(frame)[self._filled : self._size]
+        return memoryview(frame)[self._filled : min(self._size, self._filled + _READ_BYTES)]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active = True
@@ -447,6 +451,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._out:
                 self._flush()
             self.close()
+        _forget_frames(error)
 
     def _say(self, reason: str) -> None:
         self._edge.connection_log.say("closing the connection of %s: %s", self, reason)
@@ -455,11 +460,16 @@ class Connection(asyncio.BufferedProtocol):
         return f"{self.info.client_host}:{self.info.client_port}"
 
 
+def _forget_frames(error: BaseException) -> None:
+    """An error and the frames it passed hold each other, and the request with them, till the garbage is collected."""
+    passed: BaseException | None = error
+    while passed is not None:
+        passed.__traceback__ = None
+        passed = passed.__context__
+
+
 def send_reset_on_close(connected: Any) -> None:
     """Throw away what is unsent and end with RST (SO_LINGER with a time of zero)."""
-    import os
-    import socket
-
     linger = Struct("hh" if os.name == "nt" else "ii").pack(1, 0)
     if hasattr(connected, "setsockopt"):
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

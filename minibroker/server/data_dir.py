@@ -1,4 +1,4 @@
-"""Where a broker keeps its files: a directory the user names, memory, or a temporary directory that goes with it."""
+"""Where a broker keeps its files: a directory that the user names, memory, or a temporary directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File handles of the process: how many connections there is room for, and what happens when there are none left."""
+"""File handles of the process: the connection limit that follows from them, and what happens when they run out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a listener asks of its clients: TLS, authentication, both or neither."""
+"""Security of a listener: TLS, authentication, both or neither."""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
+from minibroker.config.types import format_address
+
 _BACKLOG = 128
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
@@ -56,7 +58,7 @@ def _listen(host: str, port: int, backlog: int | None) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise ListenError(_reason(error, host, port)) from None
+        raise ListenError(why_not(error, host, port)) from None
     return listener
 
 
@@ -73,7 +75,8 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     return family, address
 
 
-def _reason(error: OSError, host: str, port: int) -> str:
+def why_not(error: OSError, host: str, port: int) -> str:
+    """Why nothing can listen there, and what to do."""
     where = format_address(host, port)
     if error.errno == errno.EADDRINUSE or getattr(error, "winerror", None) in (10013, 10048):
         return f"{where} is in use by another program; choose another port, or 0 for a free one"
@@ -88,8 +91,3 @@ def local_address(listener: socket.socket) -> tuple[str, int]:
     """(host, port) under which a client on this machine reaches the socket."""
     host, port = listener.getsockname()[:2]
     return _WILDCARDS.get(host, host), port
-
-
-def format_address(host: str, port: int) -> str:
-    """``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""What a broker is started with, checked before anything is opened."""
+"""Start options of a broker, checked before anything is opened."""
 
 from __future__ import annotations
 

@@ -12,21 +12,26 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from minibroker.cluster.cluster import Cluster
 from minibroker.config.keys import SEMANTICS_PREFIX
 from minibroker.config.settings import Settings
-from minibroker.config.types import ConfigError
+from minibroker.config.types import ConfigError, format_address
 from minibroker.handlers.context import CloseConnection
 from minibroker.kernel.asyncio_runtime import LoopTimers
 from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.executor import DiskInline
+from minibroker.kernel.extras import hint, missing
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.threads import ThreadExecutor
 from minibroker.kernel.turns import in_turns
+from minibroker.metadata.broker_spec import BrokerSpec
+from minibroker.releases.chain import RELEASES
 from minibroker.releases.semantics import PRESETS, mixed
 from minibroker.security.create_authorizer import create_authorizer
 from minibroker.security.protocols import SecurityProtocol
 from minibroker.server.broker_disks import BrokerDisk, BrokerDisks
 from minibroker.server.connection_log import ConnectionLog
+from minibroker.server.data_dir import remove_abandoned
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.file_descriptors import Exhaustion, connection_limit
 from minibroker.server.listener_config import (
@@ -37,12 +42,14 @@ from minibroker.server.listener_config import (
     told_outside,
 )
 from minibroker.server.listener_security import ListenerSecurity, listener_securities
-from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
+from minibroker.server.listeners import ListenError, listen_all, local_address, why_not
 from minibroker.server.options import Options
 from minibroker.server.ports import BrokerPorts
 from minibroker.server.watchdog import LoopWatchdog
 from minibroker_protocol.errors import ApiError
+from minibroker_storage.directory import DirectoryLocked, WrongDirectory
 from minibroker_storage.disk import StorageError
+from minibroker_storage.file_errors import MalformedFile
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
@@ -52,7 +59,7 @@ if TYPE_CHECKING:
     from minibroker.control.server import ControlServer
     from minibroker.kernel.transport import Network
     from minibroker.metadata.broker_spec import BrokerSpec
-    from minibroker.metrics.page import MetricsServer
+    from minibroker.metrics.server import MetricsServer
     from minibroker.releases.semantics import Semantics
 
 log = get_logger(__name__)
@@ -116,8 +123,8 @@ class Service:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(_report)
         try:
-            self._make_certificate()
             self._bind()
+            self._make_certificate()  # not over that of a broker that has the port
             self._executor = ThreadExecutor(loop)
             with self._guarded():
                 self._places = BrokerDisks(self.options, self.settings)
@@ -173,32 +180,26 @@ class Service:
                 lambda: describe(all_commands()),
             )
         except OSError as error:
-            where = format_address(*address)
-            raise StartError(f"the control API cannot listen on {where}: {error.strerror or error}") from None
+            raise StartError(f"the control API: {why_not(error, *address)}") from None
         self.control.start()
 
     def _start_metrics(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int], cluster: Cluster) -> None:
-        from minibroker.metrics.page import MetricsServer, read
+        from minibroker.metrics.page import in_loop, read
+        from minibroker.metrics.server import MetricsServer
 
         timers = self._timers
         assert timers is not None
         try:
-            self.metrics = MetricsServer(
-                address, loop, lambda: in_turns(timers, read(cluster)), lambda: len(cluster.nodes)
-            )
+            rows = in_loop(loop, lambda: in_turns(timers, read(cluster)))
+            self.metrics = MetricsServer(address, rows, lambda: len(cluster.nodes))
         except OSError as error:
-            where = format_address(*address)
-            raise StartError(f"the metrics cannot be served on {where}: {error.strerror or error}") from None
+            raise StartError(f"the metrics: {why_not(error, *address)}") from None
 
     def _clean_up_after_others(self) -> None:
-        from minibroker.server.data_dir import remove_abandoned
-
         if self._executor is not None:
             self._executor.submit(remove_abandoned)
 
     def _build(self, loop: asyncio.AbstractEventLoop) -> Cluster:
-        from minibroker.cluster.cluster import Cluster
-
         assert self._places is not None
         assert self._executor is not None
         self._timers = timers = LoopTimers(loop)
@@ -240,8 +241,6 @@ class Service:
         )
 
     def _node(self, place: BrokerDisk, listener: socket.socket) -> BrokerSpec:
-        from minibroker.metadata.broker_spec import BrokerSpec
-
         return BrokerSpec(
             node_id=place.node_id,
             # A TLS client that asked for a host name (SNI) gets that name.
@@ -268,9 +267,6 @@ class Service:
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
         """What can be wrong with the data, as StartError."""
-        from minibroker_storage.directory import DirectoryLocked, WrongDirectory
-        from minibroker_storage.file_errors import MalformedFile
-
         try:
             yield
         except StorageError as error:
@@ -376,8 +372,6 @@ def _securities(
 
 def _check_metrics(options: Options) -> None:
     """Raises ConfigError when there is something to serve and nothing to do it with."""
-    from minibroker.kernel.extras import hint, missing
-
     if options.metrics is not None and missing(["prometheus_client"]):
         raise ConfigError(hint("--metrics", "prometheus_client"))
 
@@ -415,7 +409,6 @@ def _settings(options: Options) -> Settings:
     settings = Settings(options.config)
     if options.as_version is None:
         return settings
-    from minibroker.releases.chain import RELEASES
 
     release = RELEASES.get(options.as_version)
     if release is None:
@@ -432,7 +425,6 @@ def _transaction_version(options: Options) -> int | None:
     """A release has its own level even where the data directory was made with another."""
     if options.as_version is None or options.transaction_version is not None:
         return options.transaction_version
-    from minibroker.releases.chain import RELEASES
 
     return RELEASES[options.as_version].semantics.transaction_version
 
@@ -440,8 +432,6 @@ def _transaction_version(options: Options) -> int | None:
 def _semantics(options: Options, settings: Settings) -> Semantics:
     preset = PRESETS.get(options.semantics)
     if options.as_version is not None:
-        from minibroker.releases.chain import RELEASES
-
         preset = RELEASES[options.as_version].semantics
     if preset is None:
         raise ConfigError(f"semantics {options.semantics!r} is not one of {', '.join(sorted(PRESETS))}")

@@ -1,4 +1,4 @@
-"""Says so when the event loop was held up."""
+"""Logs a warning when the event loop was blocked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be done to committed offsets: commit, delete, expire (Kafka's OffsetMetadataManager)."""
+"""Operations on committed offsets: commit, delete, expire (Kafka's OffsetMetadataManager)."""
 
 from __future__ import annotations
 
@@ -105,12 +105,25 @@ def all_partitions(commit: Commit, code: ErrorCode) -> Committed:
 
 
 class OffsetDecisions:
-    """Reads groups and offsets, changes neither."""
+    """Reads groups and offsets, changes neither. simple: makes a group without members."""
 
-    def __init__(self, env: Environment, groups: Mapping[str, Group], offsets: OffsetStore) -> None:
+    def __init__(
+        self, env: Environment, groups: Mapping[str, Group], offsets: OffsetStore, simple: Callable[[str], Group]
+    ) -> None:
         self._env = env
         self._groups = groups
         self._offsets = offsets
+        self._simple = simple
+        #: Groups made by a commit of which every partition was refused: Kafka has them in memory until they are deleted
+        #: or expire, though nothing was written, and shows them to no client.
+        self._unwritten: dict[str, Group] = {}
+
+    def _find(self, group_id: str) -> Group | None:
+        group = self._groups.get(group_id)
+        if group is None:
+            return self._unwritten.get(group_id)
+        self._unwritten.pop(group_id, None)
+        return group
 
     def commit(self, commit: Commit) -> CoordinatorResult[Committed]:
         """The records of a commit. Raises ApiError when the whole of it is refused, be it for one partition's sake.
@@ -144,6 +157,8 @@ class OffsetDecisions:
                         topic_id=NO_ID if commit.transactional else topic.topic_id,
                     )
                     records.append(offset_commit(commit.group_id, topic.name, partition.partition_index, value))
+        if not records and commit.group_id not in self._groups:
+            self._unwritten[commit.group_id] = self._simple(commit.group_id)
         return CoordinatorResult(
             results,
             tuple(records),
@@ -171,7 +186,7 @@ class OffsetDecisions:
         return told
 
     def _validate(self, commit: Commit) -> PartitionCheck | None:
-        group = self._groups.get(commit.group_id)
+        group = self._find(commit.group_id)
         if group is None:
             if commit.generation_id < 0:
                 return None
@@ -189,7 +204,7 @@ class OffsetDecisions:
         self, group_id: str, topics: Iterable[tuple[str, Sequence[int]]]
     ) -> CoordinatorResult[list[list[tuple[int, ErrorCode]]]]:
         """Tombstones for what is there; GROUP_SUBSCRIBED_TO_TOPIC for topics the group's members read."""
-        group = self._groups.get(group_id)
+        group = self._find(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         group.validate_offset_delete()
@@ -210,16 +225,19 @@ class OffsetDecisions:
 
     def delete_group(self, group_id: str) -> CoordinatorResult[None]:
         """Tombstones of all offsets and of the group. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
-        group = self._groups.get(group_id)
+        group = self._find(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         group.validate_delete()
+        if self._unwritten.pop(group_id, None) is not None:
+            return CoordinatorResult(None)
         records = [offset_tombstone(group_id, *key) for key in self._offsets.known(group_id)]
         return CoordinatorResult(None, (*records, *group.tombstones()))
 
     def expire(self) -> CoordinatorResult[None]:
         """Tombstones of offsets that outlived their retention, and of empty groups that have none left."""
         now_ms, retention_ms = self._env.now_ms(), self._env.config().offsets_retention_ms
+        self._unwritten.clear()
         records: list[CoordinatorRecord] = []
         for group_id, group in list(self._groups.items()):
             kept = False

@@ -1,13 +1,14 @@
-"""What a group coordinator is handed: settings, clocks, timers, names and the cluster's metadata."""
+"""Dependencies of a group coordinator: settings, clocks, timers, names and the cluster's metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.clock import Clock
+from minibroker.kernel.deferred import Deferred
 from minibroker.metadata.config_resources import ResourceType
 from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.errors import ErrorCode
@@ -18,7 +19,8 @@ TimerKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Settings of the coordinator; times are milliseconds (Kafka's GroupCoordinatorConfig)."""
+    """Settings of the coordinator; times are milliseconds (Kafka's GroupCoordinatorConfig). The last three are those of
+    `Semantics`."""
 
     initial_rebalance_delay_ms: int = 3000
     min_session_timeout_ms: int = 6000
@@ -36,6 +38,8 @@ class GroupConfig:
     consumer_regex_refresh_interval_ms: int = 600_000
     consumer_enabled: bool = True
     unreadable_subscription: ErrorCode = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assignor_bumps_epoch: bool = True
+    empty_group_is_assigned: bool = True
 
 
 def with_overrides(config: GroupConfig, overrides: Mapping[str, str]) -> GroupConfig:
@@ -70,7 +74,8 @@ class ClientInfo:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """config: read anew for each decision, so that it may be altered. clock: stamps records and ages offsets.
+    """config: read anew for each decision, so that it may be altered. clock: stamps records and ages offsets. aside:
+    does what takes long on another thread.
 
     new_uuid, new_id: a random UUID as Java's and as Kafka's own class print it, for member ids.
     """
@@ -81,6 +86,7 @@ class Environment:
     new_uuid: Callable[[], str]
     new_id: Callable[[], str]
     image: Callable[[], MetadataImage]
+    aside: Callable[[Callable[[], Any]], Deferred[Any]]
 
     def config_of(self, group_id: str) -> GroupConfig:
         """The settings with what was set for this group."""

@@ -1,4 +1,4 @@
-"""Rebalances and removals of members that a test asks for. Members learn of them as of any other."""
+"""Rebalances and removals of members on request of a test. Members learn of them as of any other."""
 
 from __future__ import annotations
 

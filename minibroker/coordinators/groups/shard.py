@@ -37,7 +37,9 @@ class GroupShard:
         self.env = env
         self.groups: dict[str, ClassicGroup | ConsumerGroup] = {}
         self.offsets = OffsetStore()
-        self.decisions = OffsetDecisions(env, self.groups, self.offsets)
+        self.decisions = OffsetDecisions(
+            env, self.groups, self.offsets, lambda group_id: ClassicGroup(group_id, env.now_ms())
+        )
         self.rebalance = Rebalance(env)
         self._join = Join(env, self.rebalance)
         self._membership = Membership(self.rebalance)

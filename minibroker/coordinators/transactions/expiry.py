@@ -1,4 +1,4 @@
-"""What time does to transactional ids: running transactions are aborted, idle ids forgotten.
+"""Timeouts of transactional ids: running transactions are aborted, idle ids are forgotten.
 
 Kafka's TransactionCoordinator.abortTimedOutTransactions and TransactionStateManager.removeExpiredTransactionalIds.
 """
@@ -14,8 +14,6 @@ from minibroker.coordinators.transactions.end_txn import abort_with_fence
 from minibroker.coordinators.transactions.metadata import NEVER_TIMES_OUT_MS, Entry
 from minibroker.coordinators.transactions.shard import ProducerIdSource, TransactionShard
 from minibroker.coordinators.transactions.states import DEAD, EXPIRABLE, ONGOING, require_legal
-
-TOMBSTONE_BATCH_BYTES = 16 * 1024
 
 
 def next_timeout_ms(shard: TransactionShard) -> float:

@@ -1,4 +1,4 @@
-"""What the coordinator knows of one transactional id: a durable part that the log carries, and a volatile one."""
+"""The coordinator's state of one transactional id: a durable part, which is in the log, and a volatile one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of a transactional id and the legal ways between them (Kafka's TransactionState, KIP-98, KIP-890).
+"""The states of a transactional id and the legal transitions (Kafka's TransactionState, KIP-98, KIP-890).
 
 Run as a module, it prints the state picture that docs/transaction-states.md holds.
 """

@@ -1,4 +1,4 @@
-"""States of a classic group and the ways between them (Kafka's ClassicGroupState).
+"""States of a classic group and the transitions between them (Kafka's ClassicGroupState).
 
 Run as a module, it prints the state picture that docs/group-states.md holds.
 """

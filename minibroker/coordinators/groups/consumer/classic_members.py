@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from minibroker.coordinators.groups.classic.group import CONSUMER_PROTOCOL_TYPE
 from minibroker.coordinators.groups.classic.join import MEMBER_ID_REQUIRED_VERSION, join_error
+from minibroker.coordinators.groups.consumer.change import Change
 from minibroker.coordinators.groups.consumer.consumer_protocol import (
     by_id,
     read_subscription,
@@ -16,7 +17,7 @@ from minibroker.coordinators.groups.consumer.consumer_protocol import (
     write_assignment,
 )
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
-from minibroker.coordinators.groups.consumer.heartbeat import Change, HeartbeatDecisions, check_instance
+from minibroker.coordinators.groups.consumer.heartbeat import HeartbeatDecisions, check_instance
 from minibroker.coordinators.groups.consumer.member import (
     ClassicMemberMetadata,
     ConsumerMember,
@@ -87,7 +88,7 @@ class ClassicMembers:
         member_id: str,
         answer: Deferred[m.JoinGroupResponse],
     ) -> CoordinatorResult[None]:
-        change = Change(client, group)
+        change = Change(client, group, self._env.image(), group)
         member = self._member(change, request, member_id)
         try:
             told = read_subscription(bytes(request.protocols[0].metadata))
@@ -111,6 +112,7 @@ class ClassicMembers:
         )
         owned = by_id({topic.topic: topic.partitions for topic in told.owned_partitions}, self._env.image())
         _, updated = self._heartbeat.follow(change, member, updated, list(owned.items()))
+        change.take_effect()
         response = m.JoinGroupResponse(
             generation_id=updated.member_epoch,
             protocol_type=CONSUMER_PROTOCOL_TYPE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from minibroker.coordinators.groups.consumer.member import (
     NO_TARGET,
@@ -31,11 +31,21 @@ EPOCHS_VERSION = 9
 """First OffsetCommit version that carries member epochs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Topics that an expression matches, in the metadata with the offset `version`."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
 class ConsumerGroup:
     """group_epoch counts changes of members, subscriptions and topics; target_epoch is the epoch the targets are for.
 
-    owners: the member that owns a partition or has still to give it up.
-    seen_image (volatile): the metadata that the group epoch was last checked against.
+    owners: the member that owns a partition or has still to give it up. expression_uses: how many members subscribe by
+    an expression; an expression without subscribers is not in it.
+    seen_image (volatile): the metadata that the group epoch was last checked against. version: records applied.
     """
 
     type_name = "consumer"
@@ -49,9 +59,25 @@ class ConsumerGroup:
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
         self.targets: dict[str, Target] = {}
-        self.expressions: dict[str, frozenset[str]] = {}
+        self.expressions: dict[str, Resolved] = {}
+        self.expression_uses: Counter[str] = Counter()
         self.owners: dict[tuple[bytes, int], str] = {}
         self.seen_image: MetadataImage | None = None
+        self.version = 0
+
+    def copy(self) -> ConsumerGroup:
+        """The group as it is now: what it holds is replaced, and never changed."""
+        made = ConsumerGroup(self.group_id)
+        made.group_epoch, made.metadata_hash, made.target_epoch = (
+            self.group_epoch,
+            self.metadata_hash,
+            self.target_epoch,
+        )
+        made.members, made.static_members = self.members.copy(), self.static_members.copy()
+        made.targets, made.expressions = self.targets.copy(), self.expressions.copy()
+        made.expression_uses = self.expression_uses
+        made.owners, made.seen_image, made.version = self.owners.copy(), self.seen_image, self.version
+        return made
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
@@ -80,25 +106,23 @@ class ConsumerGroup:
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
-    def topics_of(self, member: ConsumerMember, expressions: Mapping[str, frozenset[str]]) -> set[str]:
+    def topics_of(self, member: ConsumerMember, expressions: Mapping[str, Resolved]) -> set[str]:
         """Names a member subscribes to, by name and by expression."""
         names = set(member.subscribed_topic_names)
-        if member.subscribed_topic_regex:
-            names |= expressions.get(member.subscribed_topic_regex, frozenset())
+        if member.subscribed_topic_regex in expressions:
+            names |= expressions[member.subscribed_topic_regex].topics
         return names
 
-    def subscribed_topics(
-        self, members: Iterable[ConsumerMember], expressions: Mapping[str, frozenset[str]]
-    ) -> set[str]:
+    def subscribed_topics(self, members: Iterable[ConsumerMember], expressions: Mapping[str, Resolved]) -> set[str]:
         names: set[str] = set()
         for member in members:
             names |= self.topics_of(member, expressions)
         return names
 
     def preferred_assignor(self, members: Iterable[ConsumerMember], default: str) -> str:
-        """The one most members ask for."""
+        """The one most members ask for; of two the later in the alphabet, as Java's hash maps have Kafka's own two."""
         votes = Counter(member.server_assignor for member in members if member.server_assignor is not None)
-        return max(votes, key=votes.__getitem__) if votes else default
+        return max(votes, key=lambda name: (votes[name], name)) if votes else default
 
     # -- what others may do ----------------------------------------------------------------------------------------
 
@@ -206,6 +230,7 @@ class ConsumerGroup:
         before = self.members.pop(member_id, None)
         if before is not None:
             self._forget_partitions(before)
+            self._subscribe(before.subscribed_topic_regex, "")
             if before.instance_id is not None and self.static_members.get(before.instance_id) == member_id:
                 del self.static_members[before.instance_id]
 
@@ -220,17 +245,31 @@ class ConsumerGroup:
 
     def _put(self, member: ConsumerMember) -> None:
         before = self.members.get(member.member_id)
+        same = False
         if before is not None:
-            self._forget_partitions(before)
+            same = before.assigned is member.assigned and before.pending_revocation is member.pending_revocation
+            if not same:
+                self._forget_partitions(before)
             if before.instance_id is not None and before.instance_id != member.instance_id:
                 self.static_members.pop(before.instance_id, None)
+        self._subscribe("" if before is None else before.subscribed_topic_regex, member.subscribed_topic_regex)
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
+        if same:
+            return
         for assigned in (member.assigned, member.pending_revocation):
             for topic_id, epochs in assigned.items():
                 for partition in epochs:
                     self.owners[topic_id, partition] = member.member_id
+
+    def _subscribe(self, before: str, now: str) -> None:
+        """A member changed its expression."""
+        if now != before:
+            uses = self.expression_uses.copy()
+            uses[now] += bool(now)
+            uses[before] -= bool(before)
+            self.expression_uses = +uses
 
     def _forget_partitions(self, member: ConsumerMember) -> None:
         for assigned in (member.assigned, member.pending_revocation):

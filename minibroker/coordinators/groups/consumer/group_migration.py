@@ -1,4 +1,4 @@
-"""Groups that change their protocol while they live.
+"""Migration of live groups between the classic and the consumer protocol (KIP-848).
 
 A classic group becomes a consumer group when the first native member joins, and a classic one again when the last
 native member is gone. Kafka: GroupMetadataManager.convertToConsumerGroup, convertToClassicGroup.

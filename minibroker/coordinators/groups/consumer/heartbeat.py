@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from minibroker.coordinators.groups.consumer import records
 from minibroker.coordinators.groups.consumer.assignors import ASSIGNORS, Candidate
+from minibroker.coordinators.groups.consumer.change import Change
+from minibroker.coordinators.groups.consumer.expressions import Expressions, Subscribed
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup, metadata_hash
 from minibroker.coordinators.groups.consumer.member import (
     JOIN_EPOCH,
+    LEAVE_EPOCH,
     NO_TARGET,
     NOTHING,
     STATIC_LEAVE_EPOCH,
@@ -21,10 +24,8 @@ from minibroker.coordinators.groups.consumer.member import (
 )
 from minibroker.coordinators.groups.consumer.reconcile import Owned, reconcile
 from minibroker.coordinators.groups.environment import ClientInfo, Environment, TimerKey, rebalance_key, session_key
-from minibroker.coordinators.patterns import compile_pattern
 from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.logs import get_logger
-from minibroker.metadata.image import MetadataImage
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
@@ -35,34 +36,17 @@ CLIENT_MEMBER_ID_VERSION = 1
 Response = ConsumerGroupHeartbeatResponse
 
 
-@dataclass(slots=True)
-class Change:
-    """One decision while it is made: whose request it is about, the records so far, and the group as it will be."""
-
-    client: ClientInfo
-    group: ConsumerGroup
-    records: list[CoordinatorRecord] = field(default_factory=list)
-    expressions: dict[str, frozenset[str]] = field(default_factory=dict)
-
-    @property
-    def group_id(self) -> str:
-        return self.group.group_id
-
-    def known_expressions(self) -> Mapping[str, frozenset[str]]:
-        return {**self.group.expressions, **self.expressions} if self.expressions else self.group.expressions
-
-
 def validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: tuple[str, ...]) -> None:
     """What can be said without the group. Raises INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
     epoch = request.member_epoch
+    if not request.member_id and (api_version >= CLIENT_MEMBER_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH):
+        raise _invalid("MemberId can't be empty.")
     if not request.group_id:
         raise _invalid("GroupId can't be empty.")
     if request.instance_id == "":
         raise _invalid("InstanceId can't be empty.")
     if request.rack_id == "":
         raise _invalid("RackId can't be empty.")
-    if not request.member_id and (api_version >= CLIENT_MEMBER_ID_VERSION or epoch != JOIN_EPOCH):
-        raise _invalid("MemberId can't be empty.")
     if epoch == JOIN_EPOCH:
         if request.rebalance_timeout_ms == -1:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
@@ -80,18 +64,6 @@ def validate(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
-
-
-def _matching(expression: str, image: MetadataImage, may_describe: Callable[[str], bool]) -> frozenset[str]:
-    """Topics that may be described and whose whole name the expression matches. Raises INVALID_REGULAR_EXPRESSION."""
-    try:
-        pattern = compile_pattern(expression)
-        found = frozenset(image.topics) if pattern is None else pattern.matching(image.topics)
-    except ApiError as error:
-        raise ApiError(
-            error.code, f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error.message}"
-        ) from None
-    return frozenset(filter(may_describe, found))
 
 
 def _invalid(message: str) -> ApiError:
@@ -113,22 +85,26 @@ class HeartbeatDecisions:
         self._env = env
         self._find = find
         self._expired = expired
+        self._expressions = Expressions(env, find)
         #: Groups whose target was made a short time ago.
         self._held: set[str] = set()
 
     # -- members that stay -----------------------------------------------------------------------------------------
 
-    def heartbeat(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> CoordinatorResult[Response]:
-        """Raises ApiError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
+    def heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, member_id: str, change: Change
+    ) -> CoordinatorResult[Response]:
+        """Changes nothing but `change`, so that it may run on another thread.
+
+        Raises ApiError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
         GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION."""
         group = change.group
-        member_id = request.member_id or self._env.new_id()
         self.check_room(group, member_id)
         owned = _owned(request)
         member = self._subscribe(request, member_id, owned, change)
         updated = _updated(member, change.client, request)
         _, updated = self.follow(change, member, updated, owned)
-        self.watch(group.group_id, updated)
+        change.effects.append(partial(self.watch, group.group_id, updated))
         response = Response(
             member_id=member_id,
             member_epoch=updated.member_epoch,
@@ -139,13 +115,11 @@ class HeartbeatDecisions:
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
             and request.topic_partitions is not None
         )
-        if full or _numbers(updated.assigned) != _numbers(member.assigned):
+        if full or (
+            updated.assigned is not member.assigned and _numbers(updated.assigned) != _numbers(member.assigned)
+        ):
             response.assignment = _assignment(updated.assigned)
-
-        def forget_image() -> None:
-            group.seen_image = None
-
-        return CoordinatorResult(response, tuple(change.records), on_abandon=forget_image)
+        return CoordinatorResult(response, tuple(change.records), on_abandon=change.forget_image)
 
     def check_room(self, group: ConsumerGroup, member_id: str) -> None:
         if member_id not in group.members and len(group.members) >= self._env.config().consumer_max_size:
@@ -183,7 +157,7 @@ class HeartbeatDecisions:
         """A static member takes over what its former self left, under its new id."""
         group = change.group
         new = replace(old, member_id=member_id, member_epoch=0, previous_member_epoch=0)
-        self.cancel(group.group_id, old.member_id)
+        change.effects.append(partial(self.cancel, group.group_id, old.member_id))
         change.records += records.member_tombstones(group.group_id, old.member_id)
         change.records.append(records.member_metadata(group.group_id, new))
         change.records.append(records.target_assignment(group.group_id, member_id, group.target(old.member_id)))
@@ -196,58 +170,56 @@ class HeartbeatDecisions:
         self, change: Change, member: ConsumerMember, updated: ConsumerMember, owned: Owned
     ) -> tuple[int, ConsumerMember]:
         """Move group epoch, target and the member's assignment as far as they go now: (target epoch, member)."""
-        epoch = self._bump(change, member, updated)
+        group = change.group
+        if updated != member or (updated.member_id not in group.members and not change.records):
+            change.records.append(records.member_metadata(group.group_id, updated))
+        by_name = updated.subscribed_topic_names != member.subscribed_topic_names
+        by_expression = self._expressions.follow(change, member.subscribed_topic_regex, updated.subscribed_topic_regex)
+        must = by_name or by_expression is Subscribed.RESOLVED or self._assignor_changes(group, member, updated)
+        epoch = self._bump(change, updated, must=must)
         target_epoch, target = self._retarget(change, updated, epoch)
-        reconciled = reconcile(updated, target_epoch, target, held=self._holds(change, updated), owned=owned)
+        reconciled = reconcile(
+            updated,
+            target_epoch,
+            target,
+            subscribed=lambda: self._topic_ids(change, updated),
+            changed=by_name or by_expression is not Subscribed.AS_BEFORE,
+            held=self._holds(change, updated),
+            owned=owned,
+        )
         if reconciled is not updated and _assignment_of(reconciled) != _assignment_of(updated):
             change.records.append(records.current_assignment(change.group_id, reconciled))
             if not reconciled.uses_classic_protocol:
-                self.watch_rebalance(change.group_id, reconciled)
+                change.effects.append(partial(self.watch_rebalance, change.group_id, reconciled))
         return target_epoch, reconciled
 
-    def _bump(self, change: Change, member: ConsumerMember, updated: ConsumerMember) -> int:
-        """Write down what changed of the member; the group's epoch, one higher when its subscriptions or topics did."""
-        group, image = change.group, self._env.image()
-        bump = (updated.subscribed_topic_names, updated.subscribed_topic_regex) != (
-            member.subscribed_topic_names,
-            member.subscribed_topic_regex,
-        )
-        if updated != member or (updated.member_id not in group.members and not change.records):
-            change.records.append(records.member_metadata(group.group_id, updated))
-        if not bump and group.seen_image is image:
+    def _assignor_changes(self, group: ConsumerGroup, member: ConsumerMember, updated: ConsumerMember) -> bool:
+        """Whether most members now ask for another assignor, where that is a reason for a new target."""
+        config = self._env.config()
+        if updated.server_assignor == member.server_assignor or not config.assignor_bumps_epoch:
+            return False
+        default, members = config.consumer_assignors[0], self._members_with(group, updated)
+        return group.preferred_assignor(members, default) != group.preferred_assignor(group.members.values(), default)
+
+    def _bump(self, change: Change, updated: ConsumerMember, *, must: bool) -> int:
+        """The group's epoch; one higher when it must be, or when the topics of its subscriptions changed."""
+        group, image = change.group, change.image
+        if not must and group.seen_image is image:
             return group.group_epoch
-        bump = self._resolve(change, member, updated, image) or bump
-        members = self._members_with(group, updated)
-        topics = group.subscribed_topics(members, change.known_expressions())
+        topics = group.subscribed_topics(self._members_with(group, updated), group.expressions)
         now_hash = metadata_hash(image, topics)
-        group.seen_image = image
-        if not bump and now_hash == group.metadata_hash:
+        change.effects.append(change.see_image)
+        if not must and now_hash == group.metadata_hash:
             return group.group_epoch
         epoch = group.group_epoch + 1
         change.records.append(records.group_epoch(group.group_id, epoch, now_hash))
         log.debug("group %s: epoch %d", group.group_id, epoch)
         return epoch
 
-    def _resolve(self, change: Change, member: ConsumerMember, updated: ConsumerMember, image: MetadataImage) -> bool:
-        """Match the group's expressions against today's topics; True when one matches others than before.
-
-        The result is the whole group's, found with the rights of the client that asks, as in Kafka
-        (GroupMetadataManager.refreshRegularExpressions). Raises INVALID_REGULAR_EXPRESSION.
-        """
-        group = change.group
-        wanted = {m.subscribed_topic_regex for m in self._members_with(group, updated) if m.subscribed_topic_regex}
-        changed = False
-        for expression in sorted(wanted):
-            topics = _matching(expression, image, change.client.may_describe)
-            if group.expressions.get(expression) != topics:
-                changed = True
-                change.expressions[expression] = topics
-                change.records.append(
-                    records.regular_expression(group.group_id, expression, topics, image.offset, self._env.now_ms())
-                )
-        for expression in group.expressions.keys() - wanted:
-            change.records.append(records.regular_expression_tombstone(group.group_id, expression))
-        return changed
+    def _topic_ids(self, change: Change, member: ConsumerMember) -> frozenset[bytes]:
+        """Topics that there are, and that the member subscribes to. An expression that is not resolved has none."""
+        names, topics = change.group.topics_of(member, change.group.expressions), change.image.topics
+        return frozenset(topics[name].topic_id for name in names if name in topics)
 
     @staticmethod
     def _members_with(group: ConsumerGroup, updated: ConsumerMember) -> list[ConsumerMember]:
@@ -262,13 +234,12 @@ class HeartbeatDecisions:
         group = change.group
         if epoch <= group.target_epoch or group.group_id in self._held:
             return group.target_epoch, self._target_of(group, updated)
-        image, config = self._env.image(), self._env.config()
+        image, config = change.image, self._env.config()
         members = self._members_with(group, updated)
-        known = change.known_expressions()
         candidates, counts = [], {}
         for member in members:
             ids = set()
-            for name in group.topics_of(member, known):
+            for name in group.topics_of(member, group.expressions):
                 topic = image.topics.get(name)
                 if topic is not None:
                     ids.add(topic.topic_id)
@@ -282,7 +253,7 @@ class HeartbeatDecisions:
             if candidate.member_id not in group.targets or target != candidate.current:
                 change.records.append(records.target_assignment(group.group_id, candidate.member_id, target))
         change.records.append(records.target_epoch(group.group_id, epoch, self._env.now_ms()))
-        self._hold(group.group_id)
+        change.effects.append(partial(self._hold, group.group_id))
         return epoch, assignment.get(updated.member_id, NO_TARGET)
 
     def _hold(self, group_id: str) -> None:
@@ -341,8 +312,11 @@ class HeartbeatDecisions:
             for expression in group.expressions
             if expression not in wanted
         ]
-        topics = group.subscribed_topics(left, group.expressions)
-        result.append(records.group_epoch(group_id, group.group_epoch + 1, metadata_hash(self._env.image(), topics)))
+        topics, epoch = group.subscribed_topics(left, group.expressions), group.group_epoch + 1
+        result.append(records.group_epoch(group_id, epoch, metadata_hash(self._env.image(), topics)))
+        if not left and self._env.config().empty_group_is_assigned:
+            result.append(records.target_epoch(group_id, epoch, self._env.now_ms()))
+            self._held.discard(group_id)
         return result
 
     # -- waits -----------------------------------------------------------------------------------------------------

@@ -67,6 +67,14 @@ class ConsumerMember:
     def uses_classic_protocol(self) -> bool:
         return self.classic is not None
 
+    @property
+    def owned(self) -> Assigned:
+        """What it was given and has not said that it gave up (what ConsumerGroupDescribe tells)."""
+        found = dict(self.assigned)
+        for topic_id, epochs in self.pending_revocation.items():
+            found[topic_id] = {**found.get(topic_id, {}), **epochs}
+        return found
+
     def reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 

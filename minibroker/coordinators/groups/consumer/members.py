@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.rebalance import Rebalance
+from minibroker.coordinators.groups.consumer.change import Change
 from minibroker.coordinators.groups.consumer.classic_members import ClassicMembers
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
 from minibroker.coordinators.groups.consumer.group_migration import can_downgrade, check_upgrade, downgraded, upgraded
-from minibroker.coordinators.groups.consumer.heartbeat import Change, HeartbeatDecisions
+from minibroker.coordinators.groups.consumer.heartbeat import HeartbeatDecisions
 from minibroker.coordinators.groups.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -19,7 +20,7 @@ from minibroker.coordinators.groups.consumer.member import (
 )
 from minibroker.coordinators.groups.consumer.replay import AnyGroup
 from minibroker.coordinators.groups.environment import ClientInfo, Environment
-from minibroker.coordinators.result import CoordinatorResult
+from minibroker.coordinators.result import CoordinatorRecord, CoordinatorResult
 from minibroker.kernel.logs import get_logger
 from minibroker.metadata.image import MetadataImage
 from minibroker_protocol import messages as m
@@ -57,12 +58,58 @@ class ConsumerMembers:
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(self.group(request.group_id), request)
         change = self._change(client, request)
-        outcome = self._heartbeat.heartbeat(request, change)
-        if self._groups.get(request.group_id) is not change.group:
+        return self._decided(change, self._heartbeat.heartbeat(request, self._member_id(request), change))
+
+    def _member_id(self, request: m.ConsumerGroupHeartbeatRequest) -> str:
+        return request.member_id or self._env.new_id()
+
+    def _decided(
+        self, change: Change, outcome: CoordinatorResult[m.ConsumerGroupHeartbeatResponse]
+    ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
+        change.take_effect()
+        if self._groups.get(change.group_id) is not change.live:
             # Made in this breath: members it took over from a classic group are not watched yet.
             taken_over = [member for member in change.group.members.values() if member.uses_classic_protocol]
-            outcome.after_commit = lambda: self._watch(request.group_id, taken_over)
+            outcome.after_commit = lambda: self._watch(change.group_id, taken_over)
         return outcome
+
+    def takes_long(self, request: m.ConsumerGroupHeartbeatRequest) -> bool:
+        """Whether it is worth a thread to decide about a heartbeat: much is to be assigned anew."""
+        group = self._groups.get(request.group_id)
+        if request.member_epoch < JOIN_EPOCH or isinstance(group, ClassicGroup):
+            return False
+        group = group or ConsumerGroup(request.group_id)
+        return not _says_nothing_new(request, group, self._env.image()) and _is_large(request, group, self._env.image())
+
+    def aside(
+        self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
+    ) -> tuple[
+        Callable[[], CoordinatorResult[m.ConsumerGroupHeartbeatResponse]],
+        Callable[
+            [CoordinatorResult[m.ConsumerGroupHeartbeatResponse]],
+            CoordinatorResult[m.ConsumerGroupHeartbeatResponse] | None,
+        ],
+    ]:
+        """`heartbeat` in two halves, where it takes long: what may be done on another thread, and what makes of it a
+        result here, or None where the group has changed since."""
+        change = self._change(client, request)
+        live = self._groups.get(request.group_id)
+        change.group, member_id = change.live.copy(), self._member_id(request)
+
+        def decide() -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse]:
+            outcome = self._heartbeat.heartbeat(request, member_id, change)
+            for record in outcome.records:
+                record.encode()
+            return outcome
+
+        def accept(
+            outcome: CoordinatorResult[m.ConsumerGroupHeartbeatResponse],
+        ) -> CoordinatorResult[m.ConsumerGroupHeartbeatResponse] | None:
+            if self._groups.get(request.group_id) is not live or change.live.version != change.group.version:
+                return None
+            return self._decided(change, outcome)
+
+        return decide, accept
 
     def _watch(self, group_id: str, members: Iterable[ConsumerMember]) -> None:
         for member in members:
@@ -80,18 +127,21 @@ class ConsumerMembers:
         """The group, made when a member joins; an empty classic group gives way, one of consumers changes over."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ConsumerGroup):
-            return Change(client, group)
+            return self._new(client, group)
         joins = request.member_epoch == JOIN_EPOCH
         if group is None:
             if joins:
-                return Change(client, ConsumerGroup(request.group_id))
+                return self._new(client, ConsumerGroup(request.group_id))
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
         if joins and group.is_empty:
-            return Change(client, ConsumerGroup(request.group_id), group.tombstones())
+            return self._new(client, ConsumerGroup(request.group_id), group.tombstones())
         if not joins:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         check_upgrade(self._env, group)
-        return Change(client, *upgraded(self._env, group))
+        return self._new(client, *upgraded(self._env, group))
+
+    def _new(self, client: ClientInfo, group: ConsumerGroup, records: Iterable[CoordinatorRecord] = ()) -> Change:
+        return Change(client, group, self._env.image(), group, list(records))
 
     def _leave(
         self, group: ConsumerGroup, request: m.ConsumerGroupHeartbeatRequest
@@ -156,6 +206,39 @@ class ConsumerMembers:
         )
 
 
+LARGE = 1000
+"""Topics and partitions, over all members: some 10 ms to assign them."""
+
+
+def _says_nothing_new(request: m.ConsumerGroupHeartbeatRequest, group: ConsumerGroup, image: MetadataImage) -> bool:
+    """Whether a heartbeat only says that its member is alive, and there is nothing to tell it."""
+    member = group.members.get(request.member_id)
+    return (
+        member is not None
+        and group.seen_image is image
+        and group.group_epoch == group.target_epoch == request.member_epoch
+        and member.reconciled_to(group.target_epoch)
+        and request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.topic_partitions is None
+    )
+
+
+def _is_large(request: m.ConsumerGroupHeartbeatRequest, group: ConsumerGroup, image: MetadataImage) -> bool:
+    size = len(group.owners) + sum(len(topic.partitions) for topic in request.topic_partitions or ())
+    if request.subscribed_topic_regex or any(member.subscribed_topic_regex for member in group.members.values()):
+        size += len(image.topics)
+    lists = [request.subscribed_topic_names or (), *(each.subscribed_topic_names for each in group.members.values())]
+    for names in lists:
+        size += len(names)
+        for name in names:
+            if size > LARGE:
+                return True
+            topic = image.topics.get(name)
+            size += 0 if topic is None else len(topic.partitions)
+    return size > LARGE
+
+
 def _described(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> _Member:
     return _Member(
         member_id=member.member_id,
@@ -166,7 +249,7 @@ def _described(group: ConsumerGroup, member: ConsumerMember, image: MetadataImag
         client_host=member.client_host,
         subscribed_topic_names=list(member.subscribed_topic_names),
         subscribed_topic_regex=member.subscribed_topic_regex,
-        assignment=_assignment(member.assigned, image),
+        assignment=_assignment(member.owned, image),
         target_assignment=_assignment(group.target(member.member_id), image),
         member_type=_CLASSIC_MEMBER if member.uses_classic_protocol else _CONSUMER_MEMBER,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from minibroker.coordinators.groups.consumer.member import NOTHING, ConsumerMember, MemberState, Target
@@ -17,27 +17,47 @@ def reconcile(
     target_epoch: int,
     target: Target,
     *,
+    subscribed: Callable[[], frozenset[bytes]],
+    changed: bool,
     held: Callable[[bytes, int], bool],
     owned: Owned,
 ) -> ConsumerMember:
-    """The member after this heartbeat. held: whether some member owns the partition now.
+    """The member after this heartbeat. held: whether some member owns the partition now. subscribed: the ids of topics
+    that the member subscribes to; of others it gets none, whatever the target says, and when its subscription `changed`
+    it has to give them up before there is a new target.
 
     A member first gives up what it must not keep and stays in its epoch until it says so; then it takes the target's
     epoch and what is free of its target. What others still hold it gets in later heartbeats.
     Raises FENCED_MEMBER_EPOCH for a member in a state that this version does not know and that still owns partitions.
     """
     if member.reconciled_to(target_epoch):
-        return member
+        return _within(member, subscribed(), owned) if changed else member
     epoch = member.member_epoch
     if member.state is MemberState.UNREVOKED_PARTITIONS:
         if not member.owns_nothing_of(owned, member.pending_revocation):
-            return member
-        epoch += 1
+            return _within(member, subscribed(), owned) if changed else member
+        epoch = min(epoch + 1, target_epoch)
     elif member.state is MemberState.UNKNOWN:
         if owned is None or any(True for _ in owned):
             raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, "the member's state is unknown here; it must rejoin")
         epoch = target_epoch
-    return _next(member, epoch, target_epoch, target, held, owned)
+    topic_ids = subscribed()
+    within = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in topic_ids}
+    return _next(member, epoch, target_epoch, within, held, owned)
+
+
+def _within(member: ConsumerMember, topic_ids: frozenset[bytes], owned: Owned) -> ConsumerMember:
+    """The member without partitions of other topics; what it has in its hands of them it has to give up first."""
+    gone = {topic_id: epochs for topic_id, epochs in member.assigned.items() if topic_id not in topic_ids}
+    if not gone:
+        return member
+    keep = {topic_id: epochs for topic_id, epochs in member.assigned.items() if topic_id in topic_ids}
+    revoke: dict[bytes, Mapping[int, int]] = dict(member.pending_revocation)
+    for topic_id, epochs in gone.items():
+        revoke[topic_id] = {**revoke.get(topic_id, {}), **epochs}
+    if member.owns_nothing_of(owned, revoke):
+        return replace(member, assigned=keep)
+    return replace(member, state=MemberState.UNREVOKED_PARTITIONS, assigned=keep, pending_revocation=revoke)
 
 
 def _next(
@@ -69,7 +89,7 @@ def _next(
         for partition in sorted(wanted):
             if partition in kept:
                 continue
-            if held(topic_id, partition):
+            if held(topic_id, partition) and partition not in member.pending_revocation.get(topic_id, NOTHING):
                 unreleased = True
             else:
                 keep.setdefault(topic_id, {})[partition] = target_epoch

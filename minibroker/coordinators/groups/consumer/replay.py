@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from minibroker.coordinators.groups import records
 from minibroker.coordinators.groups.classic.group import ClassicGroup
-from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker.coordinators.groups.consumer.group import ConsumerGroup, Resolved
 from minibroker.coordinators.result import CoordinatorRecord
 
 AnyGroup = ClassicGroup | ConsumerGroup
@@ -21,6 +21,7 @@ def replay_consumer_record(groups: dict[str, AnyGroup], record: CoordinatorRecor
             return
         # A group known by its offsets alone, or an empty classic one whose tombstone compaction took, gives way.
         group = groups[key.group_id] = ConsumerGroup(key.group_id)
+    group.version += 1
     match record.key_type:
         case records.CONSUMER_GROUP_METADATA:
             if value is None:
@@ -42,6 +43,8 @@ def replay_consumer_record(groups: dict[str, AnyGroup], record: CoordinatorRecor
             if value is None:
                 group.expressions.pop(key.regular_expression, None)
             else:
-                group.expressions[key.regular_expression] = frozenset(value.topics)
+                group.expressions[key.regular_expression] = Resolved(
+                    frozenset(value.topics), value.version, value.timestamp
+                )
         case _:  # the topics of a group as 4.0 wrote them: the metadata hash has taken their place
             pass

@@ -1,0 +1,176 @@
+"""Reads what a Fetch request asks for from the logs, and waits until there is enough of it (DelayedFetch)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minibroker.broker.fetch_sessions import FetchTarget
+from minibroker.handlers import follower_fetch
+from minibroker.handlers.context import RequestContext
+from minibroker.handlers.fetch_targets import READ_COMMITTED, TOPIC_IDS_VERSION, Fetch, Read
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEPS_AT_ONCE
+from minibroker.kernel.waiting import with_timeout
+from minibroker.partitions.partition import Partition
+from minibroker_protocol.errors import ApiError, ErrorCode
+from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
+
+_TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
+"""Fewer partitions than these are named, read and answered in one turn of the loop."""
+
+_PartitionData = FetchResponse.PartitionData
+
+
+def room_for_answer(ctx: RequestContext, fetch: Fetch) -> int:
+    """The bytes of the answer: where clients have not read what they were sent, what is left over all connections."""
+    link = ctx.connection.link
+    room = None if link is None else link.answer_room()
+    return fetch.max_bytes if room is None or room > fetch.max_bytes else room
+
+
+def read_some(ctx: RequestContext, fetch: Fetch, targets: Sequence[FetchTarget]) -> None:
+    """Read partitions in their order until the byte limit is used up; the first batch is given whole. A limit below
+    zero is refused by the first partition that is read, and gone for those after it (ReplicaManager.readFromLog)."""
+    reads, link = fetch.reads, ctx.connection.link
+    for target in targets:
+        remaining = fetch.remaining
+        read = _read_one(ctx, fetch, target, min(target.max_bytes, remaining), fetch.nothing_yet)
+        reads.append(read)
+        fetch.remaining = max(0, remaining - read.size)
+        if read.size:
+            fetch.nothing_yet = False
+            if link is not None and len(fetch.targets) >= _TARGETS_OF_A_TURN:
+                # Others may read as well before this is sent.
+                link.hold(read.size)
+                room = link.answer_room()
+                if room is not None and room < fetch.remaining:
+                    fetch.remaining = room
+
+
+def _read_one(ctx: RequestContext, fetch: Fetch, target: FetchTarget, max_bytes: int, min_one_message: bool) -> Read:
+    broker = ctx.broker
+    if ctx.api_version >= TOPIC_IDS_VERSION:
+        known = broker.image.topic_by_id(target.topic_id)
+        denied = fetch.denied.get("")
+        if known is None and denied is not None and fetch.follower:
+            # A replica has no right to any topic, or to all; a consumer may learn that an id is none.
+            ctx.refused(f"topic id {target.topic_id.hex()}", denied)
+            return _failed(target, denied, routed=False)
+        if known is None:
+            unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            ctx.refused(f"topic id {target.topic_id.hex()}-{target.index}", unknown)
+            return _failed(target, unknown, routed=False)
+        target.topic = known.name
+    denied = fetch.denied.get(target.topic)
+    if denied is not None:
+        ctx.refused(target.topic, denied)
+        return _failed(target, denied, routed=False)
+    try:
+        partition = broker.partition(target.topic, target.index)
+    except ApiError as error:
+        ctx.refused(f"{target.topic}-{target.index}", error)
+        return _failed(target, error, routed=False)
+    try:
+        return _read_log(fetch, partition, target, max_bytes, min_one_message)
+    except ApiError as error:
+        ctx.refused(f"{target.topic}-{target.index}", error)
+        return _failed(target, error, routed=True)
+
+
+def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes: int, min_one_message: bool) -> Read:
+    if target.current_leader_epoch >= 0:
+        partition.check_leader_epoch(target.current_leader_epoch)
+    if fetch.follower:
+        # Brokers of this cluster fetch over a way of their own: no client is a follower
+        # (Kafka's Partition.followerReplicaOrThrow).
+        raise ApiError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: broker {fetch.replica_id} is none of its followers"
+        )
+    log = partition.log
+    data = _PartitionData(
+        partition_index=target.index,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )
+    read = Read(target, data, partition)
+    if target.last_fetched_epoch >= 0:
+        data.diverging_epoch = follower_fetch.diverging(partition, target)
+        if data.diverging_epoch is not None:
+            read.failed = True
+            return read
+    bound = _bound(fetch, partition)
+    found = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
+    if max_bytes < 0 and target.fetch_offset < bound:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
+    data.records = found.records
+    read.size = len(found.records)
+    if fetch.isolation == READ_COMMITTED:
+        data.aborted_transactions = [
+            FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
+            for a in log.aborted_transactions(target.fetch_offset, found)
+        ]
+    return read
+
+
+def _bound(fetch: Fetch, partition: Partition) -> int:
+    log = partition.log
+    return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark
+
+
+def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> Read:
+    """An error answer; those found before a log was reached carry an empty aborted list, the others none."""
+    refused = follower_fetch.refused(target.index, error, aborted=None if routed else [])
+    read = Read(target, refused, None, routed=routed)
+    read.failed = True
+    return read
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def is_enough(request: FetchRequest, fetch: Fetch, reads: list[Read]) -> bool:
+    if request.max_wait_ms <= 0 or not reads:
+        return True
+    total = 0
+    for read in reads:
+        if read.failed:
+            return True
+        total += read.size
+    return total >= fetch.min_bytes
+
+
+async def wait_for_enough(ctx: RequestContext, request: FetchRequest, fetch: Fetch, reads: list[Read]) -> None:
+    """Hold the answer until enough bytes can be read or `max_wait_ms` has passed (DelayedFetch)."""
+    enough: Deferred[None] = Deferred()
+    partitions = [(read.partition, read.target) for read in reads if read.partition is not None]
+
+    def look() -> None:
+        if not enough.done and _has_enough(fetch, partitions):
+            enough.resolve(None)
+
+    for partition, _ in partitions:
+        partition.watch(look)
+    try:
+        await with_timeout(ctx.broker.timers, enough, request.max_wait_ms)
+    finally:
+        for partition, _ in partitions:
+            partition.unwatch(look)
+
+
+def _has_enough(fetch: Fetch, partitions: list[tuple[Partition, FetchTarget]]) -> bool:
+    total = 0
+    for partition, target in partitions:
+        if not partition.is_leader or not partition.has_log:
+            return True
+        bound = _bound(fetch, partition)
+        log = partition.log
+        if target.fetch_offset > log.log_end_offset or target.fetch_offset < log.log_start_offset:
+            return True
+        if target.fetch_offset < bound:
+            total += min(log.bytes_between(target.fetch_offset, bound), target.max_bytes)
+            if total >= fetch.min_bytes:
+                return True
+    return False

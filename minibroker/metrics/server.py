@@ -1,0 +1,121 @@
+"""Samples as the page that Prometheus scrapes, over HTTP: ``/metrics``, and ``/metrics/ID`` of one broker of several.
+
+Served from threads of its own.
+"""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from minibroker.kernel.logs import get_logger
+from minibroker.metrics.names import Sample, prometheus_name
+
+log = get_logger(__name__)
+
+PATH = "/metrics"
+_SOCKET_SECONDS = 30.0
+
+Rows = dict[int, list[Sample]]
+"""Samples by broker."""
+
+
+class MetricsServer:
+    """Serves what `rows` finds on `address`, until `close`. `brokers`: how many the cluster has now; each of
+    several has a label ``broker`` on the page of all. Raises OSError for the address."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        rows: Callable[[], Rows],
+        brokers: Callable[[], int] = lambda: 1,
+    ) -> None:
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        server_type = type("_Server", (_Server,), {"address_family": family})
+        self._server = server_type(address, _handler(rows, brokers))
+        self.address: tuple[str, int] = self._server.server_address[:2]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="minibroker-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a scrape by %s broke off", client_address, exc_info=True)
+
+
+def _handler(rows: Callable[[], Rows], brokers: Callable[[], int]) -> type[http.server.BaseHTTPRequestHandler]:
+    from prometheus_client import CollectorRegistry, MetricsHandler
+
+    class Handler(MetricsHandler):  # type: ignore[misc]
+        timeout = _SOCKET_SECONDS
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            path = self.path.partition("?")[0].rstrip("/")
+            if path != PATH and not path.startswith(f"{PATH}/"):
+                self.send_error(404, f"metrics are at {PATH}, those of one broker at {PATH}/ID")
+                return
+            named = path.removeprefix(PATH).removeprefix("/")
+            try:
+                found = rows()
+            except Exception as error:
+                log.debug("a scrape found nothing", exc_info=True)
+                self.send_error(503, f"the brokers cannot be read: {type(error).__name__}")
+                return
+            if named:
+                found = {node_id: samples for node_id, samples in found.items() if str(node_id) == named}
+            if not found:
+                self.send_error(503, f"broker {named} does not run" if named else "no broker runs")
+                return
+            self.registry = CollectorRegistry(auto_describe=False)
+            self.registry.register(_Collector(found, labelled=not named and brokers() > 1))
+            super().do_GET()
+
+    return Handler
+
+
+class _Collector:
+    """What prometheus_client asks for the metrics."""
+
+    def __init__(self, rows: Rows, *, labelled: bool) -> None:
+        self._rows = rows
+        self._labelled = labelled
+
+    def collect(self) -> Iterator[Any]:
+        return families(
+            (sample, {"broker": str(node_id), **sample.labels} if self._labelled else sample.labels)
+            for node_id, samples in self._rows.items()
+            for sample in samples
+        )
+
+
+def families(samples: Iterable[tuple[Sample, Any]]) -> Iterator[Any]:
+    """Samples with their labels → metrics of prometheus_client, each with all that has its name."""
+    from prometheus_client.metrics_core import Metric
+
+    found: dict[str, Any] = {}
+    for (bean, _, value), labels in samples:
+        name = prometheus_name(bean)
+        metric = found.get(name)
+        if metric is None:
+            metric = found[name] = Metric(name, f"{bean.domain}:type={bean.type},name={bean.name}", bean.kind)
+        suffix = "" if "quantile" in labels else _SUFFIXES[bean.kind]
+        metric.add_sample(name + suffix, dict(labels), value)
+    return iter(found.values())
+
+
+_SUFFIXES = {"gauge": "", "counter": "_total", "summary": "_count"}
