@@ -1,4 +1,4 @@
-"""Record batches as scenarios write and read them, wrong ones on purpose included."""
+"""Record batches as scenarios write and read them, including deliberately invalid ones."""
 
 from __future__ import annotations
 

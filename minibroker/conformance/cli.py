@@ -20,12 +20,11 @@ from pathlib import Path
 from minibroker.client.connection import Address, parse_address
 from minibroker.client.security import add_command_config, read_security
 from minibroker.kernel.progress import ProgressLine
-from minibroker.kernel.words import reason
+from minibroker.kernel.words import counted, reason
 from minibroker.testing.reports import add_report_arguments, write_reports
 
 from .cluster import ClusterUnderTest
 from .failure import ScenarioError, ScenarioFailed
-from .recording import record
 from .reports import makers
 from .results import Result, Status, Verdict
 from .runner import Options, ScenarioRun
@@ -88,7 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds to wait for a response (10)")
     parser.add_argument("--until", type=float, default=30.0, metavar="S", help="seconds to wait for a polled step (30)")
     add_report_arguments(parser, _REPORT)
-    parser.add_argument("--record", action="store_true", help="write the broker's answers into the files")
     parser.add_argument("--times", action="store_true", help="print each scenario's seconds")
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="print failures, what was not run and the counts only"
@@ -120,9 +118,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run with parsed arguments; returns the exit status."""
-    if arguments.record and not arguments.files:
-        print("minibroker conformance: --record needs the files to write to", file=sys.stderr)
-        return UNUSABLE
     try:
         scenarios = selected(load(arguments.files) if arguments.files else bundled(), arguments)
     except ScenarioError as exc:
@@ -158,11 +153,9 @@ def run(arguments: argparse.Namespace) -> int:
     cluster.warm_up(token)
     jobs = 1 if arguments.verbose else arguments.jobs
     runs = [
-        ScenarioRun(cluster, scenario, f"{token}-{number}", options, _wall_ms)
+        ScenarioRun(cluster, scenario, f"{token}-{number}", options, wall_ms)
         for number, scenario in enumerate(scenarios)
     ]
-    if arguments.record:
-        return record(runs, arguments.files, arguments.expect)
     start = _starting(cluster, arguments.start_command, token)
     try:
         with contextlib.closing(run_all(runs, have, jobs, start)) as outcomes:
@@ -182,7 +175,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(verdict.matrix())
     print(verdict.summary(), flush=True)
     if not arguments.quiet:
-        print(f"{len(results)} scenarios in {verdict.seconds:.1f} s", file=sys.stderr)
+        print(f"{counted(len(results), 'scenario')} in {verdict.seconds:.1f} s", file=sys.stderr)
     if verdict.count(Status.NOT_RUN):
         return BROKER_DIED
     return FAILED if verdict.count(Status.FAILED) else PASSED
@@ -214,7 +207,8 @@ def _starting(cluster: ClusterUnderTest, command: str | None, token: str) -> Sta
     return bring_back
 
 
-def _wall_ms() -> int:
+def wall_ms() -> int:
+    """The time of day, for batches and ``$now``."""
     return time.time_ns() // 1_000_000
 
 

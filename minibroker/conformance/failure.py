@@ -1,4 +1,4 @@
-"""What can go wrong while a scenario runs, and in the file it comes from."""
+"""Errors of a running scenario and of the file it comes from."""
 
 from minibroker.client.connection import BrokerFailed, ConnectionClosed, NoResponse
 

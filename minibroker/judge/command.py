@@ -6,37 +6,22 @@ import argparse
 import datetime
 import shlex
 import sys
-import tempfile
-from pathlib import Path
-from typing import Any
 
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
 from minibroker.judge.files import NAME, makers
-from minibroker.judge.history import History, HistoryError, read_history
+from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
-from minibroker.judge.run import Run, run_command
-from minibroker.judge.scripts import Script, ScriptError, bundled, load
-from minibroker.judge.verdict import Broken, Evidence, judge
-from minibroker.kernel.progress import ProgressLine
+from minibroker.judge.scripts import ScriptError, bundled, load
+from minibroker.judge.trial import Task, try_out
 from minibroker.kernel.words import reason
-from minibroker.rules.rows import Log
-from minibroker.rules.rules import finding
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
 from minibroker.testing.reports import add_report_arguments, write_reports
-from minibroker_storage.os_disk import OsDisk
 
 EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED = 0, 1, 2
 ALL = "all"
 _TIMEOUT_SECONDS = 120.0
-
-_CONFIG = {
-    # The clock moves far ahead; records that retention deletes could not be checked.
-    "log.retention.ms": "-1",
-    # An application that cannot wait would fail on Kafka.
-    "minibroker.not.yet.answers": "true",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,9 +68,12 @@ def run(arguments: argparse.Namespace) -> int:
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
         scripts = [load(name) for name in _names(arguments.script)]
+        task = _task(arguments)
         for number, script in enumerate(scripts, 1):
-            verdicts.append(_judged(arguments, script, f"{script.name} ({number} of {len(scripts)})"))
+            verdicts.append(try_out(task, script, f"{script.name} ({number} of {len(scripts)})"))
             print("\n".join(lines(verdicts[-1])), flush=True)
+            if not verdicts[-1].run.exchanges:
+                break  # no other script would find more
         made = makers(verdicts, shlex.join(arguments.command), started)
         for path in write_reports(arguments.report, arguments.report_dir, NAME, made):
             print(f"wrote {path}")
@@ -103,57 +91,13 @@ def _names(given: list[str]) -> list[str]:
     return [one for name in names for one in (bundled() if name == ALL else [name])]
 
 
-def _judged(arguments: argparse.Namespace, script: Script, what: str) -> Judged:
+def _task(arguments: argparse.Namespace) -> Task:
+    broker = {"semantics": arguments.semantics, "topics": dict(parse_topic(text) for text in arguments.topic)}
+    config = dict(parse_assignment(text) for text in arguments.config)
     lineage = [_lineage(text) for text in arguments.lineage]
-    options = {
-        "semantics": arguments.semantics,
-        "topics": dict(parse_topic(text) for text in arguments.topic),
-        "config": {**_CONFIG, **dict(parse_assignment(text) for text in arguments.config)},
-    }
-    with tempfile.TemporaryDirectory(prefix="minibroker-judge-") as place:
-        data_dir = Path(place, "data")
-        data_dir.mkdir()
-        path = Path(arguments.history).absolute() if arguments.history else Path(place, "history.jsonl")
-        before = path.stat().st_size if path.exists() else 0
-        progress = ProgressLine(sys.stderr)
-        ran = run_command(
-            arguments.command,
-            script,
-            data_dir=data_dir,
-            history=path,
-            timeout=arguments.timeout,
-            broker_options=options,
-            watch=lambda run, seconds: progress.say(f"{what}: {seconds:.0f} s, {len(run.exchanges)} exchanges"),
-        )
-        progress.clear()
-        history = _history(path, before, wanted=bool(arguments.history))
-        evidence = Evidence(
-            OsDisk(str(data_dir)), ran.exchanges, ran.produced, history, lineage, ran.as_of_ms, complete=not ran.lost
-        )
-        broken = judge(evidence)
-    if ran.status is None:
-        reason = f"the command did not end within {arguments.timeout:g} s"
-        broken.append(Broken(finding("no-progress", Log("", "", -1), reason), _last(ran)))
-    return Judged(ran, broken, arguments.any_exit)
-
-
-def _last(ran: Run) -> dict[str, Any] | None:
-    return ran.exchanges[-1] if ran.exchanges else None
-
-
-def _history(path: Path, before: int, *, wanted: bool) -> History | None:
-    """What the command added to the file."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        if wanted:
-            raise HistoryError(f"{path}: the command wrote no history") from None
-        return None
-    added = data[before:] if len(data) >= before else data
-    try:
-        return read_history(added.decode().splitlines())
-    except UnicodeDecodeError as error:
-        raise HistoryError(f"{path}: {error}") from None
+    return Task(
+        arguments.command, arguments.timeout, broker, config, arguments.history, lineage, any_status=arguments.any_exit
+    )
 
 
 def _lineage(text: str) -> tuple[str, str]:

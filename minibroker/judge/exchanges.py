@@ -1,4 +1,4 @@
-"""What went over the wire: the exchanges in the order in which they ended, and the batches that were produced."""
+"""Rows from the wire: exchanges in the order in which they ended, and the produced batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client believes: JSON lines that it writes while it works.
+"""A client's history: JSON lines that it writes while it runs.
 
     {"event": "send", "topic": "t", "value": "v1", "transaction": 1}     sent; without transaction: outside of one
     {"event": "ack",  "topic": "t", "value": "v1"}                       its success came back

@@ -9,6 +9,7 @@ from minibroker.judge.exchanges import Exchange
 from minibroker.judge.run import Run
 from minibroker.judge.verdict import Broken
 from minibroker.kernel.words import counted
+from minibroker.rules.rows import Finding
 from minibroker.trace.recorder import told
 
 HELD, BROKEN, UNDECIDED = "held", "broken", "undecided"
@@ -18,16 +19,22 @@ _DULL = ("ApiVersions", "Metadata", "Fetch", "ListOffsets", "FindCoordinator", "
 
 
 class Judged(NamedTuple):
-    """A run and the promises it broke, the first one in front. any_status: the command may end with any status."""
+    """A run and the promises it broke, the first one in front. any_status: the command may end with any status.
+    noticed: what breaks none, and is seldom meant."""
 
     run: Run
     broken: Sequence[Broken]
     any_status: bool = False
+    noticed: Sequence[Finding] = ()
 
     @property
     def doubt(self) -> str:
         """Why a run in which nothing was found broken proves nothing; empty when it does."""
         run = self.run
+        if run.status and not run.exchanges and not self.any_status:
+            return f"the command ended with {run.status}, and never reached the broker of BOOTSTRAP_SERVERS"
+        if not run.exchanges:
+            return "the command never reached the broker: it must take the address from BOOTSTRAP_SERVERS"
         if run.status is None:
             return f"the command had to be ended after {run.seconds:.0f} s"
         if run.status and not self.any_status:
@@ -82,6 +89,7 @@ def lines(judged: Judged) -> list[str]:
     found += [f"  {finding_line(one)}" for one in broken[:_SHOWN]]
     if len(broken) > _SHOWN:
         found.append(f"  and {len(broken) - _SHOWN} more")
+    found += [f"  {one}" for one in judged.noticed]
     if first is not None:
         found.append(f"  {violation(first)}")
         found += [f"  {line}" for line in timeline(judged.run.exchanges, first)]
@@ -116,6 +124,7 @@ def to_json(judged: Judged) -> dict[str, Any]:
         "seconds": round(run.seconds, 3),
         "exchanges": len(run.exchanges),
         "failures": run.fired,
+        "notices": [str(one) for one in judged.noticed],
         "broken": [
             {
                 "rule": one.finding.rule,

@@ -84,7 +84,7 @@ def run_command(
                 time.sleep(_POLL_SECONDS)
         finally:
             if child is not None:
-                _end(child)
+                end(child)
         run.seconds = time.monotonic() - began
         run.fired = sum(fault.fired for _, fault in steps)
         broker.faults.clear()
@@ -108,8 +108,8 @@ def _collect(broker: Minibroker, run: Run) -> None:
         run.exchanges.append(exchange)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """The command, and what it started, where the system has process groups."""
+def end(child: subprocess.Popen[bytes]) -> None:
+    """A process that was started with a session of its own, and what it started, where there are process groups."""
     if child.poll() is None:
         if sys.platform == "win32":
             child.kill()

@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from minibroker.faults.errors import FaultError
 from minibroker.faults.rules import rule_from, rule_to
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near, reason
 
 _SUFFIX = ".toml"

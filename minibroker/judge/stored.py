@@ -1,4 +1,4 @@
-"""What a data directory holds in the end: every record of the clients' topics, and whether a reader gets it."""
+"""The final content of a data directory: every record of the clients' topics, and whether readers get it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from minibroker.rules.rows import COMMIT, COORDINATOR_TOPICS, Log, Transaction
-from minibroker.rules.scan import partition_of
 from minibroker_protocol.records import Record, decode_records
+from minibroker_storage.directory import partition_of
 from minibroker_storage.disk import Disk, join
 from minibroker_storage.log_scan import scan
 

@@ -12,6 +12,7 @@ from minibroker.judge.stored import Stored, content_of, read_stored
 from minibroker.rules.rows import Content, Finding, Log, Seen
 from minibroker.rules.rules import (
     ERROR,
+    RULES,
     Place,
     finding,
     judge_content,
@@ -49,12 +50,20 @@ class Broken(NamedTuple):
     exchange: Exchange | None
 
 
-def judge(evidence: Evidence) -> list[Broken]:
-    """Every broken promise; the one whose exchange came first leads."""
+class Verdict(NamedTuple):
+    """broken: the one whose exchange came first leads. noticed: what is lawful and seldom meant, such as offsets of a
+    group that went back."""
+
+    broken: list[Broken]
+    noticed: list[Finding]
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Every broken promise."""
     scanned = scan_directory(evidence.disk)
     transactions = [t for rows in scanned.logs for t in judge_log(rows, as_of_ms=evidence.as_of_ms).transactions]
     stored = read_stored(evidence.disk, transactions)
-    found = judge_logs(scanned.logs, scanned.states, scanned.commits, as_of_ms=evidence.as_of_ms)
+    found = judge_logs(scanned.logs, scanned.states, scanned.commits, scanned.members, as_of_ms=evidence.as_of_ms)
     found += _content(stored)
     starts = {(rows.facts.log.topic, rows.facts.log.partition): rows.facts.start_offset for rows in scanned.logs}
     found += judge_wire(evidence.produced, stored, starts, complete=evidence.complete)
@@ -70,7 +79,8 @@ def judge(evidence: Evidence) -> list[Broken]:
             message = "" if one.first_offset >= 0 else one.message
             broken.setdefault((one.rule, one.log._replace(root=""), one.first_offset, message), link.broken(one))
     last = len(evidence.exchanges) + 1
-    return sorted(broken.values(), key=lambda b: b.exchange["number"] if b.exchange is not None else last)
+    ordered = sorted(broken.values(), key=lambda b: b.exchange["number"] if b.exchange is not None else last)
+    return Verdict(ordered, [one for one in found if RULES[one.rule].severity != ERROR])
 
 
 def judge_wire(

@@ -8,25 +8,13 @@ from typing import NamedTuple
 
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import NOTICE, finding_at
+from minibroker.rules.file_rules import LOG_ROWS, LogRow, LogRows, judge_files
 from minibroker_protocol.records import MAX_SEQUENCE, increment_sequence
 
 PRODUCER_EXPIRATION_MS = 86_400_000
 """Kafka's default of producer.id.expiration.ms."""
-_FAR = 1 << 62
 _UNKNOWN = -2
 """Last sequence of a producer whose earlier batches are gone."""
-
-
-class LogRows(NamedTuple):
-    """Everything known of one log, in any order."""
-
-    facts: r.LogFacts
-    runs: tuple[r.Run, ...] = ()
-    markers: tuple[r.Marker, ...] = ()
-    spans: tuple[r.Span, ...] = ()
-    faults: tuple[r.Fault, ...] = ()
-    aborted: tuple[r.AbortedTxn, ...] = ()
-    snapshots: tuple[r.Snapshot, ...] = ()
 
 
 class LogVerdict(NamedTuple):
@@ -91,6 +79,7 @@ class _LogJudge:
                 self._snapshot(event, end)
         self._open_transactions()
         self._index_leftovers()
+        self._found += judge_files(self._rows, end, epochs_fall=any(one.rule == "leader-epoch" for one in self._found))
         return LogVerdict(self._facts, end, self._found, self._transactions)
 
     def _report(self, rule: str, row: r.Run | r.Marker, message: str) -> None:
@@ -108,10 +97,10 @@ class _LogJudge:
             elif end is not None and span.first_offset < end:
                 last = min(end, span.end_offset) - 1
                 self._hole(span, f"offsets {span.first_offset}-{last} come twice", span.first_offset, last)
-            elif r.NONE < span.first_epoch < epoch:
-                reason = f"leader epoch {span.first_epoch} after {epoch}"
+            elif r.NONE < span.epoch < epoch:
+                reason = f"leader epoch {span.epoch} after {epoch}"
                 self._found.append(finding_at("leader-epoch", span, reason))
-            epoch = span.last_epoch if span.last_epoch > r.NONE else epoch
+            epoch = span.epoch if span.epoch > r.NONE else epoch
             end = span.end_offset if end is None else max(end, span.end_offset)
         return end if end is not None else self._facts.first_offset
 
@@ -125,7 +114,9 @@ class _LogJudge:
     def _fault(self, fault: r.Fault, end: int) -> None:
         torn_tail = fault.rule in ("torn-batch", "checksum") and not self._facts.clean and fault.first_offset >= end
         message = fault.message + (" (the log was not closed; opening it cuts it here)" if torn_tail else "")
-        self._found.append(finding_at(fault.rule, fault, message, severity=NOTICE if torn_tail else None))
+        self._found.append(
+            finding_at(fault.rule, fault, message, severity=NOTICE if torn_tail or fault.mended else None)
+        )
 
     # -- data ------------------------------------------------------------------------------------------------------
 
@@ -385,7 +376,7 @@ def _unreadable(fault: r.Fault, spans: Iterable[r.Span]) -> tuple[int, int]:
     if fault.rule != "torn-batch":
         return fault.first_offset, fault.last_offset
     following = (span.first_offset for span in spans if span.first_offset >= fault.first_offset)
-    return fault.first_offset, min(following, default=_FAR) - 1
+    return fault.first_offset, min(following, default=r.EVERYTHING) - 1
 
 
 def _place(event: tuple[int, int, r.Run | r.Marker | r.Snapshot]) -> tuple[int, int]:
@@ -394,15 +385,14 @@ def _place(event: tuple[int, int, r.Run | r.Marker | r.Snapshot]) -> tuple[int, 
 
 def group_rows(
     facts: Iterable[r.LogFacts],
-    rows: Iterable[r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot],
+    rows: Iterable[LogRow],
 ) -> list[LogRows]:
     """Rows of many logs, sorted out log by log."""
-    kinds = (r.Run, r.Marker, r.Span, r.Fault, r.AbortedTxn, r.Snapshot)
     known = {fact.log: fact for fact in facts}
     by_log: dict[r.Log, dict[type, list[object]]] = {log: {} for log in known}
     for row in rows:
         by_log[row.log].setdefault(type(row), []).append(row)
     return [
-        LogRows(known[log], *(tuple(parts.get(kind, ())) for kind in kinds))  # type: ignore[arg-type]
+        LogRows(known[log], *(tuple(parts.get(kind, ())) for kind in LOG_ROWS))  # type: ignore[arg-type]
         for log, parts in by_log.items()
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from typing import NamedTuple
@@ -35,6 +36,8 @@ def remedies_of(found: Finding, source: str) -> list[Remedy]:
         "bootstrap": options,
         "server": f"--bootstrap-server {options.split()[1]}",
     }
+    if found.file and options != source and "://" not in source:
+        known["file"] = shlex.quote(os.path.join(source, found.file))
     if found.first_offset >= 0:
         known["first_offset"] = str(found.first_offset)
         known["count"] = str(found.last_offset - found.first_offset + 1)

@@ -13,31 +13,36 @@ from minibroker_protocol.records import BatchHeader
 NONE = -1
 """No offset, sequence, id or time, as in Kafka's own files."""
 
+EVERYTHING = 1 << 62
+"""As a cleaned offset: any batch may be missing."""
+
 COMMIT = "COMMIT"
 ABORT = "ABORT"
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
-COORDINATOR_TOPICS = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS, "__share_group_state"})
-"""Written by the broker itself, whose batches carry no meaningful sequences."""
+COORDINATOR_TOPICS = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS, "__share_group_state", "__cluster_metadata"})
+"""Written by the brokers themselves, whose batches carry no meaningful sequences."""
 
 
 class Log(NamedTuple):
-    """One replica of a partition. `root` names the data directory, so that replicas are told apart."""
+    """One replica of a partition. `root` names the data directory, so that replicas are told apart; without a topic it
+    is the directory itself."""
 
     root: str
     topic: str
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        return f"{self.topic}-{self.partition}" if self.topic else self.root or "the data directory"
 
 
 class LogFacts(NamedTuple):
     """What the rules must know of a log besides its batches.
 
     Below `start_offset` records were deleted lawfully; below `cleaned_offset` compaction may have taken any of them.
-    `first_offset` is where the oldest file begins. `clean`: the directory was closed, so nothing may be torn.
+    `first_offset` is where the oldest file begins. `clean`: the directory was closed, so nothing may be torn; of one
+    that was not, opening trusts what is below `recovery_point`.
     `indexed`: files of aborted transactions and snapshots were looked for (they cannot be fetched).
     """
 
@@ -47,6 +52,7 @@ class LogFacts(NamedTuple):
     cleaned_offset: int = 0
     clean: bool = True
     indexed: bool = True
+    recovery_point: int = 0
 
     @property
     def whole(self) -> bool:
@@ -94,21 +100,20 @@ class Marker(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Offsets that follow one another without a hole, in one file: [first_offset, end_offset), while the leader epoch
-    does not fall: those of the first and the last batch."""
+    """Offsets [first_offset, end_offset) that follow one another without a hole, in one file and leader epoch."""
 
     log: Log
     file: str
     position: int
     first_offset: int
     end_offset: int
-    first_epoch: int = NONE
-    last_epoch: int = NONE
+    epoch: int = NONE
 
 
 class Fault(NamedTuple):
     """Bytes that do not hold together: `rule` is the id of the rule they break. The batch is in no run and no span
-    unless `readable`, when only its records are at odds with the header."""
+    unless `readable`, when only its records are at odds with the header, or another file is. `mended`: opening the log
+    puts it right."""
 
     log: Log
     file: str
@@ -118,6 +123,30 @@ class Fault(NamedTuple):
     rule: str
     message: str
     readable: bool = False
+    mended: bool = False
+
+
+class EpochStart(NamedTuple):
+    """An entry of `leader-epoch-checkpoint`: the epoch begins at this offset."""
+
+    log: Log
+    file: str
+    epoch: int
+    offset: int
+
+
+class TimeClaims(NamedTuple):
+    """Of a file that is read in parts, one part: the largest timestamp in it, and of the entries of its time index that
+    are about this part the first: at byte `entry`, timestamp and offset (-1: none is)."""
+
+    log: Log
+    file: str
+    position: int
+    largest: int
+    index_file: str
+    entry: int
+    timestamp: int
+    offset: int
 
 
 class AbortedTxn(NamedTuple):
@@ -231,7 +260,9 @@ class Finding(NamedTuple):
         return f"{self.severity}: {self.told()}"
 
     def told(self) -> str:
-        """Rule, place and message, without a verdict."""
+        """Rule, place (where there is one) and message, without a verdict."""
+        if not self.log.topic:
+            return f"{self.rule}: {self.message}"
         where = f"{self.log}" if self.first_offset < 0 else f"{self.log} offsets {self.first_offset}-{self.last_offset}"
         return f"{self.rule}: {where}: {self.message}"
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minibroker.rules.catalogue import *
+from minibroker.rules.file_rules import *
 from minibroker.rules.history_rules import *
 from minibroker.rules.log_rules import *
 from minibroker.rules.offset_rules import *
-from minibroker.rules.rows import CommittedOffset, Finding, TxnState
+from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Finding, GroupMember, TxnState
 from minibroker.rules.state_rules import *
 from minibroker.rules.txn_rules import *
 
@@ -30,12 +31,14 @@ def judge_logs(
     logs: Iterable[LogRows],
     states: Iterable[TxnState] = (),
     commits: Iterable[CommittedOffset] = (),
+    members: Iterable[GroupMember] = (),
     *,
     as_of_ms: int | None = None,
     max_timeout_ms: int = DEFAULT_TIMEOUT_MS,
 ) -> list[Finding]:
-    """Judges all logs of one or several data directories together. `states` and `commits`: the decoded records of
-    `__transaction_state` and `__consumer_offsets`; `as_of_ms`: when the data was alive (None: nothing is late)."""
+    """Judges all logs of one or several data directories together. `states`, `commits` and `members`: the decoded
+    records of `__transaction_state` and `__consumer_offsets`; `as_of_ms`: when the data was alive (None: nothing is
+    late)."""
     verdicts = [judge_log(rows, as_of_ms=as_of_ms) for rows in logs]
     facts = [verdict.facts for verdict in verdicts]
     transactions = [txn for verdict in verdicts for txn in verdict.transactions]
@@ -54,4 +57,6 @@ def judge_logs(
         as_of_ms=as_of_ms,
         max_timeout_ms=max_timeout_ms,
     )
-    return [*found, *judge_states(states), *judge_committed_offsets(commits, transactions, ends)]
+    found += judge_states(states)
+    found += judge_committed_offsets(commits, transactions, ends)
+    return found + judge_rewinds(commits, members, [txn for txn in transactions if txn.log.topic == CONSUMER_OFFSETS])

@@ -6,14 +6,14 @@ Reads only, through the disk seam, so that a simulation's disk is read as a real
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from minibroker.rules import rows as r
-from minibroker.rules.log_rules import LogRows, group_rows
+from minibroker.rules.file_rules import LogRow, LogRows, is_log_row
+from minibroker.rules.log_rules import group_rows
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import (
-    HEADER_SIZE,
     BatchHeader,
     ControlType,
     CorruptBatch,
@@ -24,18 +24,31 @@ from minibroker_protocol.records import (
     validate_records,
 )
 from minibroker_storage import txn_index
-from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, decode_offsets
+from minibroker_storage.checkpoints import (
+    CLEANER_OFFSET,
+    LEADER_EPOCH,
+    LOG_START_OFFSET,
+    RECOVERY_POINT,
+    decode_offsets,
+)
+from minibroker_storage.directory import CLEAN_FILE, partition_of
 from minibroker_storage.disk import Disk, join
 from minibroker_storage.dump_decoders import LITERAL, decode_coordinator_record
+from minibroker_storage.index_entries import (
+    INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    EntryFault,
+    IndexCheck,
+    IndexClaims,
+    offset_claims,
+    time_claims,
+)
+from minibroker_storage.leader_epochs import LeaderEpochCache
 from minibroker_storage.log_scan import scan
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX, decode_snapshot
 
-Row: TypeAlias = (
-    r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot | r.TxnState | r.CommittedOffset | r.GroupMember
-)
+Row: TypeAlias = LogRow | r.TxnState | r.CommittedOffset | r.GroupMember
 
-METADATA_TOPIC = "__cluster_metadata"
-CLEAN_FILE = ".kafka_cleanshutdown"
 HEADERS, CHECKSUMS, RECORDS = "headers", "checksums", "records"
 DEPTHS = (HEADERS, CHECKSUMS, RECORDS)
 """How deep batches are looked into: headers alone, checksums too, every record too."""
@@ -57,14 +70,7 @@ class Scanned(NamedTuple):
     logs: list[LogRows]
     states: list[r.TxnState]
     commits: list[r.CommittedOffset]
-
-
-def partition_of(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a partition's directory; None for another name and for the controller's own log."""
-    topic, dash, number = name.rpartition("-")
-    if not dash or not topic or not number.isdecimal() or topic == METADATA_TOPIC:
-        return None
-    return topic, int(number)
+    members: list[r.GroupMember]
 
 
 def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scanned:
@@ -73,6 +79,7 @@ def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scann
     clean = CLEAN_FILE in names
     starts = decode_offsets(disk.read_bytes(LOG_START_OFFSET), "") if LOG_START_OFFSET in names else {}
     cleaned = decode_offsets(disk.read_bytes(CLEANER_OFFSET), "") if CLEANER_OFFSET in names else {}
+    synced = decode_offsets(disk.read_bytes(RECOVERY_POINT), "") if RECOVERY_POINT in names else {}
     facts: list[r.LogFacts] = []
     rows: list[Row] = []
     for name in names:
@@ -83,15 +90,16 @@ def scan_directory(disk: Disk, *, root: str = "", depth: str = RECORDS) -> Scann
         files = sorted(disk.list(name))
         bases = [int(file[:20]) for file in files if file.endswith(".log") and file[:20].isdecimal()]
         first = min(bases, default=0)
-        facts.append(r.LogFacts(log, max(starts.get(place, 0), first), first, cleaned.get(place, 0), clean))
+        start, trusted = max(starts.get(place, 0), first), synced.get(place, 0)
+        facts.append(r.LogFacts(log, start, first, cleaned.get(place, 0), clean, recovery_point=trusted))
         for file in files:
             rows += scan_file(disk, facts[-1], join(name, file), depth=depth)
-    kinds = (r.Run, r.Marker, r.Span, r.Fault, r.AbortedTxn, r.Snapshot)
-    logs = group_rows(facts, (row for row in rows if isinstance(row, kinds)))
+    logs = group_rows(facts, filter(is_log_row, rows))
     return Scanned(
         logs,
         [row for row in rows if isinstance(row, r.TxnState)],
         [row for row in rows if isinstance(row, r.CommittedOffset)],
+        [row for row in rows if isinstance(row, r.GroupMember)],
     )
 
 
@@ -103,6 +111,8 @@ def scan_file(disk: Disk, facts: r.LogFacts, path: str, *, depth: str = RECORDS)
         yield from index_rows(facts.log, path, disk.read_bytes(path))
     elif path.endswith(SNAPSHOT_SUFFIX):
         yield from snapshot_rows(facts.log, path, disk.read_bytes(path))
+    elif path.endswith("/" + LEADER_EPOCH):
+        yield from epoch_rows(facts.log, path, disk.read_bytes(path))
 
 
 def base_of(path: str) -> int:
@@ -119,6 +129,27 @@ def index_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.AbortedTxn | r.
             )
     except Malformed as error:
         yield r.Fault(log, path, r.NONE, r.NONE, r.NONE, "abort-index", str(error), readable=True)
+
+
+def epoch_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.EpochStart | r.Fault]:
+    """The entries of a `leader-epoch-checkpoint`, or what is wrong with it."""
+    try:
+        for epoch, offset in LeaderEpochCache.decode(data, path).entries:
+            yield r.EpochStart(log, path, epoch, offset)
+    except Malformed as error:
+        yield r.Fault(log, path, r.NONE, r.NONE, r.NONE, "epoch-checkpoint", str(error), readable=True)
+
+
+def entry_rows(facts: r.LogFacts, faults: Iterable[tuple[IndexClaims, EntryFault]], end: int) -> Iterator[r.Fault]:
+    """What is wrong with the indexes of a file, whose log ends at offset `end`. What lies above the recovery point of a
+    directory that was not closed is made anew when the log is opened. What ends there may have got its last time entry
+    since, which rolling and closing write and do not sync."""
+    for claims, fault in faults:
+        mended = not facts.clean and end >= facts.recovery_point
+        at = r.NONE if fault.offset is None else fault.offset
+        yield r.Fault(
+            facts.log, claims.path, fault.position, at, at, claims.rule, fault.message, readable=True, mended=mended
+        )
 
 
 def snapshot_rows(log: r.Log, path: str, data: bytes) -> Iterator[r.Snapshot | r.Fault]:
@@ -153,27 +184,39 @@ def scan_log(disk: Disk, facts: r.LogFacts, path: str, depth: str = RECORDS) -> 
     end = base_of(path)
     start, position = end, 0
     span_position = 0
-    epochs = (r.NONE, r.NONE)
+    indexes = _indexes(disk, path)
+    whole = False
+    epoch = r.NONE
     try:
         for position, header, data in scan(file, file.size):
+            indexes.batch(position, header.last_offset, header.max_timestamp)
             fault = batch_fault(facts, path, position, header, data, depth)
             if fault is not None:
                 yield fault
             if fault is None or fault.readable:
-                epoch = header.partition_leader_epoch
-                if header.base_offset != end or epoch < epochs[1] or end == start:
+                if header.base_offset != end or header.partition_leader_epoch != epoch or end == start:
                     if end > start:
-                        yield r.Span(log, path, span_position, start, end, *epochs)
-                    start, span_position, epochs = header.base_offset, position, (epoch, epoch)
-                end, epochs = header.next_offset, (epochs[0], epoch)
+                        yield r.Span(log, path, span_position, start, end, epoch)
+                    start, span_position, epoch = header.base_offset, position, header.partition_leader_epoch
+                end = header.next_offset
                 yield from batch_rows(log, path, position, header, data)
             position += header.size
+        whole = True
     except CorruptBatch as error:
         yield torn(log, path, position, end, file.pread(file.size - position, position), str(error))
     finally:
         file.close()
     if end > start:
-        yield r.Span(log, path, span_position, start, end, *epochs)
+        yield r.Span(log, path, span_position, start, end, epoch)
+    yield from entry_rows(facts, indexes.faults(whole=whole), end)
+
+
+def _indexes(disk: Disk, path: str) -> IndexCheck:
+    """Those of a log file; one that is not there claims nothing."""
+    stem, base = path.removesuffix(".log"), base_of(path)
+    files = [stem + INDEX_SUFFIX, stem + TIME_INDEX_SUFFIX]
+    data = [disk.read_bytes(file) if disk.exists(file) else b"" for file in files]
+    return IndexCheck(offset_claims(files[0], base, data[0]), time_claims(files[1], base, data[1]))
 
 
 def torn(log: r.Log, path: str, position: int, end: int, rest: bytes, reason: str) -> r.Fault:
@@ -225,7 +268,7 @@ def batch_rows(log: r.Log, path: str, position: int, header: BatchHeader, data: 
 def control_rows(log: r.Log, path: str, position: int, header: BatchHeader, data: memoryview) -> Iterator[Row]:
     """A marker, or what is wrong with it; other control records are the controller's own."""
     outcome, coordinator_epoch = "", r.NONE
-    if header.record_count and header.size > HEADER_SIZE:
+    if header.record_count:
         try:
             control = parse_control(decode_records(data, 0, header)[0])
         except Malformed as error:

@@ -208,7 +208,7 @@ class _TxnJudge:
             newest = [d for d in wanted[-1:] if not marked]
             wanted = newest or wanted[len(wanted) - len(marked) :]
         if not self._known.whole and len(marked) > len(wanted):
-            marked = marked[len(marked) - len(wanted) :]
+            marked = _newest(wanted, marked)
         left: list[Decision] = []
         torn = False
         rest = list(marked)
@@ -225,7 +225,14 @@ class _TxnJudge:
                     f"coordinator epoch {txn.coordinator_epoch}, but the coordinator decided in {decision.leader_epoch}"
                 )
                 self._report("coordinator-epoch", txn, reason, decision.transactional_id)
-            while rest and len(rest) > len(wanted) - number - 1 and _repeats(rest[0], txn):
+            following = wanted[number + 1 :]
+            while rest and len(rest) > len(following) and _repeats(rest[0], txn):
+                if (
+                    following
+                    and following[0].outcome == rest[0].outcome
+                    and following[0].timestamp <= rest[0].end_timestamp
+                ):
+                    break  # written after the next decision, so it may well be that one's
                 rest.pop(0)
         return left, rest, torn
 
@@ -317,8 +324,10 @@ class _TxnJudge:
             self._report("outside-transaction", txn, reason, transactional_id)
         elif state.state.startswith("Prepare"):
             self._late(txn, state.update_timestamp, 0, transactional_id)
-        else:
+        elif state.state == "Ongoing":
             self._late(txn, state.start_timestamp, state.timeout_ms, transactional_id)
+        else:  # what its coordinator began and ended is another transaction
+            self._late(txn, txn.start_timestamp, state.timeout_ms, transactional_id)
 
     def _late(self, txn: r.Transaction, start: int, timeout: int, transactional_id: str) -> None:
         if self._as_of is None or start < 0 or timeout == NO_TIMEOUT:
@@ -368,6 +377,23 @@ def _end(txn: r.Transaction) -> int:
 
 def _repeats(later: r.Transaction, txn: r.Transaction) -> bool:
     return later.first_offset < 0 and later.outcome == txn.outcome
+
+
+def _newest(wanted: Sequence[Decision], marked: Sequence[r.Transaction]) -> list[r.Transaction]:
+    """As many of the last markers as there are decisions. An ABORT without a decision, after the marker of a decision,
+    was written by an administrator's command, which ends hanging transactions."""
+    rest, found = list(marked), []
+    for decision in reversed(wanted):
+        while (
+            len(rest) > 1
+            and (rest[-1].outcome, decision.outcome) == (r.ABORT, r.COMMIT)
+            and rest[-2].outcome == r.COMMIT
+            and rest[-2].end_timestamp >= decision.timestamp
+        ):
+            rest.pop()
+        if rest:
+            found.append(rest.pop())
+    return found[::-1]
 
 
 def _fitting(wanted: Sequence[Decision], marked: list[r.Transaction]) -> list[r.Transaction]:

@@ -1,4 +1,4 @@
-"""What all clients do: learn leaders and coordinators, ask them, and ask again as real clients would."""
+"""The base of all simulated clients: find leaders and coordinators, send requests, retry as real clients do."""
 
 from __future__ import annotations
 
@@ -23,27 +23,7 @@ from minibroker_protocol.messages.metadata import MetadataRequest, MetadataRespo
 R = TypeVar("R", bound=Response)
 Kind = Literal["group", "transaction"]
 
-RETRIABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-    }
-)
+RETRIABLE = frozenset(code for code in ErrorCode if code.retriable)
 """Codes after which Kafka's clients ask again, maybe elsewhere."""
 _LOST = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
@@ -108,7 +88,7 @@ class Client:
         # Metadata of an older leader epoch are not believed (Kafka's Metadata.updateLatestMetadata).
         self._leader_epochs: dict[tuple[str, int], int] = {}
         self._coordinators: dict[tuple[Kind, str], int] = {}
-        #: Who gave the last answer that `coordinate` returned.
+        #: The node that gave the last answer of `coordinate`.
         self.answered_by = -1
 
     def tell(self, event: str, text: str) -> None:

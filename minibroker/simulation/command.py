@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted
 from minibroker.program import ctrl_c_is_ours, whole
-from minibroker.simulation.coverage import report
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import SeedResult, simulate
 
@@ -71,8 +70,9 @@ def run(options: argparse.Namespace) -> int:
         left_s = (time.perf_counter() - began) * (options.seeds - done) / done
         progress.say(f"{done} of {counted(options.seeds, 'seed')}, {len(broken)} broken, {left_s:.0f} s left")
     progress.clear()
-    for line in report(counts):
-        print(line)
+    width = max(map(len, counts), default=0)
+    for event, count in counts.most_common():
+        print(f"{event:<{width}}  {count}")
     seconds = time.perf_counter() - began
     each = cpu_s / options.seeds
     print(f"{counted(options.seeds, 'seed')} in {seconds:.1f} s, {each:.3f} s of CPU each")

@@ -1,4 +1,4 @@
-"""What a run has to show for a known hole: facts noted when they happen, by name, place and time.
+"""Facts that known holes need as evidence, noted when they happen, by name, place and time.
 
 A hole explains a finding only where its facts are there, so that nothing of ours hides behind Kafka's holes.
 """
@@ -23,7 +23,7 @@ class Fact:
     LATE_END = "a late EndTxn ended its transaction"
     LATE_MARKER = "a late marker ended its transaction"
     LATE_INIT = "a late InitProducerId came after its last one"
-    LATE_JOIN = "a late AddPartitionsToTxn or AddOffsetsToTxn came since its transaction began"
+    LATE_JOIN = "a late AddPartitionsToTxn or AddOffsetsToTxn came since its transaction before ended"
     OVERRUN = "five later batches were sent to the partition before this one was acknowledged"
     LATE_WRITE = "a late copy of what it wrote came"
     BEHIND = "the broker is cut off from the controller, or was until a moment ago"
@@ -47,19 +47,19 @@ class Dropped(NamedTuple):
 class Evidence:
     """Times are ms since the beginning.
 
-    late: client and API -> when a request was served that the client had given up. ended, marked: transaction ->
-    the producer that an EndTxn or a marker of an earlier transaction reached while it ran. idle_markers: late
-    markers that found no transaction, and where. dropped: markers. rewound: transactions between which a late
-    TxnOffsetCommit came. led: when a partition got a leader, or a new life of it. unclean: where a replica became
-    leader that was not eligible. powerless: machines that lost power; uncut: with
-    a truncated log that was not synced since. own_records: node and partition, where a follower had a record
-    of its own just below its leader's log start and went on from there. early: transactional id -> when a coordinator
-    took up a request of it while what it had loaded was not committed; early_producers, early_transactions: what
-    such requests were about. hung: at the end, partition -> producers whose transaction is open there. deleted:
-    node and partition -> producers whose records had been deleted when all brokers stopped in the end, so that
-    nothing was left to rebuild them from. found_again: those that a truncation had made it forget then, and that have
-    records below the log start in its files; cut_inside: where its log ended then, and where the last batch did that a
-    truncation had left. facts: message of a refusal -> what was true then.
+    late: client and API -> when a request was served that the client had given up. ended, marked: transaction -> the
+    producer that an EndTxn or a marker of an earlier transaction reached while it ran. idle_markers: late markers
+    that found no transaction, and where. dropped: markers. rewound: the transactions of a producer from the one that
+    sent a late TxnOffsetCommit to the one that it reached. led: when a partition got a leader, or a new life of it.
+    unclean: where a replica became leader that was not eligible. powerless: machines that lost power; uncut: with a
+    truncated log that was not synced since. own_records: node and partition, where a follower had a record of its own
+    just below its leader's log start and went on from there. early: transactional id -> when a coordinator took up a
+    request of it while what it had loaded was not committed; early_producers, early_transactions: what such requests
+    were about. hung: at the end, partition -> producers whose transaction is open there. deleted: node and partition
+    -> producers whose records had been deleted when all brokers stopped in the end, so that nothing was left to
+    rebuild them from. found_again: those that a truncation had made it forget then, and that have records below the
+    log start in its files; cut_inside: where its log ended then, and where the last batch did that a truncation had
+    left. facts: message of a refusal -> what was true then.
     """
 
     late: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))

@@ -1,4 +1,4 @@
-"""What happened in a run, as the clients and the world know it: the rows the rules judge, the story, the coverage."""
+"""The history of a run, as clients and world know it: rows for the rules, the story, the counts."""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ _FOUND_AGAIN = re.compile(r"producer (\d+): None before, ActiveProducer\(.*\) af
 _QUOTED = re.compile(r"'([^']+)'")
 _READ = frozenset({"lost-record", "aborted-read", "torn-transaction", "duplicate-record", "order"})
 """Rules over what clients sent and readers were given; their messages quote a record or a transaction."""
-_OF_FILES = frozenset({"offset-hole", "sequence-gap", "duplicate", "producer-snapshot", "abort-index"})
+_OF_FILES = frozenset(
+    {"offset-hole", "sequence-gap", "duplicate", "producer-snapshot", "abort-index", "epoch-checkpoint"}
+)
 """Rules over one replica's files."""
 _OF_MARKERS = frozenset(
     {
@@ -157,9 +159,11 @@ def _torn_snapshot(found: Finding, world: World) -> bool:
 
 
 def _undone_truncation(found: Finding, world: World) -> bool:
+    """In the files of such a machine, and in the partition, once it leads."""
     cut = {(str(node), place) for node, place in world.history.evidence.uncut}
-    place = found.log.topic, found.log.partition
-    return found.rule in _OF_FILES and (found.log.root, place) in cut
+    if found.rule in _OF_FILES and found.log.root:
+        return (found.log.root, (found.log.topic, found.log.partition)) in cut
+    return _in_places(found, world, {place for _, place in cut})
 
 
 def _own_records(found: Finding, world: World) -> bool:

@@ -1,11 +1,20 @@
-"""What the exactly-once rules say of a world that has come to rest."""
+"""Applies the exactly-once rules to a world that has come to rest."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from minibroker.rules.rows import Finding, Log, Seen, TxnState
-from minibroker.rules.rules import ERROR, Place, judge_history, judge_lineage, judge_logs, judge_marks, judge_reload
+from minibroker.rules.rules import (
+    ERROR,
+    RULES,
+    Place,
+    judge_history,
+    judge_lineage,
+    judge_logs,
+    judge_marks,
+    judge_reload,
+)
 from minibroker.rules.scan import scan_directory
 from minibroker.simulation.client import Client
 from minibroker.simulation.holes import explained
@@ -49,17 +58,22 @@ def judge_all(world: World) -> list[Finding]:
     states: dict[tuple[int, int], TxnState] = {}
     for state in (state for scan in scans for state in scan.states):
         states[state.log.partition, state.offset] = state
-    world.coverage.transactions(states[place] for place in sorted(states))
+    if world.coverage is not None:
+        world.coverage.transactions(states[place] for place in sorted(states))
     found += judge_logs(
         [log for scan in scans for log in scan.logs],
         [state for scan in scans for state in scan.states],
         [commit for scan in scans for commit in scan.commits],
+        [member for scan in scans for member in scan.members],
         as_of_ms=world.schedule.now_ms(),
         max_timeout_ms=world.plan.transaction_timeout_ms,
     )
     before, after = world.restart()
     for log, live in before.items():
         found += judge_reload(log, live, after.get(log, {}))
+    for one in found:
+        if RULES[one.rule].severity != ERROR:
+            history.counts[f"notice: {one.rule}"] += 1
     return [one for one in found if one.severity == ERROR]
 
 

@@ -84,7 +84,7 @@ class LateMarkers:
         self._world.tell("late WriteTxnMarkers", f"a late marker meets {transaction}")
         evidence.marked[transaction] = identity
 
-    # -- who sent it, and what for -------------------------------------------------------------------------------------
+    # -- the sender and its purpose ------------------------------------------------------------------------------------
 
     def _producers(self) -> list[Producer]:
         return [client for client in self._world.clients if isinstance(client, Producer)]

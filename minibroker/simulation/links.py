@@ -63,6 +63,8 @@ class Links:
         #: The client's current step, and the callback for a request that is served after the client gave it up.
         self.moment: Callable[[], Hashable] = lambda: None
         self.late: Callable[[Request, Hashable], None] = lambda request, moment: None
+        #: Requests that the client gives up and that are still on their way.
+        self.strays = 0
         #: The tap of all brokers, and what it kept of the request whose answer has just come.
         self.reasons = Reasons()
         self.refusals: list[Refusal] = []
@@ -139,13 +141,18 @@ class _Connection:
             schedule.call_later(patience, self.break_off)
             unheard = message._replace(answer=None)
             if fate is Fate.LATE:
-                schedule.call_later(patience + conditions.stray_ms(), lambda: self._arrive(unheard))
+                self._links.strays += 1
+                schedule.call_later(patience + conditions.stray_ms(), lambda: self._arrive_late(unheard))
             elif fate is Fate.MUTE:
                 schedule.call_later(conditions.delay_ms(), lambda: self._arrive(unheard))
             return
         now = schedule.time_ms
         self._arrival = max(self._arrival, now + conditions.delay_ms())
         schedule.call_later(self._arrival - now, lambda: self._arrive(message))
+
+    def _arrive_late(self, message: _Message) -> None:
+        self._links.strays -= 1
+        self._arrive(message)
 
     def _arrive(self, message: _Message) -> None:
         self._queue.append(message)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
-from minibroker.rules.scan import partition_of
 from minibroker.simulation.members import INPUT
 from minibroker.simulation.producers import Producer
 from minibroker.simulation.scene import Scene
 from minibroker_protocol.errors import ApiError
+from minibroker_storage.directory import partition_of
 from minibroker_storage.disk import StorageError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Clients that do what others must live with: one deletes records, one forgets its producer id."""
+"""Unusual clients: one deletes records, one writes transactional batches without a producer id."""
 
 from __future__ import annotations
 

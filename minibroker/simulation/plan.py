@@ -1,4 +1,4 @@
-"""What a seed stands for: how large the world is, how it fails, and what its clients are like."""
+"""The plan of a seed: the size of its world, its failures, its clients."""
 
 from __future__ import annotations
 

@@ -97,6 +97,8 @@ class Producer(Client):
         self.offsets_in: Hashable | None = None
         self._joined: set[TopicPartition] = set()
         self._began_ms = 0.0
+        #: When the transaction before the running one ended.
+        self._ended_ms = 0.0
         # A transaction timed out, and the epoch that the coordinator gave it then was not asked for yet.
         self._stained = False
         # Since when the epoch, and the coordinator's view of this producer, are what they are.
@@ -227,9 +229,9 @@ class Producer(Client):
             Fact.LATE_END: self._transaction in evidence.ended,
             Fact.LATE_MARKER: self._transaction in evidence.marked,
             Fact.LATE_INIT: ended and evidence.late_since(name, "InitProducerId", since),
-            Fact.LATE_JOIN: ended
+            Fact.LATE_JOIN: (ended or (code == ErrorCode.UNKNOWN_PRODUCER_ID and api in _COORDINATED))
             and self.versions.end_txn < 5
-            and any(evidence.late_since(self.name, api, self._began_ms) for api in _JOINING),
+            and any(evidence.late_since(self.name, joining, self._ended_ms) for joining in _JOINING),
             Fact.LATE_WRITE: evidence.late_since(self.name, "Produce", since),
             Fact.EARLY: ended and evidence.early_since(name, self._began_ms),
             Fact.DEPOSED: ended and api in _COORDINATED and self.world.deposed(name, self.answered_by),
@@ -417,6 +419,7 @@ class Producer(Client):
             producer_epoch=self.epoch,
             committed=commit,
         )
+        asked_ms = self.world.schedule.elapsed_ms  # what comes late can be served before the answer is here
         answer, twice = await self.coordinate(
             "transaction", self.transactional_id, request, self.versions.end_txn, m.EndTxnResponse
         )
@@ -437,7 +440,8 @@ class Producer(Client):
             self._sequences.clear()
             self._written_ms.clear()
             self._sent.clear()
-            self._epoch_ms = self.world.schedule.elapsed_ms
+            self._epoch_ms = asked_ms
+        self._ended_ms = asked_ms
         self._transaction = None
 
     async def work(self) -> None:
@@ -491,6 +495,7 @@ class Producer(Client):
             self.history.outcomes[self._transaction] = UNKNOWN
         if self.versions.end_txn < 5 and error.bump:
             await self.init(bump=True, late=late)
+        self._ended_ms = self.world.schedule.elapsed_ms
         self._transaction = None
 
 

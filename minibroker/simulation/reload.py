@@ -1,4 +1,4 @@
-"""What brokers have in memory, row by row, to be compared with what they have after a restart."""
+"""Rows of brokers' memory, compared before and after a restart."""
 
 from __future__ import annotations
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minibroker.rules.rows import Finding
 from minibroker.simulation.judge import judge
 from minibroker.simulation.plan import Plan, draw
-from minibroker.simulation.world import World
+from minibroker.simulation.world import Coverage, World
 
 
 @dataclass
@@ -38,10 +39,12 @@ class SeedResult:
         return self.crash.strip().rpartition("\n")[2] if self.crash else str(self.findings[0])
 
 
-def simulate(seed: int, *, telling: bool = False) -> SeedResult:
-    """Run a seed and judge it."""
+def simulate(seed: int, *, telling: bool = False, coverage: Callable[[World], Coverage] | None = None) -> SeedResult:
+    """Run a seed and judge it. coverage: makes what counts states and events in `counts`."""
     began = time.process_time()
     world = World(draw(seed), telling=telling)
+    if coverage is not None:
+        world.coverage = coverage(world)
     findings: list[Finding] = []
     crash = ""
     try:

@@ -1,4 +1,4 @@
-"""A simulated world, as far as its parts reach into it."""
+"""The interface of a simulated world that its parts see."""
 
 from __future__ import annotations
 

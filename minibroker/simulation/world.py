@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from minibroker.cluster.cluster import Cluster
 from minibroker.config.settings import Settings
@@ -18,7 +18,6 @@ from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.rules.rows import Finding
 from minibroker.simulation.client import Client
 from minibroker.simulation.copier import LAST, Copier
-from minibroker.simulation.coverage import Coverage, transactions_of
 from minibroker.simulation.evidence import Dropped, PartitionWatch
 from minibroker.simulation.history import History
 from minibroker.simulation.late_markers import LateMarkers
@@ -43,16 +42,35 @@ from minibroker.simulation.reload import (
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
-from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
+from minibroker_protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    WriteTxnMarkersRequest,
+)
 from minibroker_storage.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.coordination.transaction_markers import EndedTransaction
-    from minibroker.metadata.image import MetadataImage
+    from minibroker.metadata.image import MetadataImage, PartitionImage
+    from minibroker.rules.rows import TxnState
 
 QUIET_MS = 60_000.0
 """How long the clients have, once all is whole, to come to an end."""
+
+
+class Coverage(Protocol):
+    """Counts in a world's history what its brokers came through."""
+
+    def served(self, node_id: int, request: Request) -> None:
+        """A broker takes up a client's request."""
+
+    def partition(self, before: PartitionImage | None, after: PartitionImage) -> None:
+        """The controller changed a partition."""
+
+    def transactions(self, states: Iterable[TxnState]) -> None:
+        """Every record of `__transaction_state`, in order of offsets."""
 
 
 class World:
@@ -69,7 +87,7 @@ class World:
         self.clock = BrokerClock(self.schedule, self.schedule.now_ms)
         self.disks = {i: MachineDisk() for i in range(1, plan.brokers + 1)}
         self.journal = MemoryDisk()
-        self.coverage = Coverage(self.history.counts, lambda node_id: self.cluster.brokers.get(node_id))
+        self.coverage: Coverage | None = None
         self.janitor: Janitor | None = None
         #: By the name of a known hole, what it explains.
         self.explained: dict[str, list[Finding]] = {}
@@ -171,13 +189,14 @@ class World:
         return self.cluster.brokers
 
     def watch(self, node_id: int, request: Request) -> None:
-        self.coverage.served(node_id, request)
+        if self.coverage is not None:
+            self.coverage.served(node_id, request)
         self._note_early(node_id, request)
         self.own_records.arrives(node_id, request)
 
     def _note_early(self, node_id: int, request: Request) -> None:
         """A coordinator loads its log to the end, also what its replicas may not have, and answers from it."""
-        asked = transactions_of(request)
+        asked = _transactions_of(request)
         broker = self.cluster.brokers.get(node_id) if asked else None
         for name, producer_id in asked if broker is not None else ():
             assert broker is not None
@@ -226,7 +245,8 @@ class World:
     def _decided(self, image: MetadataImage, topics: tuple[str, ...]) -> None:
         """The controller changed its metadata."""
         for topic, before, after in self._partitions.changes(image, topics):
-            self.coverage.partition(before, after)
+            if self.coverage is not None:
+                self.coverage.partition(before, after)
             self.history.evidence.changed(before, topic, after, self.schedule.elapsed_ms)
 
     def attended(self) -> None:
@@ -325,8 +345,10 @@ class World:
         self._wait_for_clients()
         if self.plan.copiers:
             # The copiers that were left may have been fenced, so that input remains; some of it is read only when
-            # enough followers are in sync again, and leaders hear of that with the followers' next fetch.
+            # enough followers are in sync again, and leaders hear of that with the followers' next fetch. What a feeder
+            # gave up may be written yet.
             self.schedule.run(1000)
+            self.schedule.run(QUIET_MS, lambda: not any(client.links.strays for client in self.clients))
             self.schedule.run(QUIET_MS, self._all_readable)
             self.launch_transactional(LAST)
             self._wait_for_clients()
@@ -379,3 +401,13 @@ class World:
 
     def _in_memory(self) -> States:
         return in_memory(self.cluster.brokers, self.plan.client_version)
+
+
+def _transactions_of(request: Request) -> list[tuple[str, int]]:
+    """Transactional and producer id that a request to a transaction coordinator is about; none for any other."""
+    if isinstance(request, AddPartitionsToTxnRequest):
+        several = [(t.transactional_id, t.producer_id) for t in request.transactions]
+        return several or [(request.v3_and_below_transactional_id, request.v3_and_below_producer_id)]
+    if isinstance(request, EndTxnRequest | AddOffsetsToTxnRequest):
+        return [(request.transactional_id, request.producer_id)]
+    return []

@@ -1,0 +1,91 @@
+"""One trial: a command under one script of failures, and the verdict on what it left behind."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from minibroker.judge.history import History, HistoryError, read_history
+from minibroker.judge.report import Judged
+from minibroker.judge.run import run_command
+from minibroker.judge.scripts import Script
+from minibroker.judge.verdict import Broken, Evidence, judge
+from minibroker.kernel.progress import ProgressLine
+from minibroker.rules.rows import Log
+from minibroker.rules.rules import finding
+from minibroker_storage.os_disk import OsDisk
+
+_CONFIG = {
+    # The clock moves far ahead; records that retention deletes could not be checked.
+    "log.retention.ms": "-1",
+    # An application that cannot wait would fail on Kafka.
+    "minibroker.not.yet.answers": "true",
+}
+
+
+class Task(NamedTuple):
+    """What is judged. timeout: seconds. broker: options of `Minibroker`, its settings apart in config. history: the
+    file that the command must write, None: it may write one. lineage: (input topic, output topic). any_status: the
+    command may end with any status."""
+
+    command: Sequence[str]
+    timeout: float
+    broker: Mapping[str, Any] = {}
+    config: Mapping[str, Any] = {}
+    history: str | None = None
+    lineage: Sequence[tuple[str, str]] = ()
+    any_status: bool = False
+
+
+def try_out(task: Task, script: Script, what: str) -> Judged:
+    """Run and judge it; `what` is in front of the progress. Raises HistoryError, OSError when the command cannot be
+    started, ConfigError or StartError when the broker cannot."""
+    with tempfile.TemporaryDirectory(prefix="minibroker-judge-") as place:
+        data_dir = Path(place, "data")
+        data_dir.mkdir()
+        path = Path(task.history).absolute() if task.history else Path(place, "history.jsonl")
+        before = path.stat().st_size if path.exists() else 0
+        progress = ProgressLine(sys.stderr)
+        ran = run_command(
+            task.command,
+            script,
+            data_dir=data_dir,
+            history=path,
+            timeout=task.timeout,
+            broker_options={**task.broker, "config": {**_CONFIG, **task.config}},
+            watch=lambda run, seconds: progress.say(f"{what}: {seconds:.0f} s, {len(run.exchanges)} exchanges"),
+        )
+        progress.clear()
+        history = _history(path, before, wanted=bool(task.history))
+        evidence = Evidence(
+            OsDisk(str(data_dir)),
+            ran.exchanges,
+            ran.produced,
+            history,
+            task.lineage,
+            ran.as_of_ms,
+            complete=not ran.lost,
+        )
+        broken, noticed = judge(evidence)
+    if ran.status is None and ran.exchanges:
+        reason = f"the command did not end within {task.timeout:g} s"
+        broken.append(Broken(finding("no-progress", Log("", "", -1), reason), ran.exchanges[-1]))
+    return Judged(ran, broken, task.any_status, noticed)
+
+
+def _history(path: Path, before: int, *, wanted: bool) -> History | None:
+    """What the command added to the file."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        if wanted:
+            raise HistoryError(f"{path}: the command wrote no history") from None
+        return None
+    added = data[before:] if len(data) >= before else data
+    try:
+        return read_history(added.decode().splitlines())
+    except UnicodeDecodeError as error:
+        raise HistoryError(f"{path}: {error}") from None

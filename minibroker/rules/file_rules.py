@@ -1,0 +1,92 @@
+"""The rules on what a log's small files say of it: leader epochs, time indexes, checkpoints against its batches.
+
+What one file or one batch shows by itself is found when it is read (`minibroker.rules.scan`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias, TypeGuard, get_args
+
+from minibroker.rules import rows as r
+from minibroker.rules.catalogue import NOTICE, finding, finding_at
+from minibroker_storage.checkpoints import CLEANER_OFFSET
+from minibroker_storage.leader_epochs import LeaderEpochCache
+
+
+class LogRows(NamedTuple):
+    """Everything known of one log, in any order."""
+
+    facts: r.LogFacts
+    runs: tuple[r.Run, ...] = ()
+    markers: tuple[r.Marker, ...] = ()
+    spans: tuple[r.Span, ...] = ()
+    faults: tuple[r.Fault, ...] = ()
+    aborted: tuple[r.AbortedTxn, ...] = ()
+    snapshots: tuple[r.Snapshot, ...] = ()
+    epochs: tuple[r.EpochStart, ...] = ()
+    times: tuple[r.TimeClaims, ...] = ()
+
+
+LogRow: TypeAlias = r.Run | r.Marker | r.Span | r.Fault | r.AbortedTxn | r.Snapshot | r.EpochStart | r.TimeClaims
+LOG_ROWS: tuple[type, ...] = get_args(LogRow)
+"""The rows that one log is judged by, in the order of the fields of `LogRows`."""
+
+
+def is_log_row(row: object) -> TypeGuard[LogRow]:
+    return isinstance(row, LOG_ROWS)
+
+
+def judge_files(rows: LogRows, end: int, *, epochs_fall: bool = False) -> list[r.Finding]:
+    """What these files say that the log, which ends at offset `end`, does not bear out. `epochs_fall`: its own leader
+    epochs do not hold together, so they are not held against the checkpoint."""
+    if any(not fault.readable and fault.first_offset >= end for fault in rows.faults):
+        end = r.EVERYTHING  # where it would end but for what is told of its last batches, is not known
+    found = _time_indexes(rows)
+    if rows.epochs:
+        found += _epoch_checkpoint(rows, end, epochs_fall)
+    cleaned = rows.facts.cleaned_offset
+    if end < cleaned < r.EVERYTHING:
+        reason = f"{CLEANER_OFFSET} says {cleaned}, the log ends at {end}"
+        place = {"first_offset": cleaned, "file": CLEANER_OFFSET}
+        found.append(finding("checkpoint", rows.facts.log, reason, **place, severity=_late(rows.facts)))  # type: ignore[arg-type]
+    return found
+
+
+def _late(facts: r.LogFacts) -> str | None:
+    """Something past the end of a log that was not closed: opening the log removes it."""
+    return None if facts.clean else NOTICE
+
+
+def _time_indexes(rows: LogRows) -> list[r.Finding]:
+    """Entries against parts of the file that were read apart from their own."""
+    largest: dict[str, int] = {}
+    found = []
+    for part in sorted(rows.times, key=lambda part: (part.file, part.position)):
+        before = largest.get(part.file, r.NONE)
+        if part.entry >= 0 and before > part.timestamp:
+            reason = f"entry says {part.timestamp} is the largest timestamp up to here, it is {before}"
+            found.append(finding_at("time-index", part, reason, file=part.index_file, position=part.entry))
+        largest[part.file] = max(before, part.largest)
+    return found
+
+
+def _epoch_checkpoint(rows: LogRows, end: int, epochs_fall: bool) -> list[r.Finding]:
+    facts, entries = rows.facts, rows.epochs
+    cache = LeaderEpochCache()
+    for entry in entries:
+        cache.assign(entry.epoch, entry.offset)
+    start = facts.start_offset
+    if not facts.clean:
+        start = max(start, cache.entries[0][1])  # shortened since the log start offsets were written down
+    found = []
+    for span in () if epochs_fall else sorted(rows.spans, key=lambda span: span.first_offset):
+        last = span.end_offset - 1
+        wrong = span.epoch >= 0 and cache.contradiction(span.first_offset, last, span.epoch, start)
+        if wrong:
+            place = {"last_offset": last, "file": entries[0].file, "position": r.NONE}
+            found.append(finding_at("epoch-checkpoint", span, f"leader epoch {span.epoch}, {wrong}", **place))
+    for entry in entries:
+        if entry.offset > end:
+            reason = f"epoch {entry.epoch} begins after the log's end {end}"
+            found.append(finding_at("epoch-checkpoint", entry, reason, severity=_late(facts)))
+    return found
