@@ -1,6 +1,6 @@
 """How the audit grows: makes data directories of several shapes and sizes and times the audit of each on Spark.
 
-    python benchmarks/audit_scale.py make DIR --gb 1 --record-bytes 100 [--producers 200] [--hot]
+    python benchmarks/audit_scale.py make DIR --gb 1 --record-bytes 100 [--producers 200] [--hot] [--transactions 100]
     python benchmarks/audit_scale.py run DIR... --master local[2] --depth headers [--rounds 3]
     python benchmarks/audit_scale.py run DIR... --workers 4      # a standalone cluster of four worker processes
 
@@ -22,30 +22,38 @@ from typing import Any
 
 SEGMENT_BYTES = 1 << 28
 BATCH_BYTES = 16_384
+MARKER_BYTES = 78
 PARTITIONS = 8
 TIMESTAMP = 1_795_000_000_000
 
 
-def make(path: Path, gb: float, record_bytes: int, producers: int, hot: bool) -> None:
-    """A directory of idempotent producers' batches without a fault; with `hot` one of them has half of the data."""
+def make(path: Path, gb: float, record_bytes: int, producers: int, hot: bool, transactions: int) -> None:
+    """A directory of idempotent producers' batches without a fault; with `hot` one of them has half of the data, with
+    `transactions` each commits after so many batches on a partition."""
     from minibroker_protocol.records import Record, build_batch
 
     count = 10 if producers > 10_000 else max(1, BATCH_BYTES // (record_bytes + 12))
     payload = os.urandom(record_bytes - 10)
     records = [Record(i, TIMESTAMP, b"k%08d" % i, payload) for i in range(count)]
-    template = bytearray(build_batch(records, producer_id=1, producer_epoch=0, base_sequence=0))
+    who = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    template = bytearray(build_batch(records, transactional=bool(transactions), **who))
     path.mkdir(parents=True, exist_ok=True)
     (path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
     (path / "cleaner-offset-checkpoint").touch()
     share = int(gb * (1 << 30)) // PARTITIONS
     for partition in range(PARTITIONS):
-        _partition(path / f"load-{partition}", template, count, share, producers, hot)
+        _partition(path / f"load-{partition}", template, count, share, producers, hot, transactions)
 
 
-def _partition(path: Path, template: bytearray, count: int, share: int, producers: int, hot: bool) -> None:
+def _partition(
+    path: Path, template: bytearray, count: int, share: int, producers: int, hot: bool, transactions: int
+) -> None:
     from crc32c import crc32c
 
+    from minibroker_protocol.records import end_txn_marker
+
     path.mkdir(exist_ok=True)
+    sent: dict[int, int] = {}
     offset = number = written = 0
     sequences: dict[int, int] = {}
     while written < share:
@@ -68,6 +76,11 @@ def _partition(path: Path, template: bytearray, count: int, share: int, producer
                 number += 1
                 for_all = len(template)
                 size, written, since = size + for_all, written + for_all, since + for_all
+                sent[producer] = sent.get(producer, 0) + 1
+                if transactions and not sent[producer] % transactions:
+                    who = {"producer_id": producer, "producer_epoch": 0, "base_offset": offset}
+                    log.write(end_txn_marker(commit=True, coordinator_epoch=0, timestamp_ms=TIMESTAMP, **who))
+                    offset, size, since = offset + 1, size + MARKER_BYTES, since + MARKER_BYTES
         stem.with_suffix(".index").write_bytes(b"".join(index))
 
 
@@ -125,7 +138,8 @@ def run_on_workers(workers: int, *arguments: Any) -> None:
 
 def run(paths: list[Path], master: str, depth: str, rounds: int, batches: bool, cold: bool) -> None:
     from minibroker_pipeline.engine import SparkAudit
-    from minibroker_pipeline.files import Files, list_directory
+    from minibroker_pipeline.files import Files
+    from minibroker_pipeline.listing import list_directory
     from minibroker_pipeline.plan import Plan
     from minibroker_pipeline.session import open_session
 
@@ -178,6 +192,9 @@ def main() -> None:
     making.add_argument("--record-bytes", type=int, default=100)
     making.add_argument("--producers", type=int, default=200)
     making.add_argument("--hot", action="store_true")
+    making.add_argument(
+        "--transactions", type=int, default=0, metavar="BATCHES", help="commit after so many of a producer"
+    )
     running = commands.add_parser("run")
     running.add_argument("paths", type=Path, nargs="+")
     running.add_argument("--master", default="local[2]")
@@ -188,7 +205,14 @@ def main() -> None:
     running.add_argument("--tables", action="store_true")
     arguments = parser.parse_args()
     if arguments.command == "make":
-        make(arguments.path, arguments.gb, arguments.record_bytes, arguments.producers, arguments.hot)
+        make(
+            arguments.path,
+            arguments.gb,
+            arguments.record_bytes,
+            arguments.producers,
+            arguments.hot,
+            arguments.transactions,
+        )
     else:
         common = arguments.depth, arguments.rounds, arguments.tables, arguments.cold
         if arguments.workers:

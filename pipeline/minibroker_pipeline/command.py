@@ -10,20 +10,23 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from minibroker.kernel.extras import hint_for
+from minibroker.kernel.extras import hint, hint_for, missing
 from minibroker.kernel.words import reason
 from minibroker.rules.scan import DEPTHS, RECORDS
 from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
 from minibroker_protocol.errors import Malformed
 
 if TYPE_CHECKING:
-    from minibroker_pipeline.plan import Lineage, Plan
+    from minibroker_pipeline.plan import Plan
     from minibroker_pipeline.report import Audit
 
 COULD_NOT_RUN = 2
-SMALL_BYTES = 64 << 20
-"""Less than this is audited in the process itself unless Spark is asked for: starting Spark would take longer."""
-ENGINES = ("auto", "spark", "here")
+SMALL_BYTES = 1 << 30
+"""Up to this is audited in the process itself unless Spark is asked for: starting Spark would take longer."""
+WITHOUT_SPARK_BYTES = 4 << 30
+"""And this where Spark is not installed: a minute or two, and memory for what its producers and transactions are."""
+HERE, SPARK = "here", "spark"
+ENGINES = ("auto", SPARK, HERE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read the topics of a running cluster instead")
     parser.add_argument("--command-config", metavar="FILE", help="with --bootstrap: client properties (TLS, login)")
     parser.add_argument("--follow", action="store_true", help="with --bootstrap: keep reading new records")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="with --follow: serve what is found, for Prometheus")
     parser.add_argument("--topic", action="append", default=[], help="only this topic (may be repeated)")
     parser.add_argument("--partition", action="append", default=[], type=int, help="only this partition")
     parser.add_argument(
@@ -41,8 +45,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--as-of", metavar="TIME", help="time of the data: now, ms since 1970, or ISO 8601")
     parser.add_argument("--max-timeout-ms", type=int, default=DEFAULT_TIMEOUT_MS, help="transaction.max.timeout.ms")
     parser.add_argument("--content", action="store_true", help="look for records written again after an epoch bump")
-    parser.add_argument("--lineage", metavar="IN[,IN]=OUT[,OUT]", help="topics of a consume-process-produce loop")
-    parser.add_argument("--lineage-key", default="key", metavar="HOW", help="key, value or header:NAME")
+    parser.add_argument(
+        "--lineage",
+        action="append",
+        default=[],
+        metavar="IN[,IN]=OUT[,OUT]",
+        help="topics of a consume-process-produce loop (may be repeated)",
+    )
+    parser.add_argument(
+        "--lineage-key",
+        default="key",
+        metavar="HOW",
+        help="key, value, header:NAME, field:NAME, or position: and one of the last two",
+    )
     parser.add_argument("--group", help="with --lineage: only input that this group has consumed")
     parser.add_argument("--out", metavar="DIR", help="write Parquet tables, summary.json and report.html there")
     parser.add_argument("--no-batches", action="store_true", help="leave out the table of batches, the largest")
@@ -57,6 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0: no broken promise found, 1: some were, 2: could not run (one line on stderr says why)."""
+    if absent := missing(("numpy", "pyarrow")):
+        return _refuse(hint("the audit", *absent))
     try:
         return _run(arguments)
     except ImportError as error:
@@ -100,6 +117,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.follow and any((arguments.out, arguments.json, arguments.html, arguments.lineage, arguments.content)):
         others = "--out, --json, --html, --lineage and --content"
         raise ValueError(f"--follow prints findings as they come; {others} do not go with it")
+    if arguments.metrics is not None and not arguments.follow:
+        raise ValueError("--metrics goes with --follow")
+    if arguments.metrics is not None and missing(["prometheus_client"]):
+        raise ValueError(hint("--metrics", "prometheus_client"))
     if arguments.command_config is not None and arguments.bootstrap is None:
         raise ValueError("--command-config goes with --bootstrap")
     plan = plan_of(arguments)
@@ -121,7 +142,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def plan_of(arguments: argparse.Namespace) -> Plan:
     """The plan for a PATH or a cluster. Raises NotReadable and ValueError."""
     from minibroker.client.security import read_security
-    from minibroker_pipeline.files import Files, list_directory, local_partition
+    from minibroker_pipeline.files import Files
+    from minibroker_pipeline.lineage import lineage_of
+    from minibroker_pipeline.listing import list_directory, local_partition
     from minibroker_pipeline.plan import Plan
     from minibroker_pipeline.topics import Topics
 
@@ -137,8 +160,6 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
             chosen |= {"topics": [topic], "partitions": [index]}
         files = Files(path)
         listed = list_directory(files, **chosen)
-        for warning in listed.warnings:
-            print(f"minibroker audit: {warning}", file=sys.stderr)
     return Plan(
         files,
         tuple(listed.facts),
@@ -150,8 +171,8 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
         out=None if arguments.out is None else os.path.abspath(arguments.out),  # workers are elsewhere
         batches=not arguments.no_batches,
         content=arguments.content,
-        lineage=_lineage(arguments),
-        lost=listed.lost,
+        lineages=tuple(lineage_of(one, arguments.lineage_key, arguments.group) for one in arguments.lineage),
+        found=listed.found,
     )
 
 
@@ -169,30 +190,13 @@ def as_of(text: str | None) -> int | None:
         raise ValueError(f"--as-of {text}: neither now nor ms since 1970 nor a time of ISO 8601") from None
 
 
-def _lineage(arguments: argparse.Namespace) -> Lineage | None:
-    from minibroker_pipeline.plan import Lineage
-
-    if arguments.lineage is None:
-        return None
-    inputs, equals, outputs = arguments.lineage.partition("=")
-    how = arguments.lineage_key
-    if not equals or not inputs or not outputs:
-        raise ValueError(f"--lineage {arguments.lineage}: expected INPUT=OUTPUT, topics separated by commas")
-    if how not in ("key", "value") and not how.startswith("header:"):
-        raise ValueError(f"--lineage-key {how}: expected key, value or header:NAME")
-    return Lineage(tuple(inputs.split(",")), tuple(outputs.split(",")), how, arguments.group)
-
-
 def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
     """Runs the plan on the engine that was asked for or fits."""
     from minibroker_pipeline.engine import SparkAudit, audit_here, result
+    from minibroker_pipeline.session import open_session
 
     bar = _Bar(not arguments.quiet and sys.stderr.isatty())
-    from minibroker_pipeline.session import open_session, submitted
-
-    asked = arguments.master is not None or submitted()
-    small = (plan.bytes <= SMALL_BYTES or arguments.bootstrap is not None) and not asked
-    if arguments.engine == "here" or (arguments.engine == "auto" and small):
+    if engine_for(plan.bytes, arguments) == HERE:
         started = time.monotonic()
         outcome = audit_here(plan, bar.show)
         bar.end()
@@ -206,6 +210,24 @@ def audit_path(plan: Plan, arguments: argparse.Namespace) -> Audit:
         return result(plan, outcome, time.monotonic() - started, engine)
     finally:
         spark.stop()
+
+
+def engine_for(size: int, arguments: argparse.Namespace) -> str:
+    """What audits so many bytes: Spark where it was asked for, or where they are many. ValueError names every package
+    that is missing for it."""
+    from minibroker_pipeline.session import submitted
+
+    asked = arguments.engine == SPARK or arguments.master is not None or submitted()
+    if arguments.engine == HERE or (not asked and (size <= SMALL_BYTES or arguments.bootstrap is not None)):
+        return HERE
+    absent = missing(("pyspark", "pandas"))
+    if not absent:
+        return SPARK
+    if asked:
+        raise ValueError(hint("an audit on Spark", *absent))
+    if size <= WITHOUT_SPARK_BYTES:
+        return HERE
+    raise ValueError(f"{hint(f'an audit of {size / 1e9:,.1f} GB', *absent)} (or --engine here: slower, in one process)")
 
 
 def _write(audit: Audit, arguments: argparse.Namespace) -> None:

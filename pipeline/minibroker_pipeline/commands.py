@@ -1,4 +1,4 @@
-"""What this package adds to the command `minibroker` (entry points of the group `minibroker.commands`)."""
+"""Subcommands of `minibroker` in this package (entry points of the group `minibroker.commands`)."""
 
 from __future__ import annotations
 
@@ -8,4 +8,7 @@ from minibroker.cli import Command
 
 AUDIT: Final = Command(
     "minibroker_pipeline.command", "look for broken exactly-once promises in data directories and topics"
+)
+PIPELINE: Final = Command(
+    "minibroker_pipeline.demo", "`pipeline demo`: a job on Spark from topic to topic, exactly once, through failures"
 )

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import ERROR
+from minibroker.rules.file_rules import is_log_row
 from minibroker.rules.log_rules import LogVerdict, group_rows, judge_log
 from minibroker.rules.offset_rules import judge_committed_offsets, judge_rewinds
 from minibroker.rules.state_rules import judge_states
@@ -24,15 +25,10 @@ from minibroker.rules.txn_rules import (
     coordinators_whole,
     read_coordinators,
 )
-from minibroker_pipeline.content import (
-    consumed,
-    content_rows,
-    judge_key,
-    judge_same,
-    lineage_rows,
-    outcomes_of,
-)
+from minibroker_pipeline.content import content_rows, judge_same
 from minibroker_pipeline.files import Part, bins
+from minibroker_pipeline.lineage import beginnings, consumed, judge_key, lineage_rows
+from minibroker_pipeline.outcomes import outcomes_of
 from minibroker_pipeline.plan import Plan, judge_producer, read_parts, write_table
 from minibroker_pipeline.report import SHOWN, Audit, worst_first
 from minibroker_pipeline.statistics import Statistics
@@ -44,7 +40,6 @@ TASKS_TO_A_SHUFFLE = 32
 FIGURES, LOG_ROWS = "figures", "rows of a log"
 ROWS_TOGETHER = 65_536
 """Rows of a log travel as bytes, many together, and are decoded only where they are judged."""
-_LOG_ROWS = (r.Run, r.Marker, r.Span, r.Fault, r.AbortedTxn, r.Snapshot)
 
 
 class SparkAudit:
@@ -89,8 +84,8 @@ class SparkAudit:
         if any(fact.log.topic == r.CONSUMER_OFFSETS for fact in plan.facts):
             findings.append(self._judge_offsets(read, transactions, ends))
         findings += self._judge_content(read, transactions)
-        if plan.lost:
-            findings.append(self._context.parallelize(list(plan.lost), 1))
+        if plan.found:
+            findings.append(self._context.parallelize(list(plan.found), 1))
         found = self._context.union(findings)
         if plan.out is not None:
             found = found.persist()
@@ -144,15 +139,21 @@ class SparkAudit:
             outcomes = outcomes_of(transactions.filter(lambda txn: txn.outcome != r.COMMIT).collect())
             rows = self._by_key(tasks, partial(content_rows, plan, outcomes=outcomes))
             found.append(rows.flatMap(lambda pair: judge_same(*pair)))
-        if plan.lineage is not None:
-            wanted = {*plan.lineage.inputs, *plan.lineage.outputs}
-            chosen = transactions.filter(lambda txn: txn.log.topic in wanted or txn.log.topic == r.CONSUMER_OFFSETS)
-            of_interest = chosen.collect()
-            commits = _of_kind(read, "CommittedOffset").collect() if plan.lineage.group is not None else []
-            offsets = consumed(plan.lineage, commits, of_interest)
-            rows_of = partial(lineage_rows, plan, outcomes=outcomes_of(of_interest, wanted), offsets=offsets)
-            tasks = bins([part for part in logs if part.facts.log.topic in wanted])
-            found.append(self._by_key(tasks, rows_of).flatMap(lambda pair: judge_key(*pair)))
+        grouped = any(lineage.group is not None for lineage in plan.lineages)
+        commits = _of_kind(read, "CommittedOffset").collect() if grouped else []
+        for number, lineage in enumerate(plan.lineages):
+            wanted = {*lineage.topics, r.CONSUMER_OFFSETS}
+            of_interest = transactions.filter(partial(_is_of, wanted)).collect()
+            rows_of = partial(
+                _lineage_rows,
+                plan,
+                number,
+                outcomes_of(of_interest, lineage.topics),
+                consumed(lineage, commits, of_interest),
+                beginnings(plan.facts),
+            )
+            tasks = bins([part for part in logs if part.facts.log.topic in lineage.topics])
+            found.append(self._by_key(tasks, rows_of).flatMap(lambda pair: judge_key(pair[0][1], pair[1])))
         return found
 
     def _by_key(self, tasks: list[list[Part]], rows_of: Callable[[Part], Iterator[Any]]) -> Any:
@@ -211,7 +212,7 @@ def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple
                 figures.add_time(row.timestamp)
             elif isinstance(row, r.TxnState):
                 figures.add_time(row.update_timestamp)
-            if isinstance(row, _LOG_ROWS):
+            if is_log_row(row):
                 own.append(row)
             else:
                 yield type(row).__name__, row
@@ -219,6 +220,14 @@ def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple
             yield LOG_ROWS, (part.facts.log, pickle.dumps(own[first : first + ROWS_TOGETHER], 5))
         done.add(part.size)
     yield FIGURES, figures
+
+
+def _is_of(topics: set[str], txn: r.Transaction) -> bool:
+    return txn.log.topic in topics
+
+
+def _lineage_rows(plan: Plan, number: int, outcomes: Any, offsets: Any, begins: Any, part: Part) -> Iterator[Any]:
+    return lineage_rows(number, plan.lineages[number], plan.files, part, outcomes, offsets, begins)
 
 
 def _of_kind(read: Any, kind: str) -> Any:
@@ -338,7 +347,7 @@ def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[r.Finding], list[r
     """(findings, transactions, as of when) of all rows of the plan's logs."""
     states = [row for row in rows if isinstance(row, r.TxnState)]
     commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
-    grouped = group_rows(plan.facts, [row for row in rows if isinstance(row, _LOG_ROWS)])
+    grouped = group_rows(plan.facts, filter(is_log_row, rows))
     markers = [marker.timestamp for log in grouped for marker in log.markers]
     as_of = plan.as_of_ms or max([*markers, *(state.update_timestamp for state in states)], default=0) or None
     verdicts = [judge_log(log, as_of_ms=as_of) for log in grouped]
@@ -375,7 +384,7 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
     found, transactions, as_of = judge_rows(plan, rows)
     commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
     found += _content_here(plan, transactions, commits)
-    found += plan.lost
+    found += plan.found
     for row in rows:
         if isinstance(row, r.Run):
             figures.add_run(row)
@@ -402,11 +411,11 @@ def _content_here(
         own = [part for part in logs if not part.facts.log.topic.startswith("__")]
         same = _grouped(row for part in own for row in content_rows(plan, part, outcomes))
         found += [one for key, rows in same.items() for one in judge_same(key, rows)]
-    if plan.lineage is not None:
-        outcomes = outcomes_of(transactions, {*plan.lineage.inputs, *plan.lineage.outputs})
-        offsets = consumed(plan.lineage, commits, transactions)
-        by_key = _grouped(row for part in logs for row in lineage_rows(plan, part, outcomes, offsets))
-        found += [one for key, places in by_key.items() for one in judge_key(key, places)]
+    for number, lineage in enumerate(plan.lineages):
+        outcomes = outcomes_of(transactions, lineage.topics)
+        offsets, begins = consumed(lineage, commits, transactions), beginnings(plan.facts)
+        rows = (row for part in logs for row in _lineage_rows(plan, number, outcomes, offsets, begins, part))
+        found += [one for (_, key), places in _grouped(rows).items() for one in judge_key(key, places)]
     return found
 
 

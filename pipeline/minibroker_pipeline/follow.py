@@ -1,18 +1,26 @@
-"""`minibroker audit --bootstrap … --follow`: reads what arrives and says each finding once, until it is interrupted."""
+"""`minibroker audit --bootstrap … --follow`: reads what arrives and says each finding once, until it is interrupted.
+
+`--metrics` serves what is true now, for alerts.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
+from minibroker.config.types import format_address, parse_address
 from minibroker.rules.catalogue import ERROR
 from minibroker.rules.rows import Finding, Log, LogFacts, Marker, Run, Span
 from minibroker_pipeline.engine import judge_rows
+from minibroker_pipeline.files import NotReadable
+from minibroker_pipeline.follow_metrics import Figures
 from minibroker_pipeline.headers import merge_runs, merge_spans
 from minibroker_pipeline.plan import Plan, read_parts
+from minibroker_pipeline.report import finding_lines
 from minibroker_pipeline.topics import Topics
 
 POLL_SECONDS = 1.0
@@ -30,34 +38,45 @@ class Follower:
         self._rows: list[Any] = []
         self._next: dict[Log, int] = {}
         self._told: set[tuple[Any, ...]] = set()
+        self.figures = Figures()
         self.errors = 0
 
     def round(self) -> list[Finding]:
-        """Reads what is new and returns the findings that were not there before."""
-        for _, read in read_parts(self._plan, 0, self._plan.parts):
+        """Reads what is new and returns the findings that were not there before. Raises NotReadable; what was read by
+        then is kept."""
+        figures, started = self.figures, time.monotonic()
+        for part, read in read_parts(self._plan, 0, self._plan.parts):
             self._rows += read.rows
-        for part in self._plan.parts:
             self._next[part.facts.log] = part.stop
+            figures.records += read.records
+            figures.bytes += read.bytes
         self._rows = _collapsed(self._rows, self._facts)
-        judged = replace(self._plan, facts=tuple(self._facts.values()), as_of_ms=time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        judged = replace(self._plan, facts=tuple(self._facts.values()), as_of_ms=now_ms)
+        present, transactions, _ = judge_rows(judged, self._rows)
         found = []
-        for one in judge_rows(judged, self._rows)[0]:
+        for one in present:
             identity = one.rule, one.log, one.producer_id, one.first_offset
             if identity not in self._told:
                 self._told.add(identity)
                 found.append(one)
         self.errors += sum(one.severity == ERROR for one in found)
+        figures.judged(present, transactions)
+        figures.found.update((one.rule, one.severity) for one in found)
+        figures.rounds += 1
+        figures.now_ms, figures.seconds = now_ms, time.monotonic() - started
         return found
 
     def look(self) -> None:
-        """Finds out what has arrived since the last round."""
+        """Finds out what has arrived since the last round. Raises NotReadable."""
         chosen = self._arguments
+        self._plan = replace(self._plan, parts=(), out=None)  # what was read is not read again, whatever comes
         listed = self._topics.list(chosen.topic, chosen.partition, chosen.compacted, since=self._next)
         for fact in listed.facts:
             known = self._facts.get(fact.log)
             # What was read before its deletion stays known, so the log's first offset is the one it had then.
             self._facts[fact.log] = fact if known is None else fact._replace(first_offset=known.first_offset)
-        self._plan = replace(self._plan, parts=tuple(listed.parts), out=None)
+        self._plan = replace(self._plan, parts=tuple(listed.parts))
 
 
 def _collapsed(rows: list[Any], facts: dict[Log, LogFacts]) -> list[Any]:
@@ -71,13 +90,44 @@ def _collapsed(rows: list[Any], facts: dict[Log, LogFacts]) -> list[Any]:
 
 
 def follow(plan: Plan, arguments: argparse.Namespace, say: Callable[[str], None]) -> int:
-    """Goes on until interrupted (Ctrl-C); 1 when there was a finding by then, else 0."""
+    """Goes on until interrupted (Ctrl-C); 1 when there was a finding by then, else 0. A cluster that cannot be read for
+    a while is waited for. Raises ConfigError and OSError for the address of the metrics."""
     follower = Follower(plan, arguments)
+    metrics = None
+    if arguments.metrics is not None:
+        from minibroker.metrics.server import MetricsServer
+
+        address = parse_address(arguments.metrics, "the address of the metrics")
+        metrics = MetricsServer(address, lambda: {0: follower.figures.samples()})
+        say(f"metrics={format_address(*metrics.address)}")
+    told: set[str] = set()
+
+    def tell(found: Finding) -> None:
+        for line in finding_lines(found, plan.source, told):
+            say(line)
+
     try:
-        while True:
-            for found in follower.round():
-                say(str(found))
-            time.sleep(POLL_SECONDS)
-            follower.look()
+        _follow(follower, tell)
     except KeyboardInterrupt:
         return 1 if follower.errors else 0
+    finally:
+        if metrics is not None:
+            metrics.close()
+
+
+def _follow(follower: Follower, tell: Callable[[Finding], None]) -> NoReturn:
+    first, failed = True, ""
+    while True:
+        try:
+            if not first:
+                follower.look()
+            first = False
+            for found in follower.round():
+                tell(found)
+            failed = ""
+        except NotReadable as error:
+            follower.figures.failed += 1
+            if failed != str(error):  # once, however long it lasts
+                failed = str(error)
+                print(f"minibroker audit: {failed}; trying again", file=sys.stderr)
+        time.sleep(POLL_SECONDS)

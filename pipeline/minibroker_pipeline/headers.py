@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from minibroker.rules import rows as r
-from minibroker.rules.scan import CHECKSUMS, HEADERS, Row, batch_fault, batch_rows, torn
+from minibroker.rules.scan import CHECKSUMS, HEADERS, Row, batch_fault, batch_rows, entry_rows, torn
 from minibroker_protocol.records import HEADER_SIZE, LOG_OVERHEAD, MAX_SEQUENCE, BatchHeader
 from minibroker_protocol.records.batch import ATTRIBUTES_OFFSET, MAGIC, crc32c
+from minibroker_storage.index_entries import EntryFault, IndexClaims
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -131,10 +132,12 @@ def scan_bytes(
     stop: int | None = None,
     cuts: Sequence[int] = (),
     sink: BlockSink | None = None,
+    indexes: Indexes | None = None,
 ) -> FileRows:
     """The rows of a log file's bytes [start, stop), runs collapsed.
 
     `cuts`: offsets of snapshots, at which runs end. `sink` gets every block, for callers that need the batches too.
+    `indexes` are held against the batches.
     """
     scan = HeaderScan(data, start, stop)
     collapse = Collapse(facts, path, cuts)
@@ -145,6 +148,8 @@ def scan_bytes(
         records += int(block.headers["record_count"].sum(dtype=np.int64))
         faults = _faults(facts, path, data, block, depth)
         collapse.add(data, block, faults)
+        if indexes is not None:
+            indexes.add(block)
         end_offset = int(block.last_offsets[-1]) + 1
         if sink is not None:
             sink(block, faults)
@@ -155,7 +160,22 @@ def scan_bytes(
             end_offset = int(path.rpartition("/")[2][:20]) if path.endswith(".log") else facts.first_offset
         where = f"{path}: at byte {scan.end} of {len(data)}: {scan.reason}"
         rows.append(torn(facts.log, path, scan.end, end_offset, left, where))
+    if indexes is not None:
+        rows += entry_rows(facts, indexes.faults(whole=not scan.reason), end_offset)
+        other_parts = indexes.row(facts.log, path)
+        if other_parts is not None:
+            rows.append(other_parts)
     return FileRows(rows, batches, records, scan.end - start)
+
+
+class Indexes(Protocol):
+    """The indexes of a log file: `minibroker_pipeline.index_match`."""
+
+    def add(self, block: Block) -> None: ...
+
+    def faults(self, *, whole: bool) -> Iterable[tuple[IndexClaims, EntryFault]]: ...
+
+    def row(self, log: r.Log, path: str) -> r.TimeClaims | None: ...
 
 
 class BlockSink:
@@ -251,7 +271,7 @@ class Collapse:
         if self._facts.cleaned_offset:
             breaks &= ~((first[1:] > end[:-1]) & (end[:-1] < self._facts.cleaned_offset))
         epoch = block.headers["partition_leader_epoch"]
-        breaks |= epoch[1:] < epoch[:-1]
+        breaks |= epoch[1:] != epoch[:-1]
         starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
         ends = np.concatenate((starts[1:] - 1, [len(first) - 1]))
         columns = zip(
@@ -259,7 +279,6 @@ class Collapse:
             first[starts].tolist(),
             end[ends].tolist(),
             epoch[starts].tolist(),
-            epoch[ends].tolist(),
             strict=True,
         )
         return [r.Span(self._facts.log, self._path, *row) for row in columns]
@@ -418,13 +437,13 @@ def merge_spans(spans: Iterable[r.Span], facts: r.LogFacts) -> list[r.Span]:
         before = merged[-1] if merged else None
         if (
             before is not None
-            and span.first_epoch >= before.last_epoch
+            and span.epoch == before.epoch
             and (
                 span.first_offset == before.end_offset
                 or (span.first_offset > before.end_offset and before.end_offset < facts.cleaned_offset)
             )
         ):
-            merged[-1] = before._replace(end_offset=span.end_offset, last_epoch=span.last_epoch)
+            merged[-1] = before._replace(end_offset=span.end_offset)
         else:
             merged.append(span)
     return merged

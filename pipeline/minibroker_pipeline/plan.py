@@ -12,6 +12,7 @@ from minibroker.rules.scan import RECORDS
 from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS, Coordinators, judge_transactions
 from minibroker_pipeline.files import Files, Part
 from minibroker_pipeline.headers import Block, FileRows
+from minibroker_pipeline.lineage import Lineage
 from minibroker_pipeline.reading import read_part
 from minibroker_pipeline.topics import Topics
 
@@ -20,21 +21,10 @@ TABLES = ("batches", "runs", "transactions", "findings")
 
 
 @dataclass(frozen=True)
-class Lineage:
-    """A consume-transform-produce application: each input record makes one output record. `key` says what ties the two
-    together: "key", "value" or "header:NAME". With a `group` only input that it has consumed counts."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    key: str = "key"
-    group: str | None = None
-
-
-@dataclass(frozen=True)
 class Plan:
     """`as_of_ms`: when the data was alive; None takes the latest time that a broker wrote down. `out`: a directory for
-    the tables (None: none are written); `batches`: whether the largest of them is wanted. `lost`: what listing
-    the files found gone."""
+    the tables (None: none are written); `batches`: whether the largest of them is wanted. `found`: what
+    listing the files found."""
 
     files: Files | Topics
     facts: tuple[LogFacts, ...]
@@ -46,8 +36,8 @@ class Plan:
     out: str | None = None
     batches: bool = True
     content: bool = False
-    lineage: Lineage | None = None
-    lost: tuple[Finding, ...] = ()
+    lineages: tuple[Lineage, ...] = ()
+    found: tuple[Finding, ...] = ()
 
     @property
     def bytes(self) -> int:

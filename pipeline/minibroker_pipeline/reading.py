@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from minibroker.rules.rows import Fault, Log
-from minibroker.rules.scan import RECORDS, Row, index_rows, snapshot_rows
+from minibroker.rules.scan import RECORDS, Row, base_of, epoch_rows, index_rows, snapshot_rows
 from minibroker_pipeline.files import TXN_INDEX_SUFFIX, Files, Part
 from minibroker_pipeline.headers import Block, BlockSink, FileRows, HeaderScan, scan_bytes
+from minibroker_pipeline.index_match import IndexMatch
 from minibroker_pipeline.topics import Topics
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import BatchHeader, crc_ok, decode_records
+from minibroker_storage.checkpoints import LEADER_EPOCH
+from minibroker_storage.index_entries import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 
 Headers = Sequence[tuple[str | bytes, bytes | None]]
 
@@ -64,12 +68,32 @@ def read_part(
                 stop=part.stop - origin,
                 cuts=part.cuts,
                 sink=sink,
+                indexes=_indexes(files, part),
             )
         return read._replace(rows=[_moved(row, origin) for row in read.rows]) if origin else read
     content = files.read(part.path, part.start, part.stop)
-    rows_of = index_rows if part.path.endswith(TXN_INDEX_SUFFIX) else snapshot_rows
+    rows_of = next(rows_of for suffix, rows_of in _ROWS_OF.items() if part.path.endswith(suffix))
     rows: list[Row] = list(rows_of(part.facts.log, part.path, content))
     return FileRows(rows, 0, 0, len(content))
+
+
+_ROWS_OF: dict[str, Callable[[Log, str, bytes], Iterator[Any]]] = {
+    TXN_INDEX_SUFFIX: index_rows,
+    SNAPSHOT_SUFFIX: snapshot_rows,
+    LEADER_EPOCH: epoch_rows,
+}
+
+
+def _indexes(files: Files, part: Part) -> IndexMatch | None:
+    """What the indexes of a part's file say; None where there are none."""
+    if max(part.indexes) < 0:
+        return None
+    stem = part.path.removesuffix(".log")
+    index, times = (
+        files.read_index(stem + suffix, size)
+        for suffix, size in zip((INDEX_SUFFIX, TIME_INDEX_SUFFIX), part.indexes, strict=True)
+    )
+    return IndexMatch.of(stem, base_of(part.path), index, times, part.start, None if part.last else part.stop)
 
 
 def _fetched(

@@ -1,4 +1,4 @@
-"""What an audit gives to people and programs: a JSON summary and one HTML page that needs nothing else."""
+"""Output of an audit: a JSON summary and one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from minibroker_pipeline.statistics import DURATIONS_MS, OPEN, Statistics
 
 MOST_STEPS = 120
 """Columns of a chart over time."""
+SHOWN_BY_LOG = (".log", ".txnindex", ".snapshot")
+"""Files whose rows are shown with the partition's; any other is shown by itself."""
 SHOWN = 1_000
 """Findings listed in JSON and HTML; the Parquet table has all."""
 
@@ -48,6 +50,8 @@ def show_command(audit: Audit, found: Finding) -> str:
     source = audit.source if audit.source.startswith(BOOTSTRAP) else shlex.quote(audit.source)
     offsets = "" if found.first_offset < 0 else f"@{found.first_offset}-{found.last_offset}"
     place = f"{found.log.root}/{found.log}" if found.log.root else str(found.log)
+    if found.file and not found.file.endswith(SHOWN_BY_LOG) and not audit.source.startswith(BOOTSTRAP):
+        place = found.file
     return f"minibroker audit {source} --show {shlex.quote(place + offsets)}"
 
 
@@ -99,19 +103,25 @@ def lines(audit: Audit, most: int = 20) -> list[str]:
         f"{figures.batches:,} batches, {figures.records:,} records, {len(figures.epochs):,} producers",
         f"transactions: {outcomes}",
     ]
-    told = set()
+    told: set[str] = set()
     for found in audit.findings[:most]:
-        out.append(str(found))
-        if found.rule not in told:  # what helps is the same for each of a rule
-            told.add(found.rule)
-            for command, risk in remedies_of(found, audit.source):
-                out += [f"  {command}", f"      {risk}"]
+        out += finding_lines(found, audit.source, told)
     total = sum(figures.findings.values())
     if total > most:
         out.append(f"… and {total - most:,} more")
     notices = total - audit.errors
     out.append(counted(audit.errors, "finding") + (f", {counted(notices, 'notice')}" if notices else ""))
     return out
+
+
+def finding_lines(found: Finding, source: str, told: set[str]) -> list[str]:
+    """A finding for a terminal, with what can be done where its rule is not in `told`, to which it is added."""
+    lines = [str(found)]
+    if found.rule not in told:  # what helps is the same for each of a rule
+        told.add(found.rule)
+        for command, risk in remedies_of(found, source):
+            lines += [f"  {command}", f"      {risk}"]
+    return lines
 
 
 def counted(number: int, noun: str) -> str:

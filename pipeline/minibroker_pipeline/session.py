@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from minibroker_pipeline import java
@@ -48,9 +52,27 @@ def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[A
         builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with _signals_stay():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark, found
+
+
+@contextmanager
+def _signals_stay() -> Iterator[None]:
+    """Ctrl-C stays what it was: PySpark's own handler asks the JVM again in the middle of a request, and prints two
+    tracebacks. py4j logs an interrupted request on the root logger, with a third."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+    logging.getLogger().addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 def _cluster_java() -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from minibroker.rules.rows import AbortedTxn, Fault
-from minibroker.rules.scan import base_of, index_rows, partition_of, snapshot_rows
-from minibroker_pipeline.files import TXN_INDEX_SUFFIX, Files, NotReadable, Part
+from minibroker.rules.scan import base_of, index_rows, snapshot_rows
+from minibroker_pipeline.files import TXN_INDEX_SUFFIX, FileDisk, Files, FilesReader, NotReadable, Part
 from minibroker_pipeline.headers import HeaderScan
 from minibroker_pipeline.plan import Plan
 from minibroker_pipeline.topics import Topics
 from minibroker_protocol.errors import Malformed
 from minibroker_protocol.records import BatchHeader, crc_ok, decode_records, parse_control
-from minibroker_storage.dump import as_text, batch_row
+from minibroker_storage.directory import partition_of
+from minibroker_storage.dump import as_text, batch_row, dump
+from minibroker_storage.lost import DIRECTORY
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 
 MOST = 1_000
@@ -21,16 +23,22 @@ _EVERYTHING = 1 << 62
 
 
 def show(plan: Plan, what: str) -> Iterator[str]:
-    """The lines for `what`: [ROOT/]TOPIC-PARTITION[@FROM[-TO]]. Raises NotReadable and ValueError."""
+    """The lines for `what`: [ROOT/]TOPIC-PARTITION[@FROM[-TO]], or a file in place of the partition. Raises NotReadable
+    and ValueError."""
     place, _, offsets = what.partition("@")
     root, _, name = place.rpartition("/")
     wanted = partition_of(name)
     first, _, last = offsets.partition("-")
-    if wanted is None or not (first + last + "0").isdecimal():
+    if not (first + last + "0").isdecimal():
         raise ValueError(f"--show {what}: expected TOPIC-PARTITION or TOPIC-PARTITION@FROM-TO")
     low = int(first) if first else 0
     high = int(last) if last else (low if first else _EVERYTHING)
-    parts = [part for part in plan.parts if part.facts.log == (root, *wanted)]
+    parts = [] if wanted is None else [part for part in plan.parts if part.facts.log == (root, *wanted)]
+    if not parts and isinstance(plan.files, Files) and (wanted or "." in name or "-checkpoint" in name):
+        yield from show_file(plan.files, place, low, high)
+        return
+    if wanted is None:
+        raise ValueError(f"--show {what}: expected TOPIC-PARTITION or TOPIC-PARTITION@FROM-TO")
     shown = 0
     for line in _found(plan, parts, low, high):
         yield line
@@ -40,6 +48,25 @@ def show(plan: Plan, what: str) -> Iterator[str]:
             return
     if not shown:
         raise NotReadable(f"{plan.source}: no batch of {what}")
+
+
+def show_file(files: Files, path: str, low: int = 0, high: int = _EVERYTHING) -> Iterator[str]:
+    """The entries of a small file; of an index those at these offsets. One line says so where there is no such file."""
+    folder, _, name = path.rpartition("/")
+    reader = FilesReader(files)
+    size = reader.sizes(folder).get(name)
+    if size is None:
+        yield f"{path} no such file"
+    elif size == DIRECTORY:
+        yield from (f"{path} {entry}" for entry in sorted(reader.sizes(path)))
+    else:
+        try:
+            for row in dump(FileDisk(reader, path), path):
+                if "offset" not in row or not name.endswith("index") or low <= row["offset"] <= high:
+                    yield f"{path} {as_text(row)}"
+        except Malformed:
+            for number, line in enumerate(reader.read(path).splitlines(), start=1):
+                yield f"{path} line {number}: {line!r}"
 
 
 def _found(plan: Plan, parts: Sequence[Part], low: int, high: int) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Exactly-once writing of numbered batches to a topic, without Spark: one transaction a batch, shared by all its tasks.
 
-`SinkDriver.begin` takes the transactional id over and reads the marker. `write_task` appends the rows of one task under
-that producer id and epoch. `SinkDriver.commit` adds the next marker and ends the transaction. The marker is an offset
-of the group that has the sink's name, committed in the same transaction: the number of the next batch, with the query
-that wrote it and the number of partitions as metadata.
+`SinkDriver.begin` takes the transactional id over and reads the marker. `sink_task.write_task` appends the rows of one
+task under that producer id and epoch. `SinkDriver.commit` adds the next marker and ends the transaction. The marker is
+an offset of the group that has the sink's name, committed in the same transaction: the number of the next batch, with
+the query that wrote it and the number of partitions as metadata.
 """
 
 from __future__ import annotations
@@ -24,12 +24,9 @@ from minibroker.client.transactional import (
     TransactionalClient,
 )
 from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import Compression, Record, build_batch
+from minibroker_protocol.records import Compression
 
 MARKER_PARTITION: Final = 0
-BATCH_BYTES: Final = 512 * 1024
-"""Keys and values in a record batch, below a broker's max.message.bytes of 1 MiB."""
-_RECORD_OVERHEAD: Final = 24
 OLD: Final = f"{TRANSACTION_VERSION} is below {BUMPS_EPOCH}"
 _FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
@@ -245,74 +242,3 @@ def sink_errors(sink: Sink) -> Iterator[None]:
                 "transaction.max.timeout.ms"
             ) from None
         raise SinkRefused(f"sink {sink.name}: {error.message} ({error.code.name})") from None
-
-
-def write_task(
-    sink: Sink, attempt: Attempt, batch: Batch, attempt_number: int, rows: Iterable[tuple[int, Record]]
-) -> Written:
-    """Append the rows (partition, record) of one task.
-
-    attempt_number: 0 for the first. A later one is refused, as the broker knows sequences and not rows: the whole batch
-    has to be tried again under a new epoch. Raises SinkRefused.
-    """
-    if not is_new(sink, attempt.marker, batch):
-        for _ in rows:  # a reader that stops early fails the task
-            pass
-        return Written(attempt, batch, {}, skipped=True)
-    if attempt_number:
-        raise SinkRefused(f"sink {sink.name}: attempt {attempt_number} of a task: the whole batch must be tried again")
-    appender = Appender(sink, attempt.producer)
-    try:
-        with sink_errors(sink):
-            for partition, record in rows:
-                appender.add(partition, record)
-            appender.flush()
-    finally:
-        appender.close()
-    return Written(attempt, batch, dict(appender.counts))
-
-
-class Appender:
-    """Gathers records of each partition into batches and appends them in order, sequences from 0."""
-
-    def __init__(self, sink: Sink, producer: Producer) -> None:
-        if producer.producer_id < 0 or producer.producer_epoch < 0:
-            # Kafka 4.3.1 appends such batches, and read_committed shows them at once.
-            raise SinkRefused(f"sink {sink.name}: no producer id")
-        self._sink = sink
-        self._producer = producer
-        self._client = sink.client()
-        self._waiting: dict[int, list[Record]] = {}
-        self._sizes: Counter[int] = Counter()
-        self.counts: Counter[int] = Counter()
-
-    def add(self, partition: int, record: Record) -> None:
-        if not 0 <= partition < self._sink.partitions:
-            raise SinkRefused(f"partition {partition} of {self._sink.topic}: there are {self._sink.partitions}")
-        size = _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
-        size += sum(len(name) + len(content or b"") for name, content in record.headers)
-        if self._sizes[partition] and self._sizes[partition] + size > BATCH_BYTES:
-            self._append(partition)
-        self._waiting.setdefault(partition, []).append(record)
-        self._sizes[partition] += size
-
-    def flush(self) -> None:
-        for partition in sorted(self._waiting):
-            self._append(partition)
-
-    def _append(self, partition: int) -> None:
-        records = self._waiting.pop(partition)
-        batch = build_batch(
-            records,
-            producer_id=self._producer.producer_id,
-            producer_epoch=self._producer.producer_epoch,
-            base_sequence=self.counts[partition],
-            transactional=True,
-            compression=self._sink.compression,
-        )
-        self._client.produce(self._producer, self._sink.topic, partition, bytes(batch))
-        self.counts[partition] += len(records)
-        self._sizes[partition] = 0
-
-    def close(self) -> None:
-        self._client.close()

@@ -27,7 +27,8 @@ from pyspark.sql.datasource import (
 
 from minibroker.rules import rows as r
 from minibroker.rules.scan import CHECKSUMS, DEPTHS, HEADERS
-from minibroker_pipeline.files import SPLIT_BYTES, Files, Part, bins, list_directory
+from minibroker_pipeline.files import Files, Part, bins
+from minibroker_pipeline.listing import SPLIT_BYTES, list_directory
 from minibroker_pipeline.reading import read_part, read_records
 from minibroker_pipeline.tables import TABLES, batch_table, fault_batch, record_batches, table_of
 

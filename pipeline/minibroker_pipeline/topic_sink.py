@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from minibroker_pipeline.sink import Attempt, Batch, Sink, SinkDriver, SinkRefused, Written, write_task
+from minibroker_pipeline.sink import Attempt, Batch, Sink, SinkDriver, SinkRefused, Written
 from minibroker_pipeline.sink_options import COLUMNS, NAME, check_columns, sink_of
-from minibroker_pipeline.sink_rows import rows_of
+from minibroker_pipeline.sink_task import write_task
 
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
@@ -69,10 +69,10 @@ class _Writer:
             self._attempt = SinkDriver(self._sink).begin()
         return self.__dict__
 
-    def _write(self, batch: Batch, attempt_number: int, iterator: Iterator[Any]) -> Message:
+    def _write(self, batch: Batch, context: Any, iterator: Iterator[Any]) -> Message:
         assert self._attempt is not None
-        rows = (row for record_batch in iterator for row in rows_of(record_batch))
-        return Message(write_task(self._sink, self._attempt, batch, attempt_number, rows))
+        number, task = context.attemptNumber(), context.taskAttemptId()
+        return Message(write_task(self._sink, self._attempt, batch, number, task, iterator))
 
     def _commit(self, messages: Sequence[Any], number: int) -> None:
         SinkDriver(self._sink).commit(_written(messages), number)
@@ -95,7 +95,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or number is None:
             raise SinkRefused(f"{NAME}: Spark names no query and batch here: only micro-batches can be written")
-        return self._write(Batch(query, int(number)), context.attemptNumber(), iterator)
+        return self._write(Batch(query, int(number)), context, iterator)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         self._commit(messages, batchId)
@@ -110,7 +110,7 @@ class TableWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> Message:
         context = TaskContext.get()
         assert context is not None
-        return self._write(Batch(self._sink.job or "", 0), context.attemptNumber(), iterator)
+        return self._write(Batch(self._sink.job or "", 0), context, iterator)
 
     def commit(self, messages: Sequence[Any]) -> None:
         self._commit(messages, 0)
@@ -135,6 +135,8 @@ def exactly_once(df: Any, topic: str, *, bootstrap: str, sink: str, **options: A
     """
     from pyspark.sql import functions as F
 
+    if df.sparkSession.conf.get("spark.speculation", "false") == "true":
+        raise SinkRefused(f"{NAME}: spark.speculation is on: a second copy of a task would fail the batch; turn it off")
     named = {
         **{key: str(value) for key, value in options.items()},
         "bootstrap": bootstrap,

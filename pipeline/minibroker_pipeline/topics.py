@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import PLAINTEXT, Security
 from minibroker.client.topics import EARLIEST, LATEST, READ_UNCOMMITTED, Fetched, ReadingClient
-from minibroker.rules.rows import COORDINATOR_TOPICS, Log, LogFacts
-from minibroker_pipeline.files import EVERYTHING, Directory, NotReadable, Part
+from minibroker.rules.rows import COORDINATOR_TOPICS, EVERYTHING, Log, LogFacts
+from minibroker_pipeline.files import NotReadable, Part
+from minibroker_pipeline.listing import Directory
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import iter_batches
@@ -24,9 +25,7 @@ def _readable() -> Iterator[None]:
     """What a cluster refuses, or does not answer, is not readable."""
     try:
         yield
-    except ApiError as error:
-        raise NotReadable(error.message) from None
-    except BrokerFailed as error:
+    except (ApiError, BrokerFailed) as error:
         raise NotReadable(str(error)) from None
 
 

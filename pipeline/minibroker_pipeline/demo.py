@@ -1,0 +1,185 @@
+"""The command `minibroker pipeline demo`: orders become payments exactly once, through three failures."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from minibroker.demo.progress import Progress
+from minibroker.kernel.extras import hint, missing
+
+if TYPE_CHECKING:
+    from minibroker.testing.embedded import Minibroker
+
+ORDERS: Final = "orders"
+PAYMENTS: Final = "payments"
+SINK: Final = "payments-job"
+PARTITIONS: Final = 3
+_LEAST: Final = 30
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to `parser`."""
+    parser.add_argument("what", choices=["demo"], help="orders to payments on Spark, exactly once, audited at the end")
+    parser.add_argument("--orders", type=int, default=3000, metavar="N", help="how many orders (default: %(default)s)")
+    parser.add_argument("--html", metavar="FILE", help="write the audit's report")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0: each order became one payment, and the audit found nothing; 1: not so; 2: could not run."""
+    if absent := missing(("pyspark", "pandas", "pyarrow", "numpy")):
+        print(f"minibroker pipeline: {hint('the demo', *absent)}", file=sys.stderr)
+        return 2
+    if arguments.orders < _LEAST:
+        print(f"minibroker pipeline: --orders {arguments.orders}: at least {_LEAST}", file=sys.stderr)
+        return 2
+    from minibroker.program import whole
+    from minibroker.server.data_dir import TemporaryDirectory
+    from minibroker.testing.embedded import Minibroker
+    from minibroker_pipeline.java import NoJava
+
+    topics = {ORDERS: PARTITIONS, PAYMENTS: PARTITIONS}
+    try:
+        with (
+            whole(
+                Minibroker(ephemeral=True, brokers=3, topics=topics, config={"default.replication.factor": "3"})
+            ) as broker,
+            contextlib.ExitStack() as stack,
+            whole(_session()) as spark,
+        ):
+            directory = TemporaryDirectory()
+            stack.callback(directory.remove)
+            return _Demo(broker, spark, Path(directory.path), arguments).run()
+    except NoJava as error:
+        print(f"minibroker pipeline: {error}", file=sys.stderr)
+        return 2
+
+
+@contextlib.contextmanager
+def _session() -> Iterator[Any]:
+    from minibroker_pipeline.session import open_session
+
+    spark, _ = open_session("local[2]", ["spark.sql.shuffle.partitions=3"])
+    spark.sparkContext.setLogLevel("OFF")  # a batch fails on purpose
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+class _Demo:
+    def __init__(self, broker: Minibroker, spark: Any, directory: Path, arguments: argparse.Namespace) -> None:
+        self._broker = broker
+        self._spark = spark
+        self._directory = directory
+        self._orders = arguments.orders
+        self._html = arguments.html
+        self._tell = Progress(sys.stdout).event
+
+    def run(self) -> int:
+        from minibroker.faults import Error
+
+        thirds = [self._orders * part // 3 for part in range(4)]
+        self._tell(f"three brokers at {self._broker.bootstrap_servers}, Spark {self._spark.version}")
+        self._write_orders(thirds[0], thirds[1])
+        self._write_orders(thirds[0], thirds[1])
+        self._tell(f"{ORDERS}: a job that ran twice wrote {self._count(ORDERS)} records, in one transaction")
+        self._copy()
+        self._tell(f"{PAYMENTS}: {self._count(PAYMENTS)} records, in one transaction with the marker of their batch")
+
+        self._write_orders(thirds[1], thirds[2])
+        before = self._count(PAYMENTS)
+        with self._broker.faults.inject("EndTxn", Error("TRANSACTION_ABORTABLE"), transactional_id=SINK):
+            failed = self._copy()
+        self._tell(f"{PAYMENTS}: the commit is refused, the query {'failed' if failed else 'went on'}; "
+                   f"{self._count(PAYMENTS) - before} of its records are visible")  # fmt: skip
+        self._copy()
+        self._tell(f"{PAYMENTS}: the query is started again: {self._count(PAYMENTS)} records")
+
+        self._write_orders(thirds[2], thirds[3])
+        restarts = threading.Thread(target=self._restart_brokers)
+        restarts.start()
+        self._copy()
+        restarts.join()
+        self._tell(f"{PAYMENTS}: each broker was killed and came back meanwhile: {self._count(PAYMENTS)} records")
+        self._forget_last_commit()
+        self._copy()
+        self._tell(f"{PAYMENTS}: the last commit is forgotten, its batch comes again: {self._count(PAYMENTS)} records")
+        return self._judge()
+
+    def _count(self, topic: str) -> int:
+        return len(self._broker.records(topic, isolation="read_committed"))
+
+    def _write_orders(self, first: int, end: int) -> None:
+        from minibroker_pipeline.topic_sink import exactly_once
+
+        rows = self._spark.range(first, end).selectExpr(
+            "concat('order-', id) key", "to_json(struct(id as order, id % 90 + 10 as amount)) value"
+        )
+        servers = self._broker.bootstrap_servers
+        exactly_once(rows, ORDERS, bootstrap=servers, sink="orders-job", jobId=f"from-{first}").save()
+
+    def _copy(self) -> bool:
+        """Run the query over what is new; whether it failed."""
+        from pyspark.errors import StreamingQueryException
+
+        from minibroker_pipeline import topic_source
+        from minibroker_pipeline.topic_sink import exactly_once
+
+        topic_source.register(self._spark)
+        servers = self._broker.bootstrap_servers
+        orders = self._spark.readStream.format(topic_source.NAME).option("bootstrap", servers)
+        payments = (
+            orders.option("topics", ORDERS).load().selectExpr("key", "concat('paid: ', cast(value as string)) value")
+        )
+        writer = exactly_once(payments, PAYMENTS, bootstrap=servers, sink=SINK)
+        query = writer.option("checkpointLocation", self._checkpoint).trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException:
+            return True
+        return False
+
+    @property
+    def _checkpoint(self) -> str:
+        return str(self._directory / "checkpoint")
+
+    def _restart_brokers(self) -> None:
+        for node_id in (1, 2, 3):
+            self._broker.cluster.kill_broker(node_id)
+            time.sleep(0.2)
+            self._broker.cluster.start_broker(node_id)
+
+    def _forget_last_commit(self) -> None:
+        """As a driver that dies between the end of the transaction and its own note of it."""
+        commits = Path(self._checkpoint) / "commits"
+        last = max(commits.glob("[0-9]*"), key=lambda path: int(path.name))
+        for path in (last, commits / f".{last.name}.crc"):
+            path.unlink(missing_ok=True)
+
+    def _judge(self) -> int:
+        from minibroker_pipeline.command import add_arguments, audit_path, plan_of
+        from minibroker_pipeline.report import lines, page
+
+        counts = Counter(record.key for record in self._broker.records(PAYMENTS, isolation="read_committed"))
+        once = len(counts) == self._orders and set(counts.values()) == {1}
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        given = ["--bootstrap", self._broker.bootstrap_servers, "--lineage", f"{ORDERS}={PAYMENTS}", "--quiet"]
+        chosen = parser.parse_args(given)
+        audit = audit_path(plan_of(chosen), chosen)
+        print()
+        for line in lines(audit):
+            print(line)
+        if self._html is not None:
+            Path(self._html).write_text(page(audit), encoding="utf-8")
+        verdict = "each exactly once" if once else "NOT exactly once"
+        print(f"\n{self._orders} orders, {sum(counts.values())} payments: {verdict}")
+        return 0 if once and not audit.exit_code else 1

@@ -1,0 +1,170 @@
+"""The lineage of an application: what ties its output records to the input they were made of.
+
+By content, a key, a value, a header or a field of a JSON value that both sides have; or by position, where the output
+names the place of its input, as `TOPIC-PARTITION@OFFSET`, in a header or a field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from minibroker.rules.history_rules import Place, judge_lineage
+from minibroker.rules.offset_rules import final_offsets
+from minibroker.rules.rows import CONSUMER_OFFSETS, CommittedOffset, Finding, LogFacts, Transaction
+from minibroker_pipeline.files import Files, Part
+from minibroker_pipeline.outcomes import Outcomes
+from minibroker_pipeline.reading import PlainRecord, read_records
+from minibroker_pipeline.topics import Topics
+
+INPUT, OUTPUT = "input", "output"
+POSITION = "position:"
+HOW = "key, value, header:NAME, field:NAME, position:header:NAME or position:field:NAME"
+_PLACE = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)@(\d+)")
+
+Bounds = Mapping[tuple[str, int], int]
+"""(topic, partition) -> an offset."""
+Row = tuple[tuple[int, bytes], tuple[str, Place]]
+"""((which application, what ties records together), (side, place))."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A consume-transform-produce application: each input record makes one output record, or is named by one. `key`
+    says what ties the two together (HOW). With a `group` only input that it has consumed counts."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    key: str = "key"
+    group: str | None = None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset({*self.inputs, *self.outputs})
+
+
+def lineage_of(text: str, key: str, group: str | None) -> Lineage:
+    """What `--lineage IN[,IN]=OUT[,OUT]` and `--lineage-key` say. Raises ValueError."""
+    inputs, equals, outputs = text.partition("=")
+    if not equals or not inputs or not outputs:
+        raise ValueError(f"--lineage {text}: expected INPUT=OUTPUT, topics separated by commas")
+    kind, _, name = key.removeprefix(POSITION).partition(":")
+    named = kind in ("header", "field") and bool(name)
+    if not named and (key.startswith(POSITION) or key not in ("key", "value")):
+        raise ValueError(f"--lineage-key {key}: expected {HOW}")
+    return Lineage(tuple(inputs.split(",")), tuple(outputs.split(",")), key, group)
+
+
+def consumed(
+    lineage: Lineage, commits: Iterable[CommittedOffset], transactions: Iterable[Transaction]
+) -> Bounds | None:
+    """Up to where the group has consumed; None without a group: everything."""
+    if lineage.group is None:
+        return None
+    offsets = [txn for txn in transactions if txn.log.topic == CONSUMER_OFFSETS]
+    final = final_offsets(commits, offsets)
+    return {(c.topic, c.partition): c.committed for c in final if c.group == lineage.group}
+
+
+def beginnings(facts: Iterable[LogFacts]) -> dict[tuple[str, int], int]:
+    """From which offset on each partition has all its records, in one replica at least."""
+    found: dict[tuple[str, int], int] = {}
+    for fact in facts:
+        place, begin = (fact.log.topic, fact.log.partition), max(fact.start_offset, fact.cleaned_offset)
+        found[place] = min(begin, found.get(place, begin))
+    return found
+
+
+def lineage_rows(
+    number: int,
+    lineage: Lineage,
+    files: Files | Topics,
+    part: Part,
+    outcomes: Outcomes,
+    offsets: Bounds | None,
+    begins: Bounds,
+) -> Iterator[Row]:
+    """What ties a part's committed records to others; `number` is that of the application."""
+    log = part.facts.log
+    sides = [side for side, topics in ((INPUT, lineage.inputs), (OUTPUT, lineage.outputs)) if log.topic in topics]
+    end = 1 << 62 if offsets is None else offsets.get((log.topic, log.partition), 0)
+    for record in read_records(files, part) if sides else ():
+        if record.offset < part.facts.start_offset or not outcomes.committed(record):
+            continue
+        place = Place(log, record.offset)
+        for side in sides:
+            if side == OUTPUT or record.offset < end:
+                for key in _keys(record, lineage, side, begins):
+                    yield (number, key), (side, place)
+
+
+def _keys(record: PlainRecord, lineage: Lineage, side: str, begins: Bounds) -> Iterator[bytes]:
+    if not lineage.key.startswith(POSITION):
+        yield from map(_bytes, _values(record, lineage.key))
+    elif side == INPUT:
+        yield f"{record.log}@{record.offset}".encode()
+    else:
+        named = [_place(value) for value in _values(record, lineage.key.removeprefix(POSITION))]
+        for place in named or [None]:
+            if place is None:
+                yield f"no position in {record.log}@{record.offset}".encode()
+            elif place[0] not in lineage.inputs or place[2] >= begins.get(place[:2], 1 << 62):
+                yield "{}-{}@{}".format(*place).encode()  # else it is gone, or its partition is not in the data
+
+
+def _values(record: PlainRecord, how: str) -> Iterator[Any]:
+    """What a record has there; nothing where it has none, several where a field has a list."""
+    kind, _, name = how.partition(":")
+    if kind == "header":
+        yield from (value for found, value in record.headers if found == name and value is not None)
+    elif kind == "field":
+        found = _field(record.value, name)
+        yield from found if isinstance(found, list) else [] if found is None else [found]
+    else:
+        value = record.key if how == "key" else record.value
+        if value is not None:
+            yield value
+
+
+def _field(value: bytes | None, name: str) -> Any:
+    """A field of a JSON object, by its path with dots; None where there is none."""
+    try:
+        found = json.loads(value or b"")
+    except ValueError:
+        return None
+    for step in name.split("."):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found
+
+
+def _place(value: Any) -> tuple[str, int, int] | None:
+    """(topic, partition, offset) of a text `TOPIC-PARTITION@OFFSET` or an object with these three; None for others."""
+    if isinstance(value, dict):
+        value = "{topic}-{partition}@{offset}".format_map({"topic": "", "partition": "", "offset": "", **value})
+    found = _PLACE.fullmatch(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+    return None if found is None else (found[1], int(found[2]), int(found[3]))
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else json.dumps(value, sort_keys=True).encode()
+
+
+def judge_key(key: bytes, rows: Iterable[tuple[str, Place]]) -> list[Finding]:
+    """`judge_lineage` over what `lineage_rows` gave for one key; replicas of a record are one."""
+    sides: dict[str, dict[tuple[str, int, int], Place]] = {INPUT: {}, OUTPUT: {}}
+    for side, place in rows:
+        replicas = sides[side]
+        at = place.log.topic, place.log.partition, place.offset
+        replicas[at] = min(place, replicas.get(at, place))
+    inputs, outputs = (sorted(sides[side].values()) for side in (INPUT, OUTPUT))
+    return judge_lineage(_shown(key), inputs, outputs)
+
+
+def _shown(key: bytes) -> Any:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key

@@ -1,0 +1,263 @@
+"""What a data directory has: its logs, the parts to read, and what is wrong with its small files.
+
+Everything here is read on the driver, once; what is looked at grows with the number of files, not of bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from minibroker.controller.journal import JOURNAL, MARK, lost_of_journal, topics_in, wrong_in_journal
+from minibroker.controller.kraft import DIRECTORY as METADATA_DIRECTORY
+from minibroker.controller.kraft import read_kraft_metadata
+from minibroker.rules.catalogue import NOTICE, finding
+from minibroker.rules.rows import CONSUMER_OFFSETS, EVERYTHING, NONE, TRANSACTION_STATE, Finding, Log, LogFacts
+from minibroker.rules.scan import base_of
+from minibroker_pipeline.files import SMALL_SUFFIXES, Entry, FileDisk, Files, FilesReader, NotReadable, Part
+from minibroker_protocol.errors import Malformed
+from minibroker_protocol.records import HEADER_SIZE, CorruptBatch, parse_header
+from minibroker_storage import check_finding
+from minibroker_storage.checkpoints import CLEANER_OFFSET, LOG_START_OFFSET, RECOVERY_POINT
+from minibroker_storage.directory import META_FILE, partition_of
+from minibroker_storage.index_entries import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from minibroker_storage.indexes import OFFSET_ENTRY
+from minibroker_storage.lost import CHECKPOINTS, DIRECTORY, lost_of_partition
+from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
+from minibroker_storage.small_files import Offsets, RootFiles, missing_indexes
+
+SPLIT_BYTES = 256 << 20
+
+
+class Directory(NamedTuple):
+    """A data directory, or several: the logs, the parts to read, and what small files and names show by themselves."""
+
+    facts: list[LogFacts]
+    parts: list[Part]
+    found: tuple[Finding, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.size for part in self.parts)
+
+
+def local_partition(path: str) -> tuple[str, str, int] | None:
+    """(data directory, topic, partition) when a local path is a partition's own directory."""
+    folder, name = os.path.split(os.path.abspath(path.removeprefix("file://")))
+    place = partition_of(name)
+    if place is None or not os.path.isdir(os.path.join(folder, name)):
+        return None
+    if not any(entry.endswith(".log") for entry in os.listdir(os.path.join(folder, name))):
+        return None
+    return folder, *place
+
+
+def list_directory(
+    files: Files,
+    *,
+    topics: Collection[str] = (),
+    partitions: Collection[int] = (),
+    compacted: Collection[str] = (),
+    split_bytes: int = SPLIT_BYTES,
+) -> Directory:
+    """The logs of a data directory, or of all data directories in it. `topics` and `partitions` choose (all when
+    empty); of `compacted` topics any batch may be missing. NotReadable when there is no log."""
+    facts: list[LogFacts] = []
+    parts: list[Part] = []
+    journal, found = _journal(files)
+    topic_ids: dict[str, tuple[bytes, str]] = {}
+
+    def chosen(topic: str, partition: int) -> bool:
+        return not (topics and topic not in topics) and not (partitions and partition not in partitions)
+
+    for root in _roots(files):
+        listing = _Root(files, root, compacted, topic_ids)
+        places = set()
+        for name in listing.partition_names:
+            place = partition_of(name)
+            if place is None or not chosen(*place):
+                continue
+            fact, more = listing.partition(name, place, split_bytes)
+            facts.append(fact)
+            parts += more
+            places.add(place)
+        # A partition of a topic that exists may have lost its directory too.
+        gone = {place for place in listing.reached if place[0] in journal and chosen(*place)}
+        for place in sorted(places | gone):
+            listing.lost(place)
+        listing.checkpoints(chosen, gone)
+        found += listing.found
+    if not facts and not any(one.rule == "lost-data" for one in found):
+        raise NotReadable(f"{files.uri}: no directory of a partition in it")
+    return Directory(facts, parts, tuple(found))
+
+
+def _journal(files: Files) -> tuple[set[str], list[Finding]]:
+    """The topics that the controller's journal has, and what is wrong with it."""
+    names = {entry.name for entry in files.list()}
+    journal, mark = (files.read(name) if name in names else None for name in (JOURNAL, MARK))
+    lost = lost_of_journal(journal, mark)
+    found = []
+    log = Log("", "__cluster_metadata", 0)
+    if lost is not None:
+        found.append(finding("lost-data", log, lost.explained, file=lost.path))
+    for position, message, severity in wrong_in_journal(journal or b""):
+        found.append(finding("data-directory", log, message, file=JOURNAL, position=position, severity=severity))
+    return topics_in(journal or b""), found
+
+
+def _roots(files: Files) -> list[str]:
+    """Where partitions' directories lie: in the path itself, or in directories in it (`broker-1`)."""
+    entries = files.list()
+    if _is_data_directory(files, "", entries):
+        return [""]
+    inner = ((entry.name, files.list(entry.name)) for entry in entries if entry.is_dir)
+    return [name for name, below in inner if _is_data_directory(files, name, below)]
+
+
+def _is_data_directory(files: Files, root: str, entries: Sequence[Entry]) -> bool:
+    if any(entry.name == META_FILE for entry in entries):
+        return True
+    for name in [entry.name for entry in entries if entry.is_dir]:
+        if partition_of(name) is not None:
+            path = f"{root}/{name}" if root else name
+            if any(entry.name.endswith(".log") for entry in files.list(path)):
+                return True
+    return False
+
+
+class _Root:
+    """One data directory; `found`: what is wrong with its small files."""
+
+    def __init__(
+        self, files: Files, root: str, compacted: Collection[str], topic_ids: dict[str, tuple[bytes, str]]
+    ) -> None:
+        self._files = files
+        self._root = root
+        self._compacted = compacted
+        self.found: list[Finding] = []
+        self._reader = FilesReader(files, root)
+        self._small = RootFiles(self._reader, self._take, topic_ids)
+        self._small.look()
+        self.partition_names = [name for name, size in sorted(self._small.entries.items()) if size == DIRECTORY]
+        self._starts, self._synced = self._offsets(LOG_START_OFFSET), self._offsets(RECOVERY_POINT)
+        self._cleaned = self._offsets(CLEANER_OFFSET)
+        self.reached: dict[tuple[str, int], dict[str, int]] = {}
+        for name in CHECKPOINTS:
+            for place, offset in self._offsets(name).items():
+                self.reached.setdefault(place, {})[name] = offset
+        self._unindexed: list[check_finding.Finding] = []
+        self._indexed = False  # a directory may have been copied without indexes
+
+    def _offsets(self, name: str) -> Offsets:
+        """Those of a checkpoint; none where it is missing or damaged, which Kafka too takes for an empty one."""
+        return self._small.offsets.get(name, {})
+
+    def _take(self, one: check_finding.Finding, place: tuple[str, int] | None = None) -> None:
+        """A finding of the files as one of the rules: at the partition that it is about, else at the directory. What
+        opening settles is nothing to tell of a directory that was not closed."""
+        if one.severity == NOTICE and one.rule != check_finding.CHECKPOINT and not self._small.clean:
+            return
+        place = place or partition_of(one.path.partition("/")[0]) or ("", NONE)
+        self.found.append(
+            finding(
+                one.rule,
+                Log(self._root, *place),
+                one.message if one.path in one.message else f"{one.path}: {one.message}",
+                first_offset=NONE if one.offset is None else one.offset,
+                file=self._path(one.path),
+                position=NONE if one.position is None else one.position,
+                severity=one.severity,
+            )
+        )
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if self._root else name
+
+    def lost(self, place: tuple[str, int]) -> None:
+        """Finds what is gone of a partition."""
+        for one in lost_of_partition(self._reader, f"{place[0]}-{place[1]}", self.reached.get(place, {})):
+            place_of = {"first_offset": one.offset, "file": self._path(one.path)}
+            self.found.append(finding("lost-data", Log(self._root, *place), one.explained, **place_of))  # type: ignore[arg-type]
+
+    def checkpoints(self, chosen: Callable[[str, int], bool], told: Collection[tuple[str, int]]) -> None:
+        """Finds what the checkpoints have that is not there, and what they have against one another."""
+        for one in self._small.beyond_its_end():
+            self._take(one)
+        for place, one in self._small.without_directory(lambda: self.topics):
+            if chosen(*place) and place not in told:
+                self._take(one, place)
+        for one in self._unindexed if self._indexed else ():
+            self._take(one)
+
+    @cached_property
+    def topics(self) -> set[str] | None:
+        """The topics that Kafka's metadata log has, where it is here and can be read."""
+        if METADATA_DIRECTORY not in self._small.entries:
+            return None
+        try:
+            names = self._reader.sizes(METADATA_DIRECTORY)
+            metadata = read_kraft_metadata(
+                FileDisk(self._reader, *(f"{METADATA_DIRECTORY}/{n}" for n, size in names.items() if size >= 0))
+            )
+        except Malformed:
+            return None
+        return None if metadata is None else {*metadata.topics}
+
+    def partition(self, name: str, place: tuple[str, int], split_bytes: int) -> tuple[LogFacts, list[Part]]:
+        sizes = {file: size for file, size in self._reader.sizes(name).items() if size != DIRECTORY}
+        self._small.partition(name, sizes)
+        self._unindexed += missing_indexes(name, sizes)
+        self._indexed = self._indexed or any(file.endswith(INDEX_SUFFIX) for file in sizes)
+        bases = [base_of(file) for file in sizes if file.endswith(".log") and file[:20].isdecimal()]
+        first = min(bases, default=0)
+        cleaned = self._cleaned.get(place, 0)
+        internal = place[0] in (TRANSACTION_STATE, CONSUMER_OFFSETS) and CLEANER_OFFSET not in self._small.entries
+        if CLEANER_OFFSET in self._small.damaged or place[0] in self._compacted or internal:
+            cleaned = EVERYTHING
+        start = max(self._starts.get(place, 0), first)
+        facts = LogFacts(
+            Log(self._root, *place), start, first, cleaned, self._small.clean, recovery_point=self._synced.get(place, 0)
+        )
+        cuts = tuple(base_of(file) for file in sizes if file.endswith(SNAPSHOT_SUFFIX))
+        parts = []
+        for file, size in sorted(sizes.items()):
+            path = f"{self._path(name)}/{file}"
+            if file.endswith(".log"):
+                stem = file.removesuffix(".log")
+                indexes = sizes.get(stem + INDEX_SUFFIX, NONE), sizes.get(stem + TIME_INDEX_SUFFIX, NONE)
+                splits = self._splits(path, size, split_bytes) if indexes[0] >= 0 else []
+                ends = [*splits, size]
+                parts += [
+                    Part(facts, path, at, end, cuts, indexes, end == size)
+                    for at, end in zip([0, *splits], ends, strict=True)
+                    if end > at or (not size and max(indexes) > 0)
+                ]
+            elif file.endswith(SMALL_SUFFIXES):
+                parts.append(Part(facts, path, 0, size))
+        return facts, parts
+
+    def _splits(self, path: str, size: int, split_bytes: int) -> Sequence[int]:
+        """Where a large log file may be split: positions that its offset index names and where a batch begins that
+        ends at the offset it names."""
+        if size <= split_bytes:
+            return []
+        data = self._files.read(path.removesuffix(".log") + ".index")
+        splits: list[int] = []
+        last = 0
+        for relative, position in OFFSET_ENTRY.iter_unpack(data[: len(data) - len(data) % OFFSET_ENTRY.size]):
+            if position >= size or (not relative and last):
+                break
+            if position - last >= split_bytes and self._begins(path, position, base_of(path) + relative):
+                splits.append(position)
+                last = position
+        return splits
+
+    def _begins(self, path: str, position: int, last_offset: int) -> bool:
+        try:
+            header = parse_header(self._files.read(path, position, position + HEADER_SIZE))
+        except CorruptBatch:
+            return False
+        return header.last_offset == last_offset

@@ -1,0 +1,35 @@
+"""Which records a read_committed reader is given."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from minibroker.rules.rows import COMMIT, Log, Transaction
+from minibroker_pipeline.reading import PlainRecord
+
+
+class Outcomes(NamedTuple):
+    """Transactions that did not commit: (log, producer id) -> their first and last offsets, in order."""
+
+    undone: dict[tuple[Log, int], list[tuple[int, int]]]
+
+    def committed(self, record: PlainRecord) -> bool:
+        """Whether a read_committed reader is given the record."""
+        spans = self.undone.get((record.log, record.producer_id)) if record.transactional else None
+        if not spans:
+            return True
+        number = bisect_right(spans, (record.offset, 1 << 62)) - 1
+        return number < 0 or record.offset > spans[number][1]
+
+
+def outcomes_of(transactions: Iterable[Transaction], topics: Iterable[str] | None = None) -> Outcomes:
+    """Of these topics' transactions, of all when None."""
+    chosen = None if topics is None else set(topics)
+    undone: dict[tuple[Log, int], list[tuple[int, int]]] = defaultdict(list)
+    for txn in transactions:
+        if (chosen is None or txn.log.topic in chosen) and txn.first_offset >= 0 and txn.outcome != COMMIT:
+            undone[txn.log, txn.producer_id].append((txn.first_offset, txn.last_offset))
+    return Outcomes({place: sorted(spans) for place, spans in undone.items()})

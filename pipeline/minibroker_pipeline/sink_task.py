@@ -1,0 +1,121 @@
+"""What one task of a batch does: append its rows under the attempt's producer id and epoch."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+import pyarrow as pa
+
+from minibroker.client.transactional import Producer
+from minibroker_pipeline.sink import Attempt, Batch, Sink, SinkRefused, Written, is_new, sink_errors
+from minibroker_pipeline.sink_records import Records, blocks, by_partition, encode
+from minibroker_protocol.records import MAGIC, BatchHeader, assemble
+from minibroker_protocol.records.batch import TRANSACTIONAL_MASK
+from minibroker_protocol.records.compression import compress
+
+BATCH_BYTES: Final = 512 * 1024
+"""Bytes in a record batch before compression, below a broker's max.message.bytes of 1 MiB."""
+_FIRST_COUNTS: Final = 997
+"""How many lengths the first batch of a partition can have."""
+
+
+def write_task(
+    sink: Sink, attempt: Attempt, batch: Batch, attempt_number: int, task_id: int, rows: Iterable[Any]
+) -> Written:
+    """Append the rows of one task: Arrow record batches with the columns of `sink_options.COLUMNS`.
+
+    attempt_number: 0 for the first. A later one is refused, as the broker knows sequences and not rows: the whole batch
+    has to be tried again under a new epoch. task_id: another one for each attempt at a task, also where Spark runs a
+    stage again and counts its attempts from 0. Raises SinkRefused.
+    """
+    if not is_new(sink, attempt.marker, batch):
+        for _ in rows:  # a reader that stops early fails the task
+            pass
+        return Written(attempt, batch, {}, skipped=True)
+    if attempt_number:
+        raise SinkRefused(f"sink {sink.name}: attempt {attempt_number} of a task: the whole batch must be tried again")
+    appender = Appender(sink, attempt.producer, task_id)
+    try:
+        with sink_errors(sink):
+            for found in rows:
+                for partition, those in by_partition(found, time.time_ns() // 1_000_000):
+                    appender.add(partition, those)
+            appender.flush()
+    finally:
+        appender.close()
+    return Written(attempt, batch, dict(appender.counts))
+
+
+class Appender:
+    """Gathers rows of each partition and appends them in order, sequences from 0.
+
+    Two attempts at a task must not both succeed: the broker takes the second's batch for a copy of the first's where
+    their sequences are equal, and the rows need not be. So the first batch of a partition ends at another record for
+    each `task_id`, unless it holds all there is, and must not lie where the partition had ended before.
+    """
+
+    def __init__(self, sink: Sink, producer: Producer, task_id: int) -> None:
+        if producer.producer_id < 0 or producer.producer_epoch < 0:
+            # Kafka 4.3.1 appends such batches, and read_committed shows them at once.
+            raise SinkRefused(f"sink {sink.name}: no producer id")
+        self._sink = sink
+        self._producer = producer
+        self._first = 1 + task_id % _FIRST_COUNTS
+        self._client = sink.client()
+        self._waiting: dict[int, list[Any]] = {}
+        self._sizes: Counter[int] = Counter()
+        self.counts: Counter[int] = Counter()
+
+    def add(self, partition: int, rows: Any) -> None:
+        if not 0 <= partition < self._sink.partitions:
+            raise SinkRefused(f"partition {partition} of {self._sink.topic}: there are {self._sink.partitions}")
+        self._waiting.setdefault(partition, []).append(rows)
+        self._sizes[partition] += rows.nbytes
+        if self._sizes[partition] > BATCH_BYTES:
+            self._append(partition)
+
+    def flush(self) -> None:
+        for partition in sorted(self._waiting):
+            self._append(partition)
+
+    def _append(self, partition: int) -> None:
+        rows = pa.concat_batches(self._waiting.pop(partition))
+        self._sizes[partition] = 0
+        new = not self.counts[partition]
+        end = self._client.end_offset(self._sink.topic, partition) if new else 0
+        for block in blocks(rows, BATCH_BYTES, self._first if new else None):
+            records = encode(block)
+            data = bytes(self._batch(records, self.counts[partition]))
+            offset = self._client.produce(self._producer, self._sink.topic, partition, data)
+            if offset < end:
+                raise SinkRefused(
+                    f"sink {self._sink.name}: another task or attempt wrote to partition {partition} of "
+                    f"{self._sink.topic}: repartition by the column of the partition, as exactly_once() does; after a "
+                    "stage that Spark ran again the whole batch must be tried again"
+                )
+            self.counts[partition] += records.size
+
+    def _batch(self, records: Records, sequence: int) -> bytearray:
+        codec, payload = self._sink.compression, records.payload
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=0,
+            partition_leader_epoch=-1,
+            magic=MAGIC,
+            crc=0,
+            attributes=codec | TRANSACTIONAL_MASK,
+            last_offset_delta=records.size - 1,
+            base_timestamp=records.base_timestamp,
+            max_timestamp=records.max_timestamp,
+            producer_id=self._producer.producer_id,
+            producer_epoch=self._producer.producer_epoch,
+            base_sequence=sequence,
+            record_count=records.size,
+        )
+        return assemble(header, compress(codec, payload) if codec else payload)
+
+    def close(self) -> None:
+        self._client.close()
