@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from importlib import import_module
 
+from minibroker.kernel.words import near
 from minibroker.version import __version__
 
 # What a Ctrl-C meets before `program` catches it is Python's own traceback: next to nothing is imported here.
@@ -35,6 +38,7 @@ COMMANDS = {
         "minibroker.inspection.check", "verify a data directory, also a real Kafka's, without changing it"
     ),
     "judge": Command("minibroker.judge.command", "run a client under failures and judge whether exactly-once held"),
+    "museum": Command("minibroker.museum.command", "show bugs of real clients on the versions that have them"),
     "transactions": Command(
         "minibroker.client.transactions_command", "list, describe, commit, abort transactions of any broker"
     ),
@@ -57,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _prepared(list(sys.argv[1:] if argv is None else argv))()
 
 
-_UNRECOGNIZED = "unrecognized arguments: "  # as argparse begins the message
+_UNRECOGNIZED, _CHOICE = "unrecognized arguments: ", "invalid choice: "  # as argparse says it
 
 
 def program(*before: str) -> NoReturn:
@@ -85,7 +89,6 @@ def _prepared(arguments: list[str]) -> Callable[[], int]:
     known = commands()  # asked of the installed packages, which takes longer than to find a command of this one
     if name in known:
         return _loaded(name, known[name], arguments[1:])
-    from minibroker.kernel.words import near
 
     print(f"minibroker: unknown command {name!r}{near(name, known)}\n{_usage()}" if name else _usage(), file=sys.stderr)
     return lambda: EXIT_USAGE
@@ -98,8 +101,6 @@ def _say(text: str) -> int:
 
 def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[], int]:
     import argparse
-    import gc
-    from importlib import import_module
 
     gc.disable()  # imports leave next to no garbage, and looking for it is a twentieth of what they cost
     try:
@@ -109,12 +110,14 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:  # one line, as for every other thing said wrong
+            _, is_choice, rest = message.partition(_CHOICE)
             if message.startswith(_UNRECOGNIZED):
-                from minibroker.kernel.words import near
-
                 message += near(
                     message.removeprefix(_UNRECOGNIZED).split("=")[0].split()[0], self._option_string_actions
                 )
+            elif is_choice:
+                given, _, known = rest.removesuffix(")").partition(" (choose from ")
+                message += near(given.strip("'"), [name.strip("'") for name in known.split(", ")])
             self.exit(EXIT_USAGE, f"minibroker: {message} ({self.prog} --help says more)\n")
 
     parser = Parser(prog=f"minibroker {name}", description=command.help, allow_abbrev=False)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from minibroker.kernel.extras import hint, missing
+from minibroker.program import uninterrupted, whole
 
 if TYPE_CHECKING:
     from minibroker.demo.progress import Progress
@@ -57,7 +58,6 @@ def _remove(bootstrap: str, story: Story) -> None:
     from minibroker.client.connection import parse_address
     from minibroker.conformance.cluster import ClusterUnderTest
     from minibroker.conformance.traces import remove
-    from minibroker.program import uninterrupted
 
     cluster = ClusterUnderTest(parse_address(bootstrap.split(",")[0]), timeout=_LAST_SECONDS, patience=_LAST_SECONDS)
     with uninterrupted():
@@ -69,7 +69,6 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
     if bootstrap:
         yield bootstrap
         return
-    from minibroker.program import whole
     from minibroker.testing.embedded import Minibroker
 
     with whole(Minibroker(ephemeral=True, config=OWN_CONFIG)) as broker:

@@ -1,4 +1,4 @@
-"""What a person sees while the demo runs: events as lines, and on a terminal one line that keeps counting."""
+"""Progress of the demo: events as lines, and on a terminal one line with the counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in the demo, in order: members join, one becomes a zombie, one is killed, the others finish the work."""
+"""The steps of the demo: members join, one becomes a zombie, one is killed, the others finish the work."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ except ImportError as error:
     raise ImportError(hint("MinibrokerContainer", "testcontainers"), name=error.name) from None
 
 from minibroker.config.settings import environment_of
+from minibroker.control.client import Control
+from minibroker.control.http_client import HttpCaller
 from minibroker.server.options import behaviour_arguments, make_options
 from minibroker.server.service import Service
 from minibroker.testing.controlled import Controlled
@@ -108,9 +110,6 @@ class MinibrokerContainer(DockerContainer, Controlled):
     def control(self) -> Control:
         """Faults, clock, state and exchanges of the broker in the container."""
         if self._control is None:
-            from minibroker.control.client import Control
-            from minibroker.control.http_client import HttpCaller
-
             address = f"{self.get_container_host_ip()}:{self.get_exposed_port(CONTROL_PORT)}"
             self._control = Control(HttpCaller(address, self._token))
         return self._control

@@ -1,4 +1,4 @@
-"""What every broker of a test has within reach, wherever it runs."""
+"""Faults, clock and state of every test broker, wherever it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report of a failed test tells of its broker: the exchanges that matter, and where all of them are."""
+"""The broker's part of a failed test's report: the exchanges that matter, and where all of them are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from minibroker.kernel.words import counted
 from minibroker.trace.recorder import clock
+from minibroker.trace.view import page
 
 _WIDTH = 200
 _LAST = 5
@@ -20,7 +21,8 @@ Exchange = Mapping[str, Any]
 
 def report(exchanges: Sequence[Exchange], most: int, file: Path | None) -> str:
     """Short lines, at most `most`: exchanges that were refused, closed or met by a fault, of clients that connected in
-    the test; the last few when there is none. All exchanges are written to `file` as JSON lines, unless it is None."""
+    the test; the last few when there is none. All exchanges are written to `file` as JSON lines, and as a page beside
+    it, unless it is None."""
     if not exchanges:
         return "no client sent a request"
     own = {exchange["client"] for exchange in exchanges if exchange["api"] == "ApiVersions"}
@@ -39,7 +41,9 @@ def report(exchanges: Sequence[Exchange], most: int, file: Path | None) -> str:
         return "\n".join(lines)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(json.dumps(exchange) + "\n" for exchange in exchanges), encoding="utf-8")
-    lines.append(f"{counted(len(exchanges), 'exchange')}, as JSON lines: {file}")
+    beside = file.with_suffix(".html")
+    beside.write_text(page(exchanges, file.stem), encoding="utf-8")
+    lines.append(f"{counted(len(exchanges), 'exchange')}, as a page: {beside}; as JSON lines: {file}")
     return "\n".join(lines)
 
 

@@ -7,9 +7,9 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from minibroker.config.types import format_address
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
-from minibroker.server.listeners import format_address
 from minibroker.server.options import Options
 from minibroker.server.service import Service
 

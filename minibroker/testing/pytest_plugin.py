@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from minibroker.kernel.words import near
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -139,8 +141,6 @@ def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
         settings.update(given.pop("config", {}))
         unknown = given.keys() - set(_NAMES)
         if unknown:
-            from minibroker.kernel.words import near
-
             name = sorted(unknown)[0]
             raise pytest.UsageError(f"the marker {MARKER} has no {name!r}{near(name, (*_NAMES, 'config', 'faults'))}")
         options.update(given)

@@ -35,7 +35,12 @@ def write_reports(
     for kind in kinds:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / (name + ENDINGS[kind])
-        path.write_text(makers[kind](), encoding="utf-8")
+        text = makers[kind]()
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:  # of a full disk it does not say which file it was
+            error.filename = str(path)
+            raise
         written.append(path)
     return written
 

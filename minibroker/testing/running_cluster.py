@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from minibroker.faults.errors import FaultError
 from minibroker.faults.operations import the_broker
+from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.loop_calls import call_in_loop
 from minibroker.server.service import Service
 from minibroker_protocol.errors import ApiError

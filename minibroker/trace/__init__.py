@@ -1,1 +1,1 @@
-"""Every exchange of a broker with its clients, to look at, to keep and to send again."""
+"""Exchanges of a broker with its clients: shown, saved and replayed."""

@@ -1,4 +1,4 @@
-"""Messages as plain values that JSON can hold, without what must not be told."""
+"""Messages as JSON values, without secrets."""
 
 from __future__ import annotations
 

@@ -1,0 +1,136 @@
+"""The command `minibroker museum`: bugs of real clients, shown with the script and the program of each."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from minibroker.config.types import ConfigError
+from minibroker.judge.history import HistoryError
+from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
+from minibroker.judge.scripts import Script
+from minibroker.judge.trial import Task, try_out
+from minibroker.kernel.words import counted, reason
+from minibroker.museum.cases import Case, CaseError, chosen, find, read_all
+from minibroker.museum.clients import ClientError, interpreter, parse_client
+from minibroker.server.service import StartError
+
+EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED = 0, 1, 2, 77
+_LIST, _SHOW, _RUN = "list", "show", "run"
+_OTHER = "broken otherwise"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = (
+        "Bugs of real clients, each with the failures that bring it out and a small program that meets them. Exit "
+        "status of run: 0 the rule held in every run, 1 it was broken, 2 it could not be decided, 77 the client's "
+        "version cannot be had here."
+    )
+    parser.add_argument("do", nargs="?", choices=(_LIST, _SHOW, _RUN), default=_LIST, help="default: list")
+    parser.add_argument("case", nargs="*", metavar="CASE", help="ids of cases")
+    parser.add_argument("--all", action="store_true", help="run every case")
+    parser.add_argument(
+        "--client",
+        action="append",
+        default=[],
+        type=_client,
+        metavar="NAME==VERSION",
+        help="run with this version; may be repeated (default: the one that shows the bug)",
+    )
+    parser.add_argument("--times", type=_times, default=1, metavar="N", help="runs of each (default: %(default)s)")
+    parser.add_argument("--calm", action="store_true", help="run without any failure")
+    parser.add_argument("--cases", metavar="DIR", help="folder of cases (default: museum/cases of the repository)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when the rules held, 1 when one was broken, 2 when that could not be decided, 77 when nothing could be run."""
+    try:
+        cases = read_all(find(arguments.cases))
+        if arguments.do == _LIST:
+            return _list(cases)
+        wanted = cases if arguments.all else [chosen(cases, name) for name in arguments.case]
+        if not wanted:
+            raise CaseError(f"name a case: minibroker museum {arguments.do} CASE")
+        if arguments.do == _SHOW:
+            print("\n\n".join(_shown(case) for case in wanted))
+            return EXIT_HELD
+        pairs = [(case, version) for case in wanted for version in _versions(case, arguments.client)]
+        found = {_run(case, version, arguments.times, calm=arguments.calm) for case, version in pairs}
+    except (CaseError, HistoryError, ConfigError, StartError, OSError) as error:
+        print(f"minibroker: {reason(error)}", file=sys.stderr)
+        return EXIT_UNDECIDED
+    return next(code for code in (EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED, EXIT_HELD) if code in found)
+
+
+def _client(text: str) -> tuple[str, str]:
+    try:
+        return parse_client(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _times(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def _list(cases: list[Case]) -> int:
+    width = max(len(case.id) for case in cases)
+    for case in cases:
+        print(f"{case.id:<{width}}  {case.client} {case.affected}: {case.about}")
+    return EXIT_HELD
+
+
+def _shown(case: Case) -> str:
+    said = [f"{case.id}: {case.about}", "", *case.happens.strip().splitlines(), ""]
+    said += [
+        f"thread:    {case.thread}",
+        f"affected:  {case.client} {case.affected}",
+        f"fixed:     {case.fixed or 'open upstream'}",
+        f"rule:      {case.rule}",
+        f"failures:  {case.script().about} ({case.folder / 'script.toml'})",
+        f"program:   {case.program}",
+    ]
+    for one in case.measured:
+        calm = "" if one.failures else ", without failures"
+        said.append(f"measured:  {one.rate} on {case.client} {one.version}{calm}, {one.date}")
+    return "\n".join(said)
+
+
+def _versions(case: Case, clients: list[tuple[str, str]]) -> list[str]:
+    for name, _ in clients:
+        if name != case.client:
+            raise CaseError(f"the case {case.id} is about {case.client}, not {name}")
+    return [version for _, version in clients] or [case.shown_on]
+
+
+def _run(case: Case, version: str, times: int, *, calm: bool) -> int:
+    what = f"{case.id} on {case.client} {version}"
+    try:
+        python = interpreter(case.client, version)
+    except ClientError as error:
+        print(f"{what}: SKIPPED: {error}")
+        return EXIT_SKIPPED
+    script = Script("calm", "Nothing fails.", ()) if calm else case.script()
+    broker = {"topics": case.topics, "brokers": case.brokers}
+    task = Task([str(python), str(case.program)], case.timeout, broker, case.config)
+    outcomes: list[str] = []
+    for number in range(1, times + 1):
+        judged = try_out(task, script, f"{what} ({number} of {times})")
+        outcomes.append(outcome(case, judged))
+        if outcomes[-1] != HELD and outcomes.count(outcomes[-1]) == 1:
+            print("\n".join(f"  {line}" for line in lines(judged)))
+        detail = judged.doubt if outcomes[-1] == UNDECIDED else f"{judged.run.seconds:.1f} s"
+        print(f"{what}: run {number}: {outcomes[-1]} ({detail})", flush=True)
+    shown = outcomes.count(BROKEN)
+    print(f"{what}: {case.rule} in {shown} of {counted(times, 'run')}")
+    return EXIT_BROKEN if shown else EXIT_HELD if set(outcomes) == {HELD} else EXIT_UNDECIDED
+
+
+def outcome(case: Case, judged: Judged) -> str:
+    """`BROKEN` when the rule of the case was; another rule decides nothing about this bug."""
+    if case.rule in {one.finding.rule for one in judged.broken}:
+        return BROKEN
+    return _OTHER if judged.broken else judged.outcome
