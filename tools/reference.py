@@ -17,8 +17,10 @@ from api_reference import api_actions, api_commands, api_python
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigKey
+from minibroker.museum.cases import Measured, read_all
 
-PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = ROOT / "pyproject.toml"
 _SOURCE = re.compile(r"git\+https?://[^\s\"'@#`]+")
 _BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n)(?P<body>.*?)(<!-- end (?P=name) -->)", re.DOTALL)
 
@@ -172,6 +174,25 @@ def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def museum_table() -> str:
+    """The cases of the museum, and how often each was seen."""
+    lines = ["| case | what happens | rule | seen | never seen | thread |", "|---|---|---|---|---|---|"]
+    for case in read_all(ROOT / "museum" / "cases"):
+        seen = [one for one in case.measured if one.broken]
+        never = [one for one in case.measured if not one.broken]
+        fixed = f"fixed in {case.fixed}" if case.fixed else "open"
+        thread = f"{case.thread}, {fixed}" if case.thread else fixed
+        lines.append(
+            f"| `{case.id}` | {case.client} {case.affected}: {case.about} | `{case.rule}` | {_rates(seen)} | "
+            f"{_rates(never)} | {thread} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _rates(measured: Sequence[Measured]) -> str:
+    return "; ".join(f"{one.version}{'' if one.failures else ' without failures'}: {one.rate}" for one in measured)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "api-actions": api_actions,
     "api-commands": api_commands,
@@ -182,6 +203,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "audit-remedies": audit_remedies_table,
     "deviations": deviations_table,
     "ignored-variables": ignored_variables_table,
+    "museum": museum_table,
     "releases": releases_table,
     "semantics": semantics_table,
     "settings": settings_table,

@@ -1,0 +1,190 @@
+"""Which test runs which line of the product, kept on disk; the choice and the order of tests for a defect."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import pytest
+from coverage import CoverageData
+
+from .planting import ROOT, Mutant
+
+SOURCES = ("minibroker", "protocol", "storage", "pipeline")
+_TIMES = "MUTANTS_TIMES"
+_READERS = 4
+_SHARED = 0.5  # a fixture that more of the file's tests set up is probably each test's own
+
+
+def test_folder(mutant: Mutant) -> str:
+    parts = mutant.path.split("/")
+    return "/".join(["tests", *parts[: 2 if parts[0] == "minibroker" else 1]]) + "/"
+
+
+class _Recording:
+    """One run of tests, with the sources as they were then."""
+
+    def __init__(self, folder: Path) -> None:
+        self._data = CoverageData(str(folder / ".coverage"))
+        self._data.read()
+        self._sources: dict[str, str] = json.loads((folder / "sources.json").read_text())
+
+    def contexts(self, path: str) -> dict[int, list[str]]:
+        """Line of today → the tests that ran it. Lines that are new since are in none."""
+        if path not in self._sources:
+            return {}
+        then, now = self._sources[path].splitlines(), (ROOT / path).read_text().splitlines()
+        moved = {
+            block.a + step + 1: block.b + step + 1
+            for block in SequenceMatcher(None, then, now, autojunk=False).get_matching_blocks()
+            for step in range(block.size)
+        }
+        found = defaultdict(list)
+        for file in self._data.measured_files():
+            if file.endswith("/" + path):
+                for line, contexts in self._data.contexts_by_lineno(file).items():
+                    if line in moved:
+                        found[moved[line]] += contexts
+        return found
+
+
+class CoverageMap:
+    """Of all tests. Opening it records those that were added or changed since; `folder` is deleted to begin anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._times, self._files = folder, folder / "times.json", folder / "files.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        known = json.loads(self._files.read_text()) if self._files.exists() else {}
+        self.seconds: dict[str, float] = json.loads(self._times.read_text()) if self._times.exists() else {}
+        now = {
+            str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+            for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        }
+        fresh = [name for name, digest in now.items() if known.get(name) != digest]
+        if fresh:
+            self._record(fresh if known else [])
+            self._files.write_text(json.dumps(now, indent=0))
+        self._longest: dict[str, float] = {}
+        self._latest: tuple[str, dict[int, list[str]]] = ("", {})
+        self._recordings = [_Recording(path.parent) for path in sorted(folder.glob("*/sources.json"))]
+
+    def _record(self, files: list[str]) -> None:
+        """Runs the tests of these files, or all."""
+        target = self._folder / f"{len(list(self._folder.glob('*/sources.json'))):03}"
+        target.mkdir(exist_ok=True)
+        times = target / "times.json"
+        command = [
+            sys.executable, "-m", "pytest", "-q", "-n0", "-p", "mutants.coverage_map", "-p", "no:cacheprovider",
+            *(f"--cov={source}" for source in SOURCES), "--cov-context=test", "--cov-report=", *files,
+        ]  # fmt: skip
+        subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL, env={
+            **os.environ, "COVERAGE_FILE": str(target / ".coverage"), _TIMES: str(times),
+            "PYTHONPATH": str(ROOT / "tools"),
+        })  # fmt: skip
+        self.seconds.update(json.loads(times.read_text()))
+        self._times.write_text(json.dumps(self.seconds, indent=0))
+        sources = {
+            str(path.relative_to(ROOT)): path.read_text()
+            for source in SOURCES
+            for path in (ROOT / source).rglob("*.py")
+        }
+        (target / "sources.json").write_text(json.dumps(sources))
+
+    def longest(self, test: str) -> float:
+        """Seconds of the longest test of its file, to which the others' shared fixtures are counted."""
+        if not self._longest:
+            for name, seconds in self.seconds.items():
+                file = name.partition("::")[0]
+                self._longest[file] = max(seconds, self._longest.get(file, 0.0))
+        return self._longest.get(test.partition("::")[0], 1.0)
+
+    def runs_at_import(self, mutant: Mutant) -> bool:
+        return "" in self._contexts(mutant).get(mutant.line, [""])
+
+    def _contexts(self, mutant: Mutant) -> dict[int, list[str]]:
+        if self._latest[0] != mutant.path:
+            found = defaultdict(list)
+            for recording in self._recordings:
+                for line, contexts in recording.contexts(mutant.path).items():
+                    found[line] += contexts
+            self._latest = mutant.path, found
+        return self._latest[1]
+
+    def tests(self, mutant: Mutant, limit: float) -> list[str]:
+        """The tests that run the mutant's line, for `limit` seconds.
+
+        The tests of the file itself come first, then those of its folder, and the quick ones before the slow ones.
+        """
+        by_line = self._contexts(mutant)
+        contexts = [context for context in by_line.get(mutant.line, ()) if context]
+        if not contexts:  # a line that runs at import: whatever runs anything of the file
+            contexts = [context for found in by_line.values() for context in found if context]
+        names = {context.rpartition("|")[0] for context in contexts} | self._of_shared_fixtures(contexts)
+        if not names:  # of a file that only declares: whatever is tested in its folder
+            names = {name for name in self.seconds if name.startswith(test_folder(mutant))}
+        programs = set() if "" not in by_line.get(mutant.line, [""]) else self._that_start_programs() - names
+        path = Path(mutant.path)
+        own, room = f"/test_{path.stem.strip('_')}.py::", f"/{path.parent.name}/"
+        readers = self._readers(mutant, by_line)
+
+        def place(name: str) -> tuple[bool, bool, bool, bool, float, str]:
+            return name not in readers, name in programs, own not in name, room not in name, self.seconds[name], name
+
+        ordered = sorted((name for name in names | programs | readers if name in self.seconds), key=place)
+        tests, total = [], 0.0
+        for name in ordered:
+            total += self.seconds[name] + 0.01
+            if total > limit:
+                break
+            tests.append(name)
+        return tests
+
+    def _readers(self, mutant: Mutant, by_line: dict[int, list[str]]) -> set[str]:
+        """For an attribute that the line sets: of each line of the file with it, the quickest tests that run it."""
+        attribute = re.match(r"self\.(\w+)", mutant.before)
+        if attribute is None:
+            return set()
+        word = re.compile(rf"\.{attribute[1]}\b")
+        found: set[str] = set()
+        for number, line in enumerate((ROOT / mutant.path).read_text().splitlines(), 1):
+            if word.search(line):
+                tests = {context.rpartition("|")[0] for context in by_line.get(number, ()) if context}
+                found.update(sorted(tests, key=lambda name: self.seconds.get(name, 0.0))[:_READERS])
+        return found
+
+    def _that_start_programs(self) -> set[str]:
+        """Tests that may run a line in another process, of which nothing is recorded."""
+        found = {
+            str(path.relative_to(ROOT))
+            for path in (ROOT / "tests").rglob("test_*.py")
+            if "subprocess" in path.read_text()
+        }
+        return {name for name in self.seconds if name.partition("::")[0] in found}
+
+    def _of_shared_fixtures(self, contexts: list[str]) -> set[str]:
+        """All tests of the files in which a line runs in the setup of few: the others share what that made."""
+        in_setup = Counter(context.partition("::")[0] for context in contexts if context.endswith("|setup"))
+        tests = defaultdict(list)
+        for name in self.seconds:
+            tests[name.partition("::")[0]].append(name)
+        return {name for file, count in in_setup.items() if count <= _SHARED * len(tests[file]) for name in tests[file]}
+
+
+_seconds: dict[str, float] = defaultdict(float)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Of the plugin that this module is in the process that records."""
+    _seconds[report.nodeid] += report.duration
+
+
+def pytest_sessionfinish() -> None:
+    if _TIMES in os.environ:
+        Path(os.environ[_TIMES]).write_text(json.dumps(_seconds))
