@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("cosmic_ray")
 
-from mutants import CORE, ROOT, candidates, chosen_tests, drawn
+from mutants.coverage_map import CoverageMap
+from mutants.planting import CORE, ROOT, Mutant, candidates, changed, drawn, found_again
+from mutants.server import NotInFunctions, swaps
 
 SOURCE = """
 class Thing:
@@ -18,12 +23,13 @@ class Thing:
         if by < 4 and not at:
             self.tell()
         kept = [by]
+        assert not by + 3
         raise ValueError(f"too {by + 2}")
 """
 
 
 def test_what_is_planted_and_what_is_not() -> None:
-    """No annotation, log line, text of an error or name that is never bound."""
+    """No annotation, log line, assertion, text of an error or name that is never bound."""
     found = {(mutant.line, mutant.operator.split("_")[-1]) for mutant in candidates("thing.py", SOURCE)}
     assert {line for line, _ in found} <= {5, 7, 8, 9, 10}
     assert {
@@ -44,24 +50,58 @@ def test_a_seed_draws_the_same_again_from_the_core() -> None:
     assert all((ROOT / folder).is_dir() for folder in CORE)
 
 
-class Map:
-    """Coverage of one file."""
-
-    def measured_files(self) -> list[str]:
-        return ["/somewhere/minibroker/partitions/in_sync.py"]
-
-    def contexts_by_lineno(self, file: str) -> dict[int, list[str]]:
-        here, there = "tests/minibroker/partitions/test_in_sync.py::test_a", "tests/minibroker/cluster/test_x.py::test"
-        return {1: [""], 90: [f"{there}_quick|run", f"{here}|run", f"{there}_slow|run", f"{there}_unknown|run"]}
-
-
-@pytest.mark.parametrize(("line", "limit", "count"), [(90, 40, 3), (90, 1.2, 2), (1, 40, 3)])
-def test_tests_of_the_folder_come_first_then_the_quick_ones(line: int, limit: float, count: int) -> None:
+def test_a_defect_is_found_again_where_its_line_has_moved_to() -> None:
     mutant = drawn(3, 1, "in_sync")[0]
-    mutant.line = line
-    seconds = {
-        "tests/minibroker/partitions/test_in_sync.py::test_a": 1.0,
-        "tests/minibroker/cluster/test_x.py::test_quick": 0.1,
-        "tests/minibroker/cluster/test_x.py::test_slow": 5.0,
-    }
-    assert chosen_tests(mutant, Map(), seconds, limit) == list(seconds)[:count]  # type: ignore[arg-type]
+    moved = replace(mutant, line=mutant.line + 7, occurrence=mutant.occurrence + 1)
+    assert found_again(moved) == mutant
+    assert found_again(replace(mutant, before="what is there no more")) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "functions"),
+    [
+        ("def a(): return 1\nclass B:\n  def c(self): return [x for x in 2]", "return 3", ["a"]),
+        ("def a(): return 1\nclass B:\n  def c(self): return [x + 1 for x in 2]", "x - 1", ["B.c"]),
+        ("def a(b=1): return b", "b=2", None),
+        ("class A:\n  b = 1", "b = 2", None),
+    ],
+)
+def test_only_a_defect_within_functions_needs_no_import(old: str, new: str, functions: list[str] | None) -> None:
+    word = {"return 3": "return 1", "x - 1": "x + 1", "b=2": "b=1", "b = 2": "b = 1"}[new]
+    before, after = compile(old, "a.py", "exec"), compile(old.replace(word, new), "a.py", "exec")
+    if functions is None:
+        with pytest.raises(NotInFunctions):
+            list(swaps(before, after))
+    else:
+        assert [code.co_qualname for code, _ in swaps(before, after)] == functions
+
+
+class Map(CoverageMap):
+    """Coverage of one file, which no run has recorded."""
+
+    def __init__(self) -> None:
+        self.seconds = {f"{HERE}": 1.0, f"{ROOM}": 1.0, f"{THERE}_quick": 0.1, f"{THERE}_slow": 5.0}
+
+    def _contexts(self, mutant: Mutant) -> dict[int, list[str]]:
+        names = (f"{THERE}_quick", ROOM, HERE, f"{THERE}_slow", f"{THERE}_unknown")
+        return {1: [""], 90: [f"{name}|run" for name in names]}
+
+
+HERE = "tests/minibroker/partitions/test_in_sync.py::test_a"
+ROOM = "tests/minibroker/partitions/test_a.py::test_a"
+THERE = "tests/minibroker/cluster/test_x.py::test"
+
+
+@pytest.mark.parametrize(("line", "limit", "count"), [(90, 40, 4), (90, 2.2, 3), (1, 40, 4)])
+def test_tests_of_the_file_come_first_then_of_the_folder_then_the_quick(line: int, limit: float, count: int) -> None:
+    mutant = replace(drawn(3, 1, "in_sync")[0], line=line, before="")
+    coverage = Map()
+    assert coverage.tests(mutant, limit) == [HERE, ROOM, f"{THERE}_quick", f"{THERE}_slow"][:count]
+    assert coverage.runs_at_import(mutant) is (line == 1)
+
+
+def test_a_defect_is_written_as_it_is_described() -> None:
+    mutant = drawn(3, 1, "in_sync")[0]
+    was, now = (ROOT / mutant.path).read_text().splitlines(), changed(mutant).splitlines()
+    assert (was[mutant.line - 1].strip(), now[mutant.line - 1].strip()) == (mutant.before, mutant.after)
+    assert Path(mutant.path).parts[0] == "minibroker"

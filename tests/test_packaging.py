@@ -7,11 +7,13 @@ import re
 import shlex
 import sys
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from reference import urls, with_repository
 
 from minibroker.version import __version__
@@ -90,6 +92,17 @@ def test_every_address_is_below_the_repository() -> None:
     for name in ("Documentation", "Changelog"):
         path = re.sub(r".*/main/", "", urls()[name])
         assert (ROOT / path).exists(), path
+
+
+def test_minibroker_alone_brings_four_packages() -> None:
+    """With all that they need themselves, on this machine."""
+    found, left = set(), [Requirement(one) for one in PROJECT["dependencies"]]
+    while left:
+        one = left.pop()
+        if (one.marker is None or one.marker.evaluate({"extra": ""})) and one.name not in found:
+            found.add(one.name)
+            left += [Requirement(text) for text in distribution(one.name).requires or ()]
+    assert found == {"crc32c", "cramjam", "structlog", "uvloop"}
 
 
 def test_every_extra_is_explained() -> None:

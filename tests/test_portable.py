@@ -17,11 +17,12 @@ from minibroker.server.listeners import ListenError, listen_all
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [str(ROOT / part) for part in (".", "protocol", "storage")]
 
-# The standard library first, as it is here; what comes after believes to be on Windows.
+# The standard library and compiled packages first, as they are here; what comes after believes to be on Windows.
 AS_ON_WINDOWS = """
 import asyncio, concurrent.futures, fcntl, http.server, logging, multiprocessing, os, pkgutil, shutil, signal, socket
 import ssl, subprocess, sys, tempfile, types
 import pytest, structlog
+import pyarrow.compute
 
 def locking(fd, mode, count, lock=fcntl.flock, flags=fcntl.LOCK_EX | fcntl.LOCK_NB):
     assert (mode, count) == (2, 1)

@@ -59,7 +59,7 @@ func Start(t testing.TB, arguments ...string) *Broker {
 		t.Fatal(err)
 	}
 	if err := command.Start(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v; install minibroker with pip and have it on PATH, or name it with the variable MINIBROKER", err)
 	}
 	t.Cleanup(func() {
 		_ = stdin.Close()

@@ -6,6 +6,7 @@ import { createInterface } from 'node:readline'
 
 const STOP_MS = 10_000
 const KEPT_LINES = 20
+const MISSING = 'install minibroker with pip and have it on PATH, or name it with the variable MINIBROKER'
 
 /**
  * Starts a broker and resolves once it serves; rejects with what it said when it does not start.
@@ -19,7 +20,8 @@ export async function minibroker(...args) {
   const token = randomUUID()
   const fixed = ['serve', '--port', '0', '--ephemeral', '--control', '127.0.0.1:0']
   const quiet = ['--until-stdin-closes', '--log-level', 'warning']
-  const broker = spawn(process.env.MINIBROKER ?? 'minibroker', [...fixed, ...quiet, ...args], {
+  const program = process.env.MINIBROKER ?? 'minibroker'
+  const broker = spawn(program, [...fixed, ...quiet, ...args], {
     env: { ...process.env, MINIBROKER_CONTROL_TOKEN: token },
     stdio: ['pipe', 'pipe', 'pipe'],
   })
@@ -29,7 +31,7 @@ export async function minibroker(...args) {
     if (said.length > KEPT_LINES) said.shift()
   })
   const ended = new Promise((resolve) => {
-    broker.on('error', (error) => resolve(said.push(error.message)))
+    broker.on('error', (error) => resolve(said.push(`${error.message}; ${MISSING}`)))
     broker.on('close', resolve)
   })
   // It prints two lines once it serves: bootstrap.servers=… and control=….

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from minibroker import Minibroker
 from minibroker.faults import Close, Delay, Error, Hold, Throttle
-from minibroker.faults.errors import FaultError
+from minibroker.kernel.fault_error import FaultError
 
 pytestmark = pytest.mark.clients
 

@@ -203,6 +203,15 @@ def test_settings_of_the_environment(docker: Any, image: str) -> None:
         made.remove(force=True)
 
 
+def test_any_user_and_nothing_to_write_but_the_volume(docker: Any, image: str) -> None:
+    made = docker.containers.run(image, detach=True, user="12345", read_only=True)
+    try:
+        wait_for_log(made, "Kafka Server started")
+        assert made.exec_run("id -u").output.decode().strip() == "12345"
+    finally:
+        made.remove(force=True)
+
+
 @pytest.fixture
 def network(docker: Any) -> Iterator[str]:
     made = docker.networks.create(f"minibroker-{uuid.uuid4().hex[:8]}")

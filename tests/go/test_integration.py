@@ -68,3 +68,9 @@ def test_a_refusal_and_a_broker_that_does_not_start_fail_the_test_with_the_reaso
     assert "did you mean minutes?" in done.stdout
     assert "minibroker did not start" in done.stdout
     assert "a/b" in done.stdout
+
+
+def test_without_minibroker_the_test_says_what_to_do(tmp_path: Path) -> None:
+    done = run(tmp_path, FAILS, MINIBROKER="no-such-program")
+    assert done.returncode == 1
+    assert 'exec: "no-such-program": executable file not found in $PATH; install minibroker with pip' in done.stdout

@@ -44,7 +44,7 @@ public final class CodecEcho {
         return HexFormat.of().formatHex(output.array()) + " " + json(type, message, version);
     }
 
-    private static Class<?> find(String name) throws ClassNotFoundException {
+    static Class<?> find(String name) throws ClassNotFoundException {
         for (String prefix : PACKAGES) {
             for (String suffix : List.of("Data", "")) {
                 try {

@@ -5,15 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from jvm import NEWEST, run_java
+from jvm import NEWEST, POMS, run_java
 from samples import message_versions, sample
 
 from minibroker_protocol.dsl import Message
+from minibroker_protocol.errors import EncodeError
+from minibroker_protocol.fields import Field
+from minibroker_protocol.shapes import Shapes
 from minibroker_protocol.structs import Struct
 
 pytestmark = pytest.mark.jvm
@@ -98,3 +102,129 @@ def value_differences(ours: Any, theirs: Any) -> list[str]:
 
 def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+# -- what is not given -------------------------------------------------------------------------------------------------
+
+Fields = dict[str, dict[str, str]]
+"""Struct → field → what a new object of Kafka's has."""
+
+
+class Theirs(NamedTuple):
+    """What Kafka's classes of one release say. encoded: version → bytes of a new object, None where it has none."""
+
+    release: str
+    fields: dict[str, Fields]
+    encoded: dict[str, dict[int, bytes | None]]
+
+
+def versions_of_messages() -> dict[str, tuple[type[Message], list[int]]]:
+    found: dict[str, tuple[type[Message], list[int]]] = {}
+    for message, version in message_versions():
+        if is_kafkas(message):
+            found.setdefault(message.__name__, (message, []))[1].append(version)
+    return found
+
+
+@pytest.fixture(scope="module", params=list(POMS))
+def theirs(request: pytest.FixtureRequest, programs: Path) -> Theirs:
+    names = "".join(f"{name}\n" for name in versions_of_messages())
+    done = run_java("FieldDefaults", extra=(programs,), stdin=names, release=request.param)
+    assert done.returncode == 0, done.stderr
+    fields: dict[str, Fields] = defaultdict(lambda: defaultdict(dict))
+    encoded: dict[str, dict[int, bytes | None]] = defaultdict(dict)
+    for line in done.stdout.splitlines():
+        name, kind, *rest = line.split(" ", 4)
+        if kind == "field":
+            struct, field, value = rest
+            fields[name][struct][snake_case(field)] = value
+        elif kind == "bytes":
+            encoded[name][int(rest[0])] = None if rest[1] == "-" else bytes.fromhex(rest[1][1:])
+        else:
+            assert request.param != NEWEST, f"Kafka {NEWEST} has no {name}"
+    return Theirs(request.param, fields, encoded)
+
+
+NULL_ON_SUCCESS = {
+    "AlterConfigsResponse", "AlterPartitionReassignmentsResponse", "AlterUserScramCredentialsResponse",
+    "CreateTopicsResponse", "DeleteAclsResponse", "ElectLeadersResponse", "IncrementalAlterConfigsResponse",
+    "ListPartitionReassignmentsResponse", "UpdateFeaturesResponse",
+}  # fmt: skip
+"""Their error messages are '' in a new object, and Kafka 4.4.0 sets null in every answer without an error."""
+OF_TRUNK = {("TransactionLogValue", "last_producer_epoch")}
+"""Fields that a release does not have yet."""
+
+
+def told(shapes: Shapes, field: Field) -> str:
+    """Our default as `FieldDefaults` writes a value."""
+    value: Any = shapes.default(field)
+    if value is None and field.tag is not None and field.nullable is None:
+        return "struct"  # None is how a tagged struct is left out (`fields.f`)
+    if value is None and field.error_message and shapes.message.__name__ in NULL_ON_SUCCESS:
+        return "''"
+    if field.records or value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"'{value}'"
+    if isinstance(value, list):
+        return f"list:{len(value)}"
+    if isinstance(value, Struct):
+        return "struct"
+    if shapes.kind(field).code == "16s":
+        high, low = (int.from_bytes(half, "big", signed=True) for half in (value[:8], value[8:]))
+        return f"uuid:{high},{low}"
+    return f"bytes:{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def structs_in(shapes: Shapes, cls: type[Struct], found: dict[str, type[Struct]]) -> dict[str, type[Struct]]:
+    """Those that a message has fields of, by name, with the message."""
+    if cls.__name__ not in found:
+        found[cls.__name__] = cls
+        for field in cls.__fields__:
+            struct = shapes.kind(field).struct
+            if struct is not None:
+                structs_in(shapes, struct, found)
+    return found
+
+
+def test_every_field_has_kafkas_default_in_every_version(theirs: Theirs) -> None:
+    checked, wrong = 0, []
+    for name, (message, versions) in versions_of_messages().items():
+        for version in sorted(set(versions) & theirs.encoded[name].keys()):
+            shapes = Shapes(message, version)
+            for struct, cls in structs_in(shapes, message, {}).items():
+                known = theirs.fields[name].get(struct)
+                for field in cls.__fields__:
+                    if known is None or field.name not in known:
+                        if theirs.release == NEWEST and (struct, field.name) not in OF_TRUNK:
+                            wrong.append(f"{name} v{version} {struct}.{field.name}: Kafka has no such field")
+                        continue
+                    checked += 1
+                    ours = told(shapes, field)
+                    if ours != known[field.name]:
+                        wrong.append(f"{name} v{version} {struct}.{field.name}: {ours}, Kafka has {known[field.name]}")
+    assert checked > 5000
+    assert wrong[:20] == []
+
+
+def test_a_message_of_defaults_has_kafkas_bytes_in_every_version(theirs: Theirs) -> None:
+    checked, wrong = 0, []
+    for name, (message, versions) in versions_of_messages().items():
+        for version in sorted(set(versions) & theirs.encoded[name].keys()):
+            expected, made = theirs.encoded[name][version], Shapes(message, version).default_struct(message)
+            assert isinstance(made, Message)
+            if name in NULL_ON_SUCCESS and hasattr(made, "error_message"):
+                made.error_message = ""
+            checked += 1
+            try:
+                data: bytes | None = made.encode(version)
+            except EncodeError:
+                data = None
+            if data != expected:
+                wrong.append(f"{name} v{version}: {data!r}, Kafka writes {expected!r}")
+            elif data is not None and message.decode(bytearray(data), version) != made:
+                wrong.append(f"{name} v{version}: what is read is not what was written")
+    assert checked > 300
+    assert wrong[:20] == []

@@ -40,12 +40,16 @@ def test_apache_kafka_passes(release: str, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.slow
-def test_what_apache_kafka_knows_after_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kafka = RealKafka()
+@pytest.mark.parametrize("release", POMS)
+def test_what_apache_kafka_knows_after_a_restart(
+    release: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka = RealKafka(release=release)
     state = tmp_path / "state.json"
     try:
         start(state, kafka.command(), kafka.port, tmp_path / "log")
-        options = ["--bootstrap", kafka.bootstrap, "--select", "restart", "--restart-command", restart_command(state)]
+        options = ["--bootstrap", kafka.bootstrap, "--expect", f"kafka-{release.rpartition('.')[0]}"]
+        options += ["--select", "restart", "--restart-command", restart_command(state)]
         assert cli.main(options) == 0, capsys.readouterr().out
     finally:
         end(state)

@@ -36,7 +36,9 @@ class FailsTest {
 """
 
 
-def maven(directory: Path, *arguments: str, test: str | None = None) -> subprocess.CompletedProcess[str]:
+def maven(
+    directory: Path, *arguments: str, test: str | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """`mvn test` in a copy of the package, with another test in the place of the example if given."""
     project = directory / "project"
     shutil.copytree(PACKAGE, project, ignore=shutil.ignore_patterns("target"))
@@ -48,7 +50,7 @@ def maven(directory: Path, *arguments: str, test: str | None = None) -> subproce
         argv = [tool("mvn"), "-B", *arguments, "test"]
     except Unavailable as missing:
         pytest.skip(str(missing))
-    environment = {**installed_command(directory), "MAVEN_OPTS": os.environ.get("MAVEN_OPTS", "")}
+    environment = {**installed_command(directory), "MAVEN_OPTS": os.environ.get("MAVEN_OPTS", ""), **variables}
     done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode and any(words in done.stdout for words in _NOT_TO_BE_HAD):
         pytest.skip(f"mvn could not fetch what the package needs: {last_line(done.stdout)}")
@@ -69,11 +71,16 @@ def test_the_examples_pass_and_say_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"), [("", "did you mean minutes?"), ('"--topic", "a/b"', "did not start: ")]
+    ("arguments", "variables", "words"),
+    [
+        ("", {}, "did you mean minutes?"),
+        ('"--topic", "a/b"', {}, "did not start: "),
+        ("", {"MINIBROKER": "no-such-program"}, "; install minibroker with pip and have it on PATH"),
+    ],
 )
 def test_a_refusal_and_a_broker_that_does_not_start_fail_with_the_reason(
-    tmp_path: Path, arguments: str, words: str
+    tmp_path: Path, arguments: str, variables: dict[str, str], words: str
 ) -> None:
-    done = maven(tmp_path, test=FAILS % arguments)
+    done = maven(tmp_path, test=FAILS % arguments, **variables)
     assert done.returncode == 1
     assert words in done.stdout

@@ -1,18 +1,19 @@
-"""The matrix of rights, asked of a live Apache Kafka again: its answers are those of the kept table."""
+"""The matrix of rights, asked of live Apache Kafkas again: their answers are those of the kept tables."""
 
 from __future__ import annotations
 
 import pytest
-from rights_record import flat, kafka_side, load, record
+from rights_record import TABLES, flat, kafka_side, load, record
 from toolchain import Unavailable
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
-def test_kafka_answers_as_it_did() -> None:
-    matrix, stories = load()
+@pytest.mark.parametrize("release", TABLES)
+def test_kafka_answers_as_it_did(release: str) -> None:
+    matrix, stories = load(release)
     try:
-        with kafka_side() as side:
+        with kafka_side(release) as side:
             found = record(side)
     except Unavailable as missing:
         pytest.skip(str(missing))

@@ -1,6 +1,7 @@
-"""Kafka Streams' own exactly-once run: its smoke test of windows, joins and tables, with an instance killed in between.
+"""Kafka Streams with exactly_once_v2: its own smoke test of windows, joins and tables, with an instance killed in
+between, and the situations of its EosIntegrationTest, which is not in Maven (streams/StreamsChecks.java).
 
-The verdict is the driver's: every result once, in order, and no transaction left open.
+The smoke test's verdict is its driver's: every result once, in order, and no transaction left open.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jvm import JVM_TIER, fetched_jars, java_command
+from check_program import Outcomes, declared_checks
+from jvm import JVM_TIER, compile_java, fetched_jars, java_command
 from toolchain import Unavailable
 
 from minibroker import Minibroker
@@ -23,8 +25,9 @@ TOPICS = tuple(
     "data echo max min min-suppressed min-raw dif sum sws-raw sws-suppressed cnt avg tagg fk".split()  # noqa: SIM905
 )
 PARTITIONS = 5
+CHECKS = JVM_TIER / "streams" / "StreamsChecks.java"
 RUNS = "initializing processor"
-PROCESSED, DRIVEN = 120.0, 300.0
+PROCESSED, DRIVEN, CHECKED = 120.0, 300.0, 400.0
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +101,17 @@ def test_streams_exactly_once_with_an_instance_killed(run: Run) -> None:
     assert "PROCESSED-MORE-THAN-GENERATED" not in told
     assert "PROCESSED-LESS-THAN-GENERATED" not in told
     assert (first.poll(), third.poll()) == (None, None)
+
+
+@pytest.fixture(scope="module")
+def outcomes(jars: Path, bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    built = compile_java([CHECKS], tmp_path_factory.mktemp("streams"), jars / "*")
+    state = tmp_path_factory.mktemp("state")
+    argv = java_command("StreamsChecks", bootstrap, str(state), extra=(built, jars / "*"), heap="512m")
+    return Outcomes(subprocess.run(argv, capture_output=True, text=True, timeout=CHECKED))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", declared_checks(CHECKS, r'^        run\("(\w+)"'))
+def test_streams_exactly_once(outcomes: Outcomes, check: str) -> None:
+    outcomes.verify(check)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.node
 PACKAGE = INTEGRATIONS / "node"
 
 
-def run(directory: Path, test: str) -> subprocess.CompletedProcess[str]:
+def run(directory: Path, test: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`node --test` of a program that has kafkajs and the package."""
     given = directory / "given.test.mjs"
     given.write_text(test)
@@ -28,7 +28,8 @@ def run(directory: Path, test: str) -> subprocess.CompletedProcess[str]:
         pytest.skip(str(missing))
     shutil.copytree(PACKAGE, app / "node_modules" / "minibroker")
     argv = [node, "--test", "--test-reporter=tap", program]
-    return subprocess.run(argv, cwd=app, env=installed_command(directory), capture_output=True, text=True, timeout=400)
+    environment = {**installed_command(directory), **variables}
+    return subprocess.run(argv, cwd=app, env=environment, capture_output=True, text=True, timeout=400)
 
 
 def test_the_test_on_the_page(tmp_path: Path) -> None:
@@ -59,3 +60,9 @@ def test_a_refusal_and_a_broker_that_does_not_start_reject_with_the_reason(tmp_p
     assert "did you mean minutes?" in done.stdout
     assert "minibroker did not start" in done.stdout
     assert "a/b" in done.stdout
+
+
+def test_without_minibroker_the_test_says_what_to_do(tmp_path: Path) -> None:
+    done = run(tmp_path, FAILS, MINIBROKER="no-such-program")
+    assert done.returncode == 1
+    assert "spawn no-such-program ENOENT; install minibroker with pip" in done.stdout

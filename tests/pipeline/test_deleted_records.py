@@ -9,6 +9,7 @@ from minibroker.rules.rules import ERROR, judge_logs
 from minibroker.rules.scan import scan_directory
 from minibroker_storage.checkpoints import LOG_START_OFFSET, encode_offsets
 from minibroker_storage.memory_disk import MemoryDisk
+from minibroker_storage.truncation import truncate_to
 
 
 def found(disk: MemoryDisk, start: int) -> list[str]:
@@ -29,7 +30,7 @@ def test_a_producer_of_which_only_a_marker_was_left(deleted: bool) -> None:
     for value in (b"b", b"c"):
         append(log, batch(value))
     log.delete_records(1)
-    log.truncate_to(3, now_ms=NOW)
+    truncate_to(log, 3, now_ms=NOW)
     assert {p.producer_id: p.last_sequence for p in log.producers.active()} == {1: -1}
     log.flush()
     lost = "producer-snapshot: producer 1: last sequence 0 in the log, -1 here; last offset 0 in the log, -1 here"

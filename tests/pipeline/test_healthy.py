@@ -29,7 +29,7 @@ def scanned(name: str, depth: str) -> Scanned:
     """The rows of all the data directories of a set."""
     files = golden_files(name)
     roots = ["broker-1", "broker-2"] if name == "reassigned" else [""]
-    found = Scanned([], [], [])
+    found = Scanned([], [], [], [])
     for root in roots:
         disk = MemoryDisk()
         for path, content in files.items():
@@ -144,7 +144,7 @@ def but_once(name: str, *more: str) -> Any:
 @pytest.mark.parametrize(("name", "depth"), [but_once(name, depth) for name in SETS for depth in DEPTHS])
 def test_it_gives_no_finding(name: str, depth: str) -> None:
     rows = scanned(name, depth)
-    assert judge_logs(rows.logs, rows.states, rows.commits) == []
+    assert judge_logs(rows.logs, rows.states, rows.commits, rows.members) == []
 
 
 @pytest.mark.parametrize("name", [*map(but_once, SETS), "own-clean", "own-killed", "own-kip"])

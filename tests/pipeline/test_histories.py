@@ -46,6 +46,9 @@ def test_aborted_and_read() -> None:
 
 def test_half_of_a_transaction() -> None:
     assert names(judge_history([sent("a", 1), sent("b", 1)], [seen("b", 0)])) == ["torn-transaction"]
+    assert judge_history([sent("a", 1, acknowledged=False), sent("b", 1)], [seen("b", 0)]) == []
+    assert judge_history([sent("a", 1), sent("b", 1)], [seen("b", 0)], start_offsets={("t", 0): 1}) == []
+    assert judge_history([sent("a", 1), sent("b", 2)], [seen("b", 0)]) == []
 
 
 def test_strays_and_order() -> None:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from minibroker.cli import main
 from minibroker.rules.offset_rules import final_offsets
 from minibroker.rules.rows import COMMIT, CommittedOffset, Log, Transaction, TxnState
 from minibroker.rules.txn_rules import read_coordinators
 
+MISPLACED = Path(__file__).resolve().parents[1] / "golden" / "minibroker-0.1.0" / "misplaced-ids"
 OFFSETS = Log("", "__consumer_offsets", 2)
 
 
@@ -50,3 +59,17 @@ def test_what_was_written_last_stands_whenever_its_marker_came() -> None:
 def test_a_group_that_moved_is_not_gone() -> None:
     there = offset(0, 40, log=Log("", "__consumer_offsets", 1))
     assert final_offsets([offset(2, 40), offset(8, -1), there], []) == [there]
+
+
+@pytest.mark.parametrize("name", ["clean", "killed", "three-brokers"])
+def test_directories_with_moved_ids(name: str, tmp_path: Path) -> None:
+    """Their clients committed offsets that are past the ends of `t`, which a broker takes: that is true, and all."""
+    pytest.importorskip("pyarrow")
+    with tarfile.open(MISPLACED / f"{name}.tar.gz") as archive:
+        archive.extractall(tmp_path / "data", filter="data")
+    main(["audit", str(tmp_path / "data"), "--json", str(tmp_path / "s.json")])
+    shown = json.loads((tmp_path / "s.json").read_text())["shown"]
+    assert {one["rule"] for one in shown} == {"offset-end"}
+    places = [re.search(r"committed (\d+) on t-\d, which ends at ([24])$", one["message"]) for one in shown]
+    assert len(places) == 8
+    assert all(place is not None and int(place[1]) > int(place[2]) for place in places)

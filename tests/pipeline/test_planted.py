@@ -214,6 +214,7 @@ def test_torn_transaction_without_a_marker() -> None:
     planted = Planted()
     batches = planted.batches("txn-b-1")
     del planted.files[planted.path("txn-b-1", ".snapshot")]
+    planted.without_small_files("txn-b-1")
     planted.write("txn-b-1", batches[:-1])
     assert rules(planted) == {"torn-transaction", "abort-index"}
     assert ("torn-transaction", "txn-b-1", 69, 73) in [at(f) for f in planted.findings()]

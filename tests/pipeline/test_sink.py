@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from minibroker.client.transactional import Producer
+from minibroker.client.security import LoginFailed
+from minibroker.client.transactional import Producer, TransactionalClient
 from minibroker.faults import DropReply, Error
 from minibroker.testing.embedded import Minibroker
-from minibroker_pipeline import sink as sink_module
+from minibroker_pipeline import sink_task
 from minibroker_pipeline.sink import (
-    Appender,
     Attempt,
     Batch,
     Fenced,
@@ -24,10 +29,12 @@ from minibroker_pipeline.sink import (
     SinkRefused,
     Written,
     is_new,
-    write_task,
 )
 from minibroker_pipeline.sink_options import check_columns, sink_of
+from minibroker_pipeline.sink_records import blocks, by_partition, encode
+from minibroker_pipeline.sink_task import Appender
 from minibroker_protocol.records import Compression, Record
+from minibroker_protocol.records.build import encode_records
 
 QUERY = "6ad5"
 
@@ -47,15 +54,31 @@ def sink(broker: Minibroker, request: pytest.FixtureRequest) -> Sink:
     return Sink(broker.bootstrap_servers, name, f"sink-{name}", 3)
 
 
-def rows(first: int, partition: int, count: int = 4) -> list[tuple[int, Record]]:
-    return [(partition, Record(0, 1_700_000_000_000, b"k", str(n).encode())) for n in range(first, first + count)]
+def rows(first: int, partition: int, count: int = 4) -> Any:
+    """An Arrow batch with the values first, first + 1, …"""
+    columns = {
+        "partition": pa.array([partition] * count, pa.int32()),
+        "value": [str(number) for number in range(first, first + count)],
+        "timestamp": pa.array([1_700_000_000_000_000] * count, pa.timestamp("us", tz="UTC")),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+_ATTEMPTS = itertools.count()
+
+
+def write_task(
+    sink: Sink, attempt: Attempt, batch: Batch, number: int, *batches: Any, task: int | None = None
+) -> Written:
+    task = next(_ATTEMPTS) if task is None else task
+    return sink_task.write_task(sink, attempt, batch, number, task, batches)
 
 
 def tasks(sink: Sink, attempt: Attempt, number: int, *, first: int | None = None) -> list[Written]:
     """Two tasks: one writes to partitions 0 and 2, the other to 1."""
     attempt = pickle.loads(pickle.dumps(attempt))
     first = number * 12 if first is None else first
-    one = write_task(sink, attempt, Batch(QUERY, number), 0, [*rows(first, 0), *rows(first + 4, 2)])
+    one = write_task(sink, attempt, Batch(QUERY, number), 0, rows(first, 0), rows(first + 4, 2))
     two = write_task(sink, attempt, Batch(QUERY, number), 0, rows(first + 8, 1))
     return [one, two]
 
@@ -120,12 +143,16 @@ def test_abort_after_a_commit_leaves_it_alone(broker: Minibroker, sink: Sink) ->
     assert visible(broker, sink) == list(range(24))
 
 
-def test_two_tasks_with_one_partition(broker: Minibroker, sink: Sink) -> None:
+def test_two_tasks_with_one_partition(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = SinkDriver(sink)
     attempt = driver.begin()
     batch = Batch(QUERY, 0)
-    # The broker takes the second for a copy of the first: same producer, same sequences.
-    reports = [write_task(sink, attempt, batch, 0, rows(first, 1)) for first in (0, 4)]
+    reports = [write_task(sink, attempt, batch, 0, rows(0, 1))]
+    with pytest.raises(SinkRefused, match="another task or attempt wrote to partition 1"):
+        write_task(sink, attempt, batch, 0, rows(4, 1))
+    # At the same time: the broker takes the second for a copy of the first, with the same producer and sequences.
+    monkeypatch.setattr(TransactionalClient, "end_offset", lambda *_: 0)
+    reports.append(write_task(sink, attempt, batch, 0, rows(4, 1)))
     with pytest.raises(SinkRefused, match="more than one task wrote to partition 1"):
         driver.commit(reports, 0)
     assert visible(broker, sink) == []
@@ -178,12 +205,12 @@ def test_a_second_attempt_of_a_task_fails_the_batch(broker: Minibroker, sink: Si
     driver = SinkDriver(sink)
     attempt = driver.begin()
 
-    def failing() -> Iterator[tuple[int, Record]]:
-        yield from rows(0, 0)
+    def failing() -> Iterator[Any]:
+        yield rows(0, 0)
         raise OSError("worker lost")
 
     with pytest.raises(OSError):
-        write_task(sink, attempt, Batch(QUERY, 0), 0, failing())
+        sink_task.write_task(sink, attempt, Batch(QUERY, 0), 0, 0, failing())
     with pytest.raises(SinkRefused, match="whole batch"):
         write_task(sink, attempt, Batch(QUERY, 0), 1, rows(0, 0))
     run(sink, 0)
@@ -227,7 +254,7 @@ def test_what_passes_is_sent_again(broker: Minibroker, sink: Sink, api: str, act
 
 
 def test_large_tasks_are_cut_into_batches(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "BATCH_BYTES", 100)
+    monkeypatch.setattr(sink_task, "BATCH_BYTES", 100)
     sink = replace(sink, compression=Compression.ZSTD)
     run(sink, 0)
     assert visible(broker, sink) == list(range(12))
@@ -287,7 +314,7 @@ def test_what_is_refused_at_the_start(broker: Minibroker, sink: Sink) -> None:
     with pytest.raises(SinkRefused, match="UNKNOWN_TOPIC"):
         SinkDriver(replace(sink, topic="none")).begin()
     with pytest.raises(SinkRefused, match="no producer id"):
-        Appender(sink, Producer("t", -1, -1))
+        Appender(sink, Producer("t", -1, -1), 0)
     off = {"transaction.partition.verification.enable": "false"}
     with (
         Minibroker(ephemeral=True, transaction_version=1, topics={"t": 3}, config=off) as older,
@@ -303,18 +330,89 @@ def test_an_offset_that_is_no_marker() -> None:
 
 
 def test_rows_of_an_arrow_batch() -> None:
-    pa = pytest.importorskip("pyarrow")
-    from minibroker_pipeline.sink_rows import rows_of
-
-    headers = pa.array([[{"key": "h", "value": b"x"}], None])
-    times = pa.array([1_700_000_000_123_456, None], pa.timestamp("us", tz="UTC"))
-    columns = {"partition": pa.array([1, 0], pa.int32()), "value": ["a", None], "timestamp": times, "headers": headers}
-    full, bare = rows_of(pa.RecordBatch.from_pydict(columns))
-    assert full == (1, Record(0, 1_700_000_000_123, None, b"a", [("h", b"x")]))
-    assert (bare[0], bare[1].value, bare[1].headers) == (0, None, [])
-    assert bare[1].timestamp > 1_700_000_000_123
+    headers = pa.array([[{"key": "h", "value": b"x"}, {"key": "", "value": None}], None, []])
+    times = pa.array([1_700_000_000_123_456, None, -1_500], pa.timestamp("us", tz="UTC"))
+    columns = {
+        "partition": pa.array([1, 0, 1], pa.int32()),
+        "key": [None, "k" * 200, "é"],
+        "value": ["a", None, "v" * 70_000],
+        "timestamp": times,
+        "headers": headers,
+    }
+    full = [
+        Record(0, 1_700_000_000_123, None, b"a", [("h", b"x"), ("", None)]),
+        Record(0, -2, "é".encode(), b"v" * 70_000),
+    ]
+    bare = [Record(0, 5, b"k" * 200, None)]
+    found = dict(by_partition(pa.RecordBatch.from_pydict(columns), 5))
+    assert [*found] == [0, 1]
+    for partition, expected in ((0, bare), (1, full)):
+        base = expected[0].timestamp
+        payload = encode_records(expected, base_timestamp=base)
+        largest = max(record.timestamp for record in expected)
+        assert encode(found[partition]) == (payload, len(expected), base, largest)
     with pytest.raises(SinkRefused, match="partition is null"):
-        list(rows_of(pa.RecordBatch.from_pydict({"partition": pa.array([None], pa.int32()), "value": ["a"]})))
+        list(by_partition(pa.RecordBatch.from_pydict({"partition": pa.array([None], pa.int32()), "value": ["a"]}), 0))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=300),
+            st.none() | st.binary(max_size=300),
+            st.integers(-(2**40), 2**40),
+            st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2),
+        ),
+        min_size=1,
+        max_size=200,
+    ),
+    st.integers(0, 199),
+    st.integers(1, 2000),
+)
+def test_columns_give_the_bytes_of_records(found: list[Any], skip: int, most: int) -> None:
+    columns = {
+        "partition": pa.array([0] * len(found), pa.int32()),
+        "key": pa.array([one[0] for one in found], pa.binary()),
+        "value": pa.array([one[1] for one in found], pa.binary()),
+        "timestamp": pa.array([one[2] * 1000 for one in found], pa.timestamp("us", tz="UTC")),
+        "headers": pa.array(
+            [[{"key": name, "value": content} for name, content in one[3]] for one in found],
+            pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+        ),
+    }
+    skip %= len(found)  # a slice of a larger batch has the same buffers
+    ((_, those),) = by_partition(pa.RecordBatch.from_pydict(columns).slice(skip), 0)
+    expected = [Record(0, time, key, value, headers) for key, value, time, headers in found[skip:]]
+    cut = list(blocks(those, most, 7))
+    assert len(cut[0]) <= 7
+    for block in cut:
+        part, expected = expected[: len(block)], expected[len(block) :]
+        assert encode(block).payload == encode_records(part, base_timestamp=part[0].timestamp)
+        assert len(block) == 1 or len(encode(block).payload) <= most
+    assert not expected
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_a_stage_that_spark_runs_again(broker: Minibroker, sink: Sink, concurrent: bool) -> None:
+    """Its tasks are first attempts once more, and may have their rows in another order."""
+    driver = SinkDriver(sink)
+    attempt = driver.begin()
+    batch = Batch(QUERY, 0)
+    older = write_task(sink, attempt, batch, 0, rows(0, 0, 40), task=7)
+    if concurrent:  # the end of the log was asked for before the other wrote
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(TransactionalClient, "end_offset", lambda *_: 0)
+            with pytest.raises(SinkRefused, match="OUT_OF_ORDER_SEQUENCE_NUMBER"):
+                write_task(sink, attempt, batch, 0, rows(100, 0, 40), task=9)
+    else:
+        with pytest.raises(
+            SinkRefused, match=r"OUT_OF_ORDER_SEQUENCE_NUMBER|another task or attempt wrote to partition 0"
+        ):
+            write_task(sink, attempt, batch, 0, rows(100, 0, 40), task=9)
+        with pytest.raises(SinkRefused, match="another task or attempt wrote to partition 0"):
+            write_task(sink, attempt, batch, 0, rows(100, 0, 40), task=7 + 997)
+    driver.abort([older])
+    assert visible(broker, sink) == []
 
 
 COLUMNS = {"value": "string", "partition": "int"}
@@ -365,3 +463,26 @@ def test_what_options_mean(broker: Minibroker, sink: Sink) -> None:
     assert (job.marked, job.group) == (True, "s.j")
     asked = {"bootstrap": sink.bootstrap, "topic": sink.topic, "sink": "s"}
     assert sink_of(asked, streaming=True).partitions == 3
+
+
+def test_a_sink_over_tls_with_a_password(tmp_path: Path) -> None:
+    authority = str(tmp_path / "ca.pem")
+    config = {
+        "minibroker.security.protocol": "SASL_SSL",
+        "minibroker.ssl.ca.location": authority,
+        "minibroker.sasl.users": "alice:secret",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
+    given = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.ca.location": authority,
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": "secret",
+    }
+    with Minibroker(ephemeral=True, host="localhost", config=config, topics={"secured": 3}) as secured:
+        named = {"bootstrap": secured.bootstrap_servers, "topic": "secured", "sink": "s"}
+        run(sink_of({**named, **given}, streaming=True), 0)
+        assert visible(secured, sink_of({**named, **given}, streaming=True)) == list(range(12))
+        with pytest.raises(LoginFailed, match="invalid credentials"):
+            sink_of({**named, **given, "kafka.sasl.password": "wrong"}, streaming=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planting import Planted, changed, write_files
+from damage import DAMAGE
+from planting import Planted, changed, golden_files, rewound, write_files
 from standalone_spark import standalone_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -21,6 +22,7 @@ pytest.importorskip("pyspark")
 from minibroker_pipeline import command  # noqa: E402
 from minibroker_pipeline.command import plan_of  # noqa: E402
 from minibroker_pipeline.engine import SparkAudit, audit_here  # noqa: E402
+from minibroker_protocol.records import Record, build_batch  # noqa: E402
 
 MANIFEST = Path(__file__).parents[1] / "golden" / "kafka-4.3.1" / "directory" / "manifest.json"
 
@@ -52,10 +54,59 @@ def test_spark_finds_what_the_rules_find(spark: Any, tmp_path: Path) -> None:
         assert counts[0] == counts[1], table
 
 
-def test_splits_do_not_matter(spark: Any, golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minibroker_pipeline import files
+def one_for_each_rule() -> Iterator[Any]:
+    """Kinds of damage that together break every rule there is a kind for."""
+    seen: set[str] = set()
+    for _, plant, rules in DAMAGE:
+        if not rules <= seen:
+            seen |= rules
+            yield plant
 
-    monkeypatch.setitem(files.list_directory.__kwdefaults__, "split_bytes", 50_000)  # type: ignore[arg-type]
+
+def test_both_engines_find_damage_alike(spark: Any, tmp_path: Path) -> None:
+    """Each kind in a data directory of its own, with the partitions that were touched and the coordinators'."""
+    for number, plant in enumerate(one_for_each_rule()):
+        planted = Planted()
+        plant(planted)
+        before = golden_files(planted.name)
+        touched = {name.partition("/")[0] for name in before if before[name] != planted.files.get(name)}
+        kept = {name: data for name, data in planted.files.items() if kept_with(name, touched)}
+        write_files(kept, tmp_path / "data" / f"broker-{number + 1}")
+    write_files(rewound(60, 100, 20)[0].files, tmp_path / "data" / "rewound")
+    ways = ["--lineage", "codec-none=codec-zstd", "--lineage", "codec-none=txn-a,txn-b", "--lineage-key", "field:a"]
+    one = plan(tmp_path / "data", *ways, "--content")
+    here, spread = audit_here(one), SparkAudit(spark, one).run()
+    assert here[0].as_json() == spread[0].as_json()
+    assert here[1] == spread[1]
+    found = {rule for rule, _ in here[0].findings}
+    assert {"offset-rewind", *(rule for _, _, rules in DAMAGE for rule in rules)} <= found
+
+
+def kept_with(name: str, touched: set[str]) -> bool:
+    folder = name.partition("/")[0]
+    return "/" not in name or folder in touched or folder.startswith(("__", "codec-zstd"))
+
+
+def test_lineage_by_position_is_judged_alike(spark: Any, tmp_path: Path) -> None:
+    def log(*records: Record) -> bytes:
+        return bytes(build_batch(list(records)))
+
+    inputs = log(*(Record(n, 1, b"k", b"v") for n in range(4)))
+    places = ["in-0@0", "in-0@1", "in-0@1", "in-0@7"]
+    outputs = log(*(Record(n, 1, b"k", b"v", [("from", place.encode())]) for n, place in enumerate(places)))
+    files = {f"{name}/{0:020d}.log": data for name, data in (("in-0", inputs), ("out-0", outputs))}
+    chosen = plan(write_files(files, tmp_path), "--lineage", "in=out", "--lineage-key", "position:header:from")
+    here, spread = audit_here(chosen), SparkAudit(spark, chosen).run()
+    assert here[1] == spread[1]
+    assert sorted(found.rule for found in here[1]) == [
+        *("lineage-duplicate", "lineage-lost", "lineage-lost", "lineage-stray")
+    ]
+
+
+def test_splits_do_not_matter(spark: Any, golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minibroker_pipeline import listing
+
+    monkeypatch.setitem(listing.list_directory.__kwdefaults__, "split_bytes", 50_000)  # type: ignore[arg-type]
     split = plan(golden)
     assert len(split.parts) > 100
     figures, found, _ = SparkAudit(spark, split).run()

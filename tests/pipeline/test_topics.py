@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +19,7 @@ from minibroker.cli import main
 from minibroker.testing.embedded import Minibroker
 from minibroker_pipeline import command, topics
 from minibroker_pipeline.command import plan_of
-from minibroker_pipeline.follow import Follower
+from minibroker_pipeline.follow import Follower, follow
 from minibroker_pipeline.topics import TopicClient, Topics
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
@@ -119,7 +123,92 @@ def test_following_until_interrupted(
     assert main(["audit", "--bootstrap", bootstrap, "--topic", topic, "--follow"]) == code
     printed = capsys.readouterr().out
     assert printed.startswith(said)
-    assert printed.count("\n") == code  # once, however many rounds
+    assert printed.count("no-producer-id") == code  # once, however many rounds
+    assert printed.count("kafka-console-consumer.sh --bootstrap-server ") == code  # and what can be done
+
+
+def scraped(bootstrap: str, *topics: str, rounds: list[Callable[[], object]]) -> tuple[str, str]:
+    """The page of metrics and what was printed, after rounds that each of `rounds` follows."""
+    steps, page, lines = iter(rounds), "", list[str]()
+
+    def sleep(_: float) -> None:
+        nonlocal page
+        where = next(line for line in lines if line.startswith("metrics=")).removeprefix("metrics=")
+        with urllib.request.urlopen(f"http://{where}/metrics", timeout=30) as answer:
+            page = answer.read().decode()
+        step = next(steps, None)
+        if step is None:
+            raise KeyboardInterrupt
+        step()
+
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    chosen = [word for topic in topics for word in ("--topic", topic)]
+    options = ["--bootstrap", bootstrap, "--follow", "--metrics", "127.0.0.1:0", *chosen]
+    arguments = parser.parse_args(options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("minibroker_pipeline.follow.time.sleep", sleep)
+        follow(plan_of(arguments), arguments, lines.append)
+    return page, "\n".join(lines)
+
+
+def test_metrics_of_what_is_found(bootstrap: str) -> None:
+    pytest.importorskip("prometheus_client")
+    page, printed = scraped(bootstrap, "bare", "good", rounds=[lambda: None])
+    assert 'minibroker_audit_findings{rule="no-producer-id",severity="error"} 1.0' in page
+    assert 'minibroker_audit_findings{rule="duplicate",severity="error"} 0.0' in page
+    assert 'minibroker_audit_found_total{rule="no-producer-id",severity="error"} 1.0' in page
+    assert "minibroker_audit_records_total 63.0" in page
+    assert "minibroker_audit_rounds_total 2.0" in page
+    assert "minibroker_audit_failedrounds_total 0.0" in page
+    (last,) = re.findall(r"^minibroker_audit_lastroundtimestampseconds (.+)$", page, re.MULTILINE)
+    assert 0 <= time.time() - float(last) < 600
+    assert printed.count("no-producer-id") == 1
+
+
+def test_open_transactions_are_measured_until_they_end() -> None:
+    pytest.importorskip("prometheus_client")
+    pytest.importorskip("confluent_kafka")
+    from abandoned import ID, abandon
+
+    with Minibroker(ephemeral=True) as broker:
+        where = broker.bootstrap_servers
+        abandon(where)
+        page, _ = scraped(where, "t", rounds=[])
+        assert 'minibroker_audit_opentransactions{partition="1",topic="t"} 1.0' in page
+        assert 'minibroker_audit_oldestopentransactionseconds{partition="1",topic="t"}' in page
+        end = ["transactions", "abort", "--bootstrap", where, "--transactional-id", ID]
+        page, _ = scraped(where, "t", rounds=[lambda: main(end), lambda: None])
+        assert "opentransactions{" not in page
+
+
+def test_a_cluster_that_is_away_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("prometheus_client")
+    broker = Minibroker(data_dir=tmp_path, topics={"t": 1})
+    broker.start()
+    client = TopicClient(where := broker.bootstrap_servers)
+    produce(client, "t", 0, 0)
+    client.close()
+    again = Minibroker(data_dir=tmp_path, port=int(where.rpartition(":")[2]))
+    page, _ = scraped(where, "t", rounds=[broker.stop, lambda: None, again.start, lambda: None])
+    again.stop()
+    assert "minibroker_audit_records_total 3.0" in page  # nothing was read twice
+    assert "minibroker_audit_failedrounds_total 2.0" in page
+    assert capsys.readouterr().err.count("trying again") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["DATA_DIR", "--metrics", "127.0.0.1:0"], "--metrics goes with --follow"),
+        (["--bootstrap", "{}", "--follow", "--metrics", "9404"], "the address of the metrics is HOST:PORT, not '9404'"),
+    ],
+)
+def test_metrics_that_cannot_be_served(
+    options: list[str], reason: str, bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", *(word.format(bootstrap) for word in options)]) == 2
+    assert capsys.readouterr().err == f"minibroker audit: {reason}\n"
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def named_bootstrap() -> str | None:
 def start_minibroker(log: Path, *arguments: str, command: list[str] | None = None) -> BrokerProcess:
     """Start `minibroker serve --port 0 …` and return once it says where it listens."""
     argv = [*(command or [sys.executable, "-m", "minibroker"]), "serve", "--port", "0", *arguments]
-    environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONPATH=_python_path())
+    environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONPATH=python_path())
     with log.open("w") as stderr:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
@@ -81,10 +81,11 @@ def installed_command(directory: Path) -> dict[str, str]:
     call = f'"{sys.executable}" -m minibroker'
     program.write_text(f"@{call} %*\n" if os.name == "nt" else f'#!/bin/sh\nexec {call} "$@"\n')
     program.chmod(0o755)
-    return {**os.environ, "PYTHONPATH": _python_path(), "MINIBROKER": str(program)}
+    return {**os.environ, "PYTHONPATH": python_path(), "MINIBROKER": str(program)}
 
 
-def _python_path() -> str:
+def python_path() -> str:
+    """PYTHONPATH of a child that runs `minibroker` of this tree, or the planted defects."""
     own = ("", "protocol", "storage", "tests/support")  # the last for `python -m defects`
     path = [*(str(ROOT / part) for part in own), os.environ.get("PYTHONPATH", "")]
     return os.pathsep.join(part for part in path if part)

@@ -15,6 +15,8 @@ TOOLS_RELEASE = "4.3.1"
 POMS = {TOOLS_RELEASE: JVM_TIER / "pom.xml", "4.4.0": JVM_TIER / "kafka-4.4" / "pom.xml"}
 """Kafka's releases in this tier, the newest last: each with a client and a whole broker."""
 NEWEST = list(POMS)[-1]
+ANY_RELEASE = JVM_TIER / "releases" / "pom.xml"
+"""A whole broker of any other release."""
 DOWNLOAD_SECONDS = 600
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For programs that live for seconds; what is measured runs without them."""
@@ -26,20 +28,24 @@ def kafka_libs(release: str = TOOLS_RELEASE) -> Path:
     named = os.environ.get("MINIBROKER_KAFKA_LIBS")
     if named and release == TOOLS_RELEASE:
         return Path(named)
-    return fetched_jars(POMS[release], f"the jars of Kafka {release}")
+    if release in POMS:
+        return fetched_jars(POMS[release], f"the jars of Kafka {release}")
+    return fetched_jars(ANY_RELEASE, f"the jars of Kafka {release}", version=release)
 
 
-def fetched_jars(pom: Path, what: str, seconds: float = DOWNLOAD_SECONDS) -> Path:
-    """Directory with the jars that a pom lists, downloaded when they, or the pom, are new.
+def fetched_jars(pom: Path, what: str, seconds: float = DOWNLOAD_SECONDS, version: str = "") -> Path:
+    """Directory with the jars that a pom lists, of its Kafka's `version` where one is given; downloaded when they, or
+    the pom, are new.
 
     Raises Unavailable, also when that takes longer than `seconds`.
     """
-    libs = pom.parent / "target" / "libs"
+    libs = pom.parent / "target" / (version or "libs")
     stamp = libs / ".complete"
     if stamp.exists() and stamp.read_text() == pom.read_text():
         return libs
     mvn = tool("mvn")
     argv = [mvn, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={libs}"]
+    argv += [f"-Dkafka.version={version}"] if version else []
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -83,9 +89,9 @@ def run_java(
     return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=seconds)
 
 
-def compile_java(sources: list[Path], out: Path) -> Path:
+def compile_java(sources: list[Path], out: Path, *extra: Path) -> Path:
     """Compile the tier's own programs against Kafka's jars; a program that does not compile is an error, not a skip."""
-    argv = [tool("javac"), "-nowarn", "-cp", classpath(), "-d", str(out), *map(str, sources)]
+    argv = [tool("javac"), "-nowarn", "-cp", classpath(*extra), "-d", str(out), *map(str, sources)]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         raise AssertionError(done.stdout + done.stderr)

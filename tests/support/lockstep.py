@@ -26,6 +26,8 @@ from lockstep_requests import (
     Batch,
     Requests,
     World,
+    named,
+    oddities,
     symbol,
 )
 
@@ -127,6 +129,7 @@ class Side:
         return symbol(kind, held.index(own))
 
 
+_NAMES = ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name")
 _KIND_OF_ENTITY = {"producerId": PRODUCER, "topicId": TOPIC_ID, "memberId": MEMBER}
 _KIND_OF_NAME = {"session_id": SESSION, "leader": MEMBER}
 
@@ -164,8 +167,12 @@ def plain(value: Any, side: Side, kind: str | None = None) -> Any:
             if f.name not in NOT_COMPARED
         }
     if isinstance(value, list):
-        items = [plain(item, side, kind) for item in value if not _of_another_round(item, side)]
-        return sorted(items, key=repr) if items and isinstance(value[0], (Struct, int, str)) else items
+        ours = [item for item in value if not _of_another_round(item, side)]
+        if not ours or not isinstance(ours[0], (Struct, int, str)):
+            return [plain(item, side, kind) for item in ours]
+        # New ids have their symbols by name, and what is about the same thing is compared.
+        items = [plain(item, side, kind) for item in sorted(ours, key=_name_of)]
+        return sorted(items, key=lambda item: (named(item), repr(item)))
     if kind is None or value in (-1, -2, STRANGER, "", None, NO_ID) or (kind == SESSION and value == 0):
         return value
     if kind == MEMBER and value in OWN_MEMBERS:
@@ -173,9 +180,13 @@ def plain(value: Any, side: Side, kind: str | None = None) -> Any:
     return side.symbol_of(kind, value)
 
 
+def _name_of(item: Any) -> str:
+    return next((str(getattr(item, name)) for name in _NAMES if isinstance(getattr(item, name, None), str)), "")
+
+
 def _of_another_round(item: Any, side: Side) -> bool:
     name = item if isinstance(item, str) else None
-    for field_ in ("name", "topic", "topic_name", "group_id", "transactional_id", "resource_name"):
+    for field_ in _NAMES:
         name = name or getattr(item, field_, None)
     if name in ODD_RESOURCES and hasattr(item, "resource_name"):
         return True
@@ -278,6 +289,8 @@ class Lockstep:
             self._round(focus, family, requests)
             if focus == "UpdateFeatures":
                 self._restore_features()
+        if "AlterConfigs" in family:
+            self._forget_broker_configs()
 
     def _forget_broker_configs(self) -> None:
         resource = m.AlterConfigsRequest.AlterConfigsResource
@@ -296,6 +309,12 @@ class Lockstep:
         self._rounds += 1
         world = World(f"{self.seed}x{self._rounds}_")
         self._prepare(world)
+        self._ask_for(focus, family, requests, world)
+        names = [*world.topics, *(f"{world.topics[2]}-{i}" for i in range(3))]
+        for side in self.sides:
+            side.ask(m.DeleteTopicsRequest(topic_names=names, timeout_ms=5000), 5)
+
+    def _ask_for(self, focus: str, family: tuple[str, ...], requests: int, world: World) -> None:
         for _ in range(ROUND):
             name = focus if self.random.random() < 0.5 else self.random.choice(family)
             if name not in self.table:
@@ -320,6 +339,9 @@ class Lockstep:
             find = m.FindCoordinatorRequest(key="", key_type=kind, coordinator_keys=keys)
             for side in self.sides:
                 self._until(lambda side=side, find=find: all(c.error_code == 0 for c in side.ask(find, 4).coordinators))
+        describe = m.DescribeGroupsRequest(groups=world.groups)
+        for side in self.sides:  # while a coordinator loads, its answer to a heartbeat is NONE
+            self._until(lambda side=side: not {g.error_code for g in side.ask(describe, 4).groups} & LATER)
 
     def _metadata(self, side: Side, world: World) -> Any:
         topic = m.MetadataRequest.MetadataRequestTopic
@@ -367,6 +389,14 @@ class Lockstep:
                 )
 
             self._until(lambda: all(done(side) for side in self.sides))
+        elif name == "ConsumerGroupHeartbeat":
+            groups = m.ConsumerGroupDescribeRequest(group_ids=world.groups, include_authorized_operations=False)
+
+            def epochs(side: Side) -> list[tuple[int, int]]:
+                return [(g.group_epoch, g.assignment_epoch) for g in side.ask(groups, 0).groups]
+
+            # An expression is matched after the answer.
+            self._until(lambda: epochs(self.sides[0]) == epochs(self.sides[1]))
         else:
             time.sleep(0.02)
 
@@ -388,6 +418,8 @@ class Lockstep:
             f"{name} outcome: {theirs[0]} | {ours[0]}" if ours[0] != theirs[0] else class_of(name, ours[1], theirs[1])
         )
         if found is not None:
+            odd = oddities(request, version)
+            found += f" ({', '.join(odd)})" if odd else ""
             self.report.classes[found] += 1
             self.report.examples.setdefault(found, f"v{version} {request}\n  Kafka: {theirs[1]}\n  ours:  {ours[1]}")
             return False

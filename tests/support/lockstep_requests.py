@@ -256,12 +256,44 @@ _NAMING = ("name", "topic", "topic_name", "topic_id", "partition_index", "partit
            "transactional_id", "resource_type", "resource_name", "entity_type", "feature")  # fmt: skip
 
 
+def oddities(request: Struct, version: int) -> list[str]:
+    """What a request has that brokers take in many ways: "twice", the same thing named again; "empty", a thing named
+    without parts; "zero id", a topic that has none of its names."""
+    shapes, found = Shapes(type(request), version), set[str]()
+
+    def look(struct: Struct) -> None:
+        for field_ in shapes.present(type(struct)):
+            value = getattr(struct, field_.name)
+            if field_.name == "topic_id" and value == NO_ID:
+                found.add("zero id")
+            if not isinstance(value, list):
+                continue
+            if not value and struct is not request:
+                found.add("empty")
+            names = [named(item) for item in value]
+            if len(set(names)) < len(names):
+                found.add("twice")
+            for item in value:
+                if isinstance(item, Struct):
+                    look(item)
+
+    look(request)
+    return sorted(found)
+
+
+def named(item: Any) -> tuple[str, ...]:
+    """What a part of a request, or of a compared answer, is about."""
+    if isinstance(item, dict):
+        return tuple(repr(item.get(name)) for name in _NAMING)
+    return tuple(repr(getattr(item, name, None)) for name in _NAMING) if isinstance(item, Struct) else (repr(item),)
+
+
 def _each_once(structs: list[Struct]) -> list[Struct]:
     """Without those that are about the same as one before: Kafka keeps some lists as sets, and brokers answer a thing
     named twice in many ways."""
     found: dict[Any, Struct] = {}
     for one in structs:
-        found.setdefault(tuple(repr(getattr(one, name, None)) for name in _NAMING), one)
+        found.setdefault(named(one), one)
     return list(found.values())
 
 

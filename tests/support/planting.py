@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tarfile
 from collections.abc import Callable
 from functools import cache
@@ -10,8 +11,19 @@ from pathlib import Path
 from minibroker.rules.rows import Finding, Log
 from minibroker.rules.rules import judge_logs
 from minibroker.rules.scan import RECORDS, scan_directory
-from minibroker_protocol.records import BatchHeader, end_txn_marker, iter_batches, parse_header, rewrite_header
+from minibroker_protocol.records import (
+    BatchHeader,
+    Record,
+    build_batch,
+    decode_records,
+    end_txn_marker,
+    iter_batches,
+    parse_header,
+    rewrite_header,
+)
 from minibroker_protocol.records.batch import pack_header
+from minibroker_storage.checkpoints import LEADER_EPOCH
+from minibroker_storage.leader_epochs import LeaderEpochCache
 from minibroker_storage.memory_disk import MemoryDisk
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kafka-4.3.1"
@@ -57,6 +69,7 @@ class Planted:
     """A copy of a golden directory; every change stays in memory."""
 
     def __init__(self, name: str = "clean") -> None:
+        self.name = name
         self.files = dict(golden_files(name))
 
     def path(self, partition: str, suffix: str = ".log", number: int = -1) -> str:
@@ -79,7 +92,19 @@ class Planted:
     def append(self, partition: str, batch: bytes, **fields: int) -> None:
         """A batch after the last one, with the offset that comes next and other header fields."""
         fields.setdefault("base_offset", self.end(partition))
+        fields.setdefault("partition_leader_epoch", self.leader_epoch(partition))
         self.write(partition, [*self.batches(partition), changed(batch, crc=True, **fields)])
+
+    def leader_epoch(self, partition: str) -> int:
+        """The newest that its checkpoint has, as a leader that writes now would give a batch."""
+        content = self.files.get(f"{partition}/{LEADER_EPOCH}", b"")
+        return LeaderEpochCache.decode(content).latest_epoch or 0
+
+    def without_small_files(self, partition: str) -> None:
+        """As after a copy that left indexes and leader epochs out: a log that is cut breaks their promises too."""
+        for name in [name for name in self.files if name.startswith(partition + "/")]:
+            if name.endswith((".index", ".timeindex", LEADER_EPOCH)):
+                del self.files[name]
 
     def change(self, partition: str, offset: int, change: Callable[[bytes], bytes], number: int = -1) -> None:
         """Replaces the batch that begins at `offset`."""
@@ -97,7 +122,34 @@ class Planted:
 
     def findings(self, *, depth: str = RECORDS, as_of_ms: int | None = None) -> list[Finding]:
         scanned = scan_directory(self.disk(), depth=depth)
-        return judge_logs(scanned.logs, scanned.states, scanned.commits, as_of_ms=as_of_ms)
+        return judge_logs(scanned.logs, scanned.states, scanned.commits, scanned.members, as_of_ms=as_of_ms)
+
+
+OFFSETS = "__consumer_offsets-0"
+_NOBODY = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
+
+
+def committed(planted: Planted, group: bytes, offset: int) -> bytes:
+    """A batch in which the group commits another offset of codec-zstd."""
+    for batch in planted.batches(OFFSETS):
+        for record in decode_records(batch, 0, parse_header(batch)):
+            if record.key is not None and record.key[:2] == b"\0\1" and group in record.key and b"zstd" in record.key:
+                key, value = record.key, bytearray(record.value or b"")
+    struct.pack_into(">q", value, 2, offset)
+    return bytes(build_batch([Record(0, 1, key, bytes(value))], **_NOBODY))
+
+
+def rewound(*offsets: int) -> tuple[Planted, int]:
+    """A member of g-classic, which had committed 120, is back and commits these, one after the other; and the offset of
+    the first of them."""
+    planted = Planted()
+    (joined,) = decode_records(planted.find(OFFSETS, 1), 0, parse_header(planted.find(OFFSETS, 1)))
+    again = Record(0, 1, bytes(joined.key or b""), bytes(joined.value or b""))
+    planted.append(OFFSETS, bytes(build_batch([again], **_NOBODY)))
+    first = planted.end(OFFSETS)
+    for offset in offsets:
+        planted.append(OFFSETS, committed(planted, b"g-classic", offset))
+    return planted, first
 
 
 def flipped_marker(batch: bytes) -> bytes:

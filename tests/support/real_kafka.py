@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jvm import FAST_START, NEWEST, POMS, java_command
@@ -54,6 +54,19 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
+def is_taken(port: int) -> bool:
+    """Whether something takes connections there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+class PortTaken(Exception):
+    """What listens on the port is not this broker, and would be taken for it."""
+
+
 class RealKafka:
     """One broker in a directory of its own, formatted at once; it may be started and stopped many times.
 
@@ -69,6 +82,8 @@ class RealKafka:
         features: tuple[str, ...] = (),
         release: str = NEWEST,
     ) -> None:
+        if port is not None and is_taken(port):
+            raise PortTaken(f"something listens on port {port} already: choose another with --port, or end it")
         self.directory = Path(tempfile.mkdtemp(prefix="real-kafka-"))
         self.process: subprocess.Popen[bytes] | None = None
         free_port, controller_port = free_ports(2)
@@ -104,12 +119,9 @@ class RealKafka:
         assert self.process
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                time.sleep(0.1)
-            else:
+            if is_taken(self.port):
                 return
+            time.sleep(0.1)
         self.kill()
         log = (self.directory / "broker.log").read_text(errors="replace")
         raise RuntimeError(f"Kafka did not start\n{log[-3000:]}")
@@ -162,12 +174,14 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="line of server.properties")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the broker ends too
-    with real_kafka("\n".join(options.set) + "\n", options.port, release=options.release) as bootstrap:
-        print(f"bootstrap.servers={bootstrap}", flush=True)
-        try:
-            sys.stdin.read()
-        except KeyboardInterrupt:
-            return 0
+    try:
+        with real_kafka("\n".join(options.set) + "\n", options.port, release=options.release) as bootstrap:
+            print(f"bootstrap.servers={bootstrap}", flush=True)
+            with suppress(KeyboardInterrupt):
+                sys.stdin.read()
+    except PortTaken as error:
+        print(f"real_kafka: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

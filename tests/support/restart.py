@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from broker import python_path
 from real_kafka import free_ports
 
 SECONDS = 90.0
@@ -75,9 +76,10 @@ def _end(what: dict[str, Any]) -> None:
 
 
 def _started(what: dict[str, Any], state: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": python_path()}
     with open(what["log"], "ab") as out:
         process = subprocess.Popen(
-            what["argv"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            what["argv"], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
         )
     _children[process.pid] = process
     state.write_text(json.dumps(what | {"pid": process.pid}))

@@ -40,11 +40,6 @@ TOPICS = ("a", "b", "ax", "bx")
 UNLIKE = {
     "Metadata that makes topics v9": "a topic that was just made is there at once; Kafka says 3 until it is",
     "CreateTopics v7": "Kafka makes an id up for a topic that is only validated",
-    "DescribeConfigs of groups v4": "there are no settings of groups",
-    "DescribeConfigs of client metrics v4": "there are no settings of client metrics",
-    "IncrementalAlterConfigs of groups v1": "there are no settings of groups",
-    "ElectLeaders of all v2": "Kafka names the topics whose leader it did not change, with no partitions",
-    "UpdateFeatures v1": "Kafka names no feature where one is unknown",
 }
 """Cases whose answers differ from Kafka's for other reasons than rights. For these it is compared which users are
 answered alike."""

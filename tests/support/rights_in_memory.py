@@ -11,6 +11,7 @@ from rights_world import CLOSED, fitted
 
 from minibroker.handlers.context import CloseConnection, ConnectionInfo
 from minibroker.kernel.deferred import Deferred
+from minibroker.releases.semantics import KAFKA, Semantics
 from minibroker.security.sasl import Authentication, PlainSaslServer
 from minibroker_protocol.dsl import Request
 
@@ -21,8 +22,8 @@ _SETTINGS = {**COMMON, "authorizer.class.name": AUTHORIZER, "super.users": "User
 class MemorySide:
     """One broker; each user's connection is as after a login by SASL PLAIN."""
 
-    def __init__(self) -> None:
-        self._cluster = MemoryCluster(_SETTINGS)
+    def __init__(self, semantics: Semantics = KAFKA) -> None:
+        self._cluster = MemoryCluster(_SETTINGS, semantics=semantics)
         self._connections = {user: _logged_in(user) for user in NAMES}
 
     def ask(self, user: str, request: Request, version: int) -> Any:
@@ -36,6 +37,7 @@ class MemorySide:
             if not answer.done:
                 self._cluster.timers.advance(10)
             answer = answer.result()
+        self._cluster.timers.advance(0)  # what a coordinator does right after an answer
         decoded = self._cluster.decode(type(request), version, answer)
         if decoded is not None:
             check_reasons(self._cluster.broker, decoded)

@@ -1,7 +1,7 @@
 """Ask a live Apache Kafka, or a broker in memory, the matrix of rights, and keep Kafka's answers.
 
-As a program it starts Kafka, asks it everything, and writes the table that tests compare minibroker with:
-`python tests/support/rights_record.py` (two minutes; needs Java and Kafka's jars).
+As a program it starts Kafka, asks it everything, and writes the tables that tests compare minibroker with:
+`python tests/support/rights_record.py [RELEASE …]` (two minutes each; needs Java and Kafka's jars).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from jvm import NEWEST, POMS
 from real_kafka import RealKafka, free_ports
 from rights_cases import CASES, Table, run
 from rights_stories import STORIES, Told
@@ -28,7 +29,7 @@ from minibroker_protocol.headers import first_flexible_version
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.registry import registry
 
-TABLE = Path(__file__).with_name("rights_of_kafka_4_3_1.json")
+TABLES = {name: Path(__file__).with_name(f"rights_of_kafka_{name.replace('.', '_')}.json") for name in POMS}
 NAMES = (ADMIN, *USERS, *SESSION_USERS)
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 COMMON = {
@@ -109,7 +110,7 @@ class KafkaSide:
 
 
 @contextmanager
-def kafka_side() -> Iterator[KafkaSide]:
+def kafka_side(release: str = NEWEST) -> Iterator[KafkaSide]:
     port, sasl_port = free_ports(2)
     security = _SECURITY.format(
         port=port,
@@ -119,7 +120,7 @@ def kafka_side() -> Iterator[KafkaSide]:
         users=" ".join(f'user_{name}="a"' for name in NAMES),
     )
     extra = security + "".join(f"{name}={value}\n" for name, value in COMMON.items())
-    kafka = RealKafka(extra, port, release="4.3.1")
+    kafka = RealKafka(extra, port, release=release)
     side = KafkaSide(sasl_port)
     try:
         kafka.start()
@@ -159,9 +160,9 @@ def _rows(rows: list[tuple[Any, list[str]]]) -> str:
     )
 
 
-def load() -> tuple[dict[str, dict[str, Any]], dict[str, list[Told]]]:
+def load(release: str = NEWEST) -> tuple[dict[str, dict[str, Any]], dict[str, list[Told]]]:
     """(case → user → answer, story → answers) of the kept table."""
-    kept = json.loads(TABLE.read_text())
+    kept = json.loads(TABLES[release].read_text())
     return {key: by_user(rows) for key, rows in kept["matrix"].items()}, kept["stories"]
 
 
@@ -177,12 +178,13 @@ def flat(table: Table) -> dict[str, dict[str, Any]]:
 
 
 def main() -> int:
-    began = time.monotonic()
-    with kafka_side() as side:
-        found = record(side)
-    TABLE.write_text(as_text(found))
-    asked = len(CASES) * len(USERS)
-    print(f"{asked} answers of the matrix in {time.monotonic() - began:.0f} s: {TABLE.name}")
+    for release in sys.argv[1:] or TABLES:
+        began = time.monotonic()
+        with kafka_side(release) as side:
+            found = record(side)
+        TABLES[release].write_text(as_text(found))
+        asked = len(CASES) * len(USERS)
+        print(f"{asked} answers of the matrix in {time.monotonic() - began:.0f} s: {TABLES[release].name}")
     return 0
 
 

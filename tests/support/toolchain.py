@@ -29,21 +29,19 @@ def last_line(text: str) -> str:
     return lines[-1][:300] if lines else "no output"
 
 
-def go_with_libraries(folder: Path) -> str:
-    """Path of Go, once it has what go.mod of a folder asks for."""
+def go_with_libraries(folder: Path, *modules: str) -> str:
+    """Path of Go, once it has what go.mod of a folder asks for, or these modules."""
     go = tool("go")
-    fetched = subprocess.run(
-        [go, "mod", "download"], cwd=folder, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS
-    )
+    argv = [go, "mod", "download", *modules]
+    fetched = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS)
     if fetched.returncode:
         raise Unavailable(f"go could not fetch the libraries: {last_line(fetched.stderr)}")
     return go
 
 
-def go_program(package: str, directory: Path) -> str:
-    """A program of tests/go, built into `directory`; one that does not compile is an error, not a skip."""
-    folder = TESTS / "go"
-    go = go_with_libraries(folder)
+def go_program(package: str, directory: Path, *, folder: Path = TESTS / "go", modules: tuple[str, ...] = ()) -> str:
+    """A program of a folder with a go.mod, built into `directory`; one that does not compile is an error, no skip."""
+    go = go_with_libraries(folder, *modules)
     out = directory / ("program" if package == "." else Path(package).name)
     argv = [go, "build", "-o", str(out), package]
     built = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS)

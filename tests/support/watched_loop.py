@@ -51,13 +51,21 @@ class WatchedLoop:
         finally:
             self.turns.append(thread_time() - begin)
 
+    def _begin(self) -> None:
+        gc.collect()
+        gc.freeze()  # what was there before is not looked at for garbage in the turns
+        self.turns.clear()
+
+    def pass_time(self, ms: float) -> None:
+        """What is due by the clock, in its turns."""
+        self._begin()
+        self.cluster.timers.advance(ms)
+
     def serve(self, request: Request, version: int) -> Any:
         """The bytes of the answer; None where the connection is closed or there is no answer yet."""
         frame = self.cluster.frame(request, version)
         del request
-        gc.collect()
-        gc.freeze()  # as `serve` does: what was there before the request is not looked at for garbage in its turns
-        self.turns.clear()
+        self._begin()
         try:
             answer = self._timed(lambda: self.cluster.dispatcher.dispatch(frame, ConnectionInfo()))
         except CloseConnection:

@@ -77,3 +77,7 @@ def test_without_a_free_slot_there_is_no_session_until_the_stalest_is_old_enough
     assert sessions.create([target("t")], False, 1500) is not None
     with pytest.raises(ApiError):
         sessions.resume(second.id, 1, False, 1500)
+
+
+def test_without_slots_there_are_no_sessions() -> None:
+    assert cache(slots=0).create([target("t")], False, 1 << 40) is None

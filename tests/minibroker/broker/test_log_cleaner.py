@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from held_executor import HeldExecutor
 from memory_cluster import MemoryCluster
 
+from minibroker.broker.log_cleaner import LogCleaner
 from minibroker_protocol.records import Record, build_batch, decode_records, iter_batches
 from minibroker_storage.origin import Origin
 
@@ -13,13 +15,13 @@ CONFIG = {
 }
 
 
-def fill(cluster: MemoryCluster, rounds: int) -> None:
+def fill(cluster: MemoryCluster, rounds: int, index: int = 0) -> None:
     """Write the same three keys over and over, each round in a segment of its own."""
-    log = cluster.broker.partition("t", 0).log
+    log = cluster.broker.partition("t", index).log
     for round_ in range(rounds):
         now_ms = cluster.clock.now_ms()
         batch = build_batch([Record(i, now_ms, b"k%d" % i, b"v%d" % round_, []) for i in range(3)])
-        cluster.broker.partition("t", 0).append(batch, origin=Origin.CLIENT, api_version=9)
+        cluster.broker.partition("t", index).append(batch, origin=Origin.CLIENT, api_version=9)
         log.roll(now_ms)
 
 
@@ -47,6 +49,32 @@ def test_a_sweep_compacts_what_is_dirty_and_remembers_how_far() -> None:
     cluster.timers.advance(1000)
     assert values(cluster) == [(b"k0", b"v3"), (b"k1", b"v3"), (b"k2", b"v3")]
     assert cluster.broker.directory.cleaner_offsets[("t", 0)] == 12
+    cluster.stop()
+
+
+def test_one_sweep_compacts_every_partition() -> None:
+    cluster = MemoryCluster(CONFIG, topics={"t": 3})
+    for index, rounds in enumerate((3, 5, 2)):
+        fill(cluster, rounds, index)
+    cluster.timers.advance(1000)
+    assert cluster.broker.directory.cleaner_offsets == {("t", 0): 9, ("t", 1): 15, ("t", 2): 6}
+    cluster.stop()
+
+
+def test_a_rewrite_that_is_under_way_gives_up_at_a_stop() -> None:
+    held = HeldExecutor()
+    cluster = MemoryCluster(CONFIG, topics={"t": 1}, executor=held)
+    held.run_all()
+    fill(cluster, 4)
+    cleaner = LogCleaner(cluster.broker)
+    cleaner.clean()
+    assert held.waiting == 1
+    cleaner.stop()
+    held.run_all()
+    assert len(values(cluster)) == 12
+    assert cluster.broker.directory.cleaner_offsets == {}
+    cleaner.clean()
+    assert held.waiting == 0
     cluster.stop()
 
 

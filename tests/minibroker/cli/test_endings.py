@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from museum_case import write_case
 from outside import Silent, Started, clean_environment
 
 from minibroker.cli import commands
@@ -29,13 +31,21 @@ INTERRUPTED, ENDED, BROKEN_PIPE, FULL = 130, 143, 141, 1
 
 
 class World(NamedTuple):
-    """What commands are pointed at: a broker that answers, its control API, one that does not, and files."""
+    """What commands are pointed at: a broker that answers, its control API, one that does not, and files.
+
+    museum: a folder of cases, and the user's cache with the client that they are about.
+    """
 
     bootstrap: str
     control: str
     silent: Silent
     data: Path
     trace: Path
+    museum: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**TOKEN, "XDG_CACHE_HOME": str(self.museum)}
 
 
 @pytest.fixture
@@ -90,9 +100,20 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def museum(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One case, whose client is this Python and whose program sleeps."""
+    root = tmp_path_factory.mktemp("museum")
+    write_case(root / "sleeper", SLEEPER)
+    inside = root / "minibroker" / "clients" / f"{sys.implementation.cache_tag}-mini==1.0" / "bin"
+    inside.mkdir(parents=True)
+    (inside / "python").symlink_to(sys.executable)
+    return root
+
+
 @pytest.fixture
-def world(served: tuple[str, str], silent: Silent, data: Path, trace: Path) -> World:
-    return World(*served, silent, data, trace)
+def world(served: tuple[str, str], silent: Silent, data: Path, trace: Path, museum: Path) -> World:
+    return World(*served, silent, data, trace, museum)
 
 
 def asked_silent(world: World, started: Started) -> None:
@@ -159,10 +180,16 @@ CASES = {
     "dump": Case(lambda w: [str(w.data / LOG)], said_something),
     "check": Case(lambda w: [str(w.data)], said_something),
     "audit": Case(lambda w: [str(w.data), "--show", "orders-0"], said_something),
+    "pipeline": Case(lambda w: ["demo", "--orders", "30"], said_something),
     "judge": Case(
         lambda w: ["--", sys.executable, "-c", SLEEPER],
         progress("sleeps"),
         speaks=lambda w: ["--any-exit", "--", sys.executable, "-c", ""],
+    ),
+    "museum": Case(
+        lambda w: ["run", "sleeper", "--cases", str(w.museum)],
+        progress("sleeps"),
+        speaks=lambda w: ["--cases", str(w.museum)],
     ),
     "transactions": Case(
         lambda w: ["list", "--bootstrap", w.silent.address],
@@ -176,11 +203,12 @@ CASES = {
     ),
 }
 # Whatever is slow to begin is for the tier `slow`, which CI runs in its part `elsewhere`.
+_LATE = {"pipeline": (pytest.mark.slow, pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pyspark"))}
 QUICK = ("dump", "check", "replay", "serve")
 
 
 def cases(*names: str) -> list[object]:
-    return [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in names]
+    return [pytest.param(n, marks=() if n in QUICK else _LATE.get(n, pytest.mark.slow)) for n in names]
 
 
 def test_every_command_is_in_the_table() -> None:
@@ -207,7 +235,7 @@ def test_a_signal_is_one_line_and_nothing_is_left(
     name: str, number: int, status: int, line: str, world: World, tmp_path: Path
 ) -> None:
     case = CASES[name]
-    started = Started(name, *case.works(world), tmp=tmp_path, **TOKEN)
+    started = Started(name, *case.works(world), tmp=tmp_path, **world.environment)
     case.under_way(world, started)
     started.process.send_signal(number)
     # What nobody reads must not hold up the end.
@@ -244,7 +272,7 @@ def test_a_reader_that_has_seen_enough(name: str, world: World, tmp_path: Path) 
     read, write = os.pipe()
     os.close(read)
     with open(write, "wb") as stdout:
-        started = Started(name, *(case.speaks or case.works)(world), tmp=tmp_path, stdout=stdout, **TOKEN)
+        started = Started(name, *(case.speaks or case.works)(world), tmp=tmp_path, stdout=stdout, **world.environment)
     case.while_speaking(world, started)
     assert started.end() == BROKEN_PIPE, started.said
     assert "Traceback" not in started.said
@@ -257,7 +285,7 @@ def test_a_reader_that_has_seen_enough(name: str, world: World, tmp_path: Path) 
 def test_a_stdout_that_takes_nothing_is_one_line(name: str, world: World, tmp_path: Path) -> None:
     case = CASES[name]
     with open("/dev/full", "wb") as stdout:
-        started = Started(name, *(case.speaks or case.works)(world), tmp=tmp_path, stdout=stdout, **TOKEN)
+        started = Started(name, *(case.speaks or case.works)(world), tmp=tmp_path, stdout=stdout, **world.environment)
     case.while_speaking(world, started)
     assert started.end() == FULL, started.said
     assert_one_line(started, "minibroker: what there is to say cannot be written to stdout: No space left on device")

@@ -12,6 +12,7 @@ from minibroker.cli import main
 from minibroker.client.security import LoginFailed, scram
 from minibroker.config.types import ConfigError
 from minibroker.conformance.scenario import bundled
+from minibroker.kernel import extras
 from minibroker.kernel.extras import _MODULES, hint, install
 from minibroker.kernel.words import counted, reason
 from minibroker.server.options import parse_topic
@@ -54,16 +55,34 @@ def test_the_demo_without_its_clients(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert said(capsys) == f'minibroker: the demo needs aiokafka: {PIP} "minibroker[demo]"'
 
 
-@pytest.mark.parametrize(("module", "package"), [("numpy", "numpy"), ("pyarrow", "pyarrow")])
+@pytest.mark.parametrize(
+    ("modules", "options", "wanted"),
+    [
+        (["numpy"], [], 'the audit needs numpy: {} "minibroker[audit]"'),
+        (["pyarrow"], [], 'the audit needs pyarrow: {} "minibroker[audit]"'),
+        (["numpy", "pyarrow", "pyspark"], [], 'the audit needs numpy and pyarrow: {} "minibroker[audit]"'),
+        (["pyspark"], ["--engine", "spark"], 'an audit on Spark needs pyspark: {} "minibroker[spark]"'),
+        (
+            ["pyspark", "pandas"],
+            ["--master", "local"],
+            'an audit on Spark needs pyspark and pandas: {} "minibroker[spark]"',
+        ),
+    ],
+    ids=["numpy", "pyarrow", "both", "pyspark", "pyspark and pandas"],
+)
 def test_the_audit_without_its_libraries(
-    module: str, package: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    modules: list[str],
+    options: list[str],
+    wanted: str,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for ours in [name for name in sys.modules if name.startswith("minibroker_pipeline.")]:
-        if ours != "minibroker_pipeline.command":
-            monkeypatch.delitem(sys.modules, ours)
-    blocked(monkeypatch, module)
-    assert main(["audit", str(data)]) == 2
-    assert said(capsys) == f'minibroker audit: the audit needs {package}: {PIP} "minibroker[spark]"'
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name in modules else object())
+    if "numpy" not in modules and "pyarrow" not in modules:
+        pytest.importorskip("pyarrow")
+    assert main(["audit", str(data), *options]) == 2
+    assert said(capsys) == f"minibroker audit: {wanted.format(PIP)}"
 
 
 def test_the_conformance_suite_without_yaml(

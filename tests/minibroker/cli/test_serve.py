@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
 import os
 import signal
@@ -15,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from minibroker import Minibroker
+from minibroker.server import command
 from minibroker_protocol.messages import (
     FetchRequest,
     MetadataRequest,
@@ -38,7 +42,9 @@ def request_header(api_key: int, version: int, *, flexible: bool) -> bytes:
 class Served:
     """A running `minibroker serve`."""
 
-    def __init__(self, *arguments: str, tmp: Path, portable_signals: bool = False) -> None:
+    def __init__(
+        self, *arguments: str, tmp: Path, portable_signals: bool = False, stdin: int = subprocess.DEVNULL
+    ) -> None:
         command = [sys.executable, "-m", "minibroker"]
         if portable_signals:
             code = (
@@ -53,7 +59,7 @@ class Served:
         with self.log.open("w") as stderr:
             self.process = subprocess.Popen(
                 [*command, "serve", *arguments],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -194,6 +200,29 @@ def test_a_signal_ends_it_in_order(served: list[Served], tmp_path: Path, number:
 
 
 @posix
+def test_it_lives_as_long_as_its_stdin_and_talks_like_kafkas_image(served: list[Served], tmp_path: Path) -> None:
+    arguments = ("--ephemeral", "--port", "0", "--until-stdin-closes", "--like-kafka-image")
+    broker = Served(*arguments, tmp=tmp_path, stdin=subprocess.PIPE)
+    served.append(broker)
+    broker.connect().close()
+    assert broker.process.poll() is None
+    assert broker.process.stdin is not None
+    broker.process.stdin.close()
+    code, more = broker.end(30)
+    assert (code, more.splitlines()[-1]) == (0, "Kafka Server started")
+
+
+async def test_a_stdin_that_cannot_be_read_has_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping = asyncio.Event()
+
+    def broken(descriptor: int, size: int) -> bytes:
+        raise OSError(errno.EBADF, "bad file descriptor")
+
+    monkeypatch.setattr(command.os, "read", broken)
+    command._watch_stdin(asyncio.get_running_loop(), stopping)
+    await asyncio.wait_for(stopping.wait(), 60)
+
+
 def test_a_second_signal_ends_it_at_once(served: list[Served], tmp_path: Path) -> None:
     """Held up by a client that never takes its answer, the orderly stop would still be waiting."""
     broker = Served(*ANY_PORT, "--topic", "t:1", tmp=tmp_path)
@@ -297,6 +326,7 @@ def test_ephemeral_makes_no_files_and_refuses_when_full(served: list[Served], tm
         (["--data-dir", ""], "has no name"),
         (["--topic", "a b:1"], "characters other than"),
         (["--log-level", "loud"], "--log-level: invalid choice: 'loud'"),
+        (["--log-level", "warn"], "did you mean warning?"),
         (["--prot", "0"], "unrecognized arguments: --prot 0, did you mean --port?"),
     ],
 )
@@ -319,6 +349,47 @@ def test_a_data_directory_that_cannot_be_made_is_named(served: list[Served], tmp
     assert broker.end()[0] == 1
     (line,) = broker.log.read_text().splitlines()
     assert "/proc/self/nowhere" in line
+
+
+@pytest.mark.parametrize("brokers", ["1", "3"])
+def test_a_broker_does_not_settle_among_other_files(tmp_path: Path, brokers: str) -> None:
+    """They may be somebody's whose directory is called as a partition's would be, and whose files a broker deletes."""
+    for name in ("main.py", "python-3", "src", "README.md"):
+        (tmp_path / name).mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    argv = [sys.executable, "-m", "minibroker", "serve", "--port", "0", "--brokers", brokers, "--until-stdin-closes"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*argv, "--data-dir", str(tmp_path)], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"minibroker: data directory {tmp_path} has no meta.properties, but README.md, main.py, src: "
+        "name an empty directory, or a new one\n"
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_it_settles_where_a_volume_or_kafka_left_something(tmp_path: Path) -> None:
+    """A volume's own directory, hidden files, and Kafka's directory without the file that names its cluster."""
+    for name in ("lost+found", ".hidden", "orders-0"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    with Minibroker(data_dir=str(tmp_path)) as broker:
+        assert broker.cluster.run(lambda cluster: set(cluster.image.topics)) == {"orders"}
+
+
+@posix
+def test_a_data_directory_on_a_full_disk_is_named(tmp_path: Path) -> None:
+    """No byte can be written: the lock is the first file that would have one."""
+    argv = [sys.executable, "-m", "minibroker", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    limited = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *argv]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(limited, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"minibroker: the data directory, {tmp_path / 'data'}, cannot be used: File too large (.lock)\n"
+    )
 
 
 @posix

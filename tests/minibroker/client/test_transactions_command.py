@@ -22,7 +22,7 @@ UNVERIFIED = {"transaction.partition.verification.enable": "false"}
 
 @pytest.fixture
 def broker() -> Iterator[Minibroker]:
-    with Minibroker(topics={"t": 2}, semantics="kip", config=UNVERIFIED, ephemeral=True) as running:
+    with Minibroker(topics={"t": 2, "quiet": 1}, semantics="kip", config=UNVERIFIED, ephemeral=True) as running:
         yield running
 
 
@@ -130,9 +130,27 @@ def test_a_hanging_transaction_is_found_and_ended(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["list", "--pattern", "no-such-.*"], "no transactions"),
+        (["producers", "--topic", "quiet", "--partition", "0"], "no producers"),
+        (["find-hanging", "--topic", "quiet"], "no hanging transactions"),
+    ],
+)
+def test_an_empty_table_says_so_to_people(
+    broker: Minibroker, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    capsys.readouterr()
+    action, *rest = arguments
+    for form, told in ([], f"minibroker transactions: {said}\n"), (["--json"], ""):
+        assert main(["transactions", action, "--bootstrap", broker.bootstrap_servers, *rest, *form]) == 0
+        assert capsys.readouterr() == ("", told)
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["describe", "nobody"], 1, "TRANSACTIONAL_ID_NOT_FOUND: transactional id nobody"),
+        (["describe", "nobody"], 1, "TRANSACTIONAL_ID_NOT_FOUND: transactional id nobody\n"),
         (["producers", "--topic", "nowhere", "--partition", "0"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
         (["producers", "--topic", "t", "--partition", "7"], 1, "t has no partition 7"),
         (["list", "--pattern", "("], 1, "INVALID_REGULAR_EXPRESSION"),

@@ -221,7 +221,7 @@ async def connect(network: SocketNetwork, source: int = 1, target: int = 2) -> t
     number = secrets.token_bytes(32)
     writer.write(authenticate(0, source.to_bytes(4, "big") + number))
     answer = await answer_of(reader)
-    assert answer[:12] == b"\0\0\0\0\0\0\xff\xff\0\0\0\x40"  # NONE, no message, 64 bytes
+    assert answer[:12] == b"\0\0\0\0\0\0\0\0\0\0\0\x40"  # NONE, an empty message as Kafka has it, 64 bytes
     assert len(answer) == 12 + 64 + 8
     return reader, writer, number + answer[12:44], answer[44:76]
 

@@ -188,7 +188,7 @@ def test_description_names_the_source_and_what_else_would_hold() -> None:
         ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
     ]
     (plain,) = Settings().describe_topic({}, ["retention.ms"])
-    assert (plain.value, plain.is_default, plain.synonyms) == ("604800000", True, ())
+    assert (plain.value, plain.source, plain.synonyms) == ("604800000", ConfigSource.DEFAULT_CONFIG, ())
 
 
 def test_description_of_the_broker() -> None:

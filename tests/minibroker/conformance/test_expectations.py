@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import record_answers
+from record_answers import rewritten
 from scripted_broker import ScriptedBroker, scripted_broker
 
 from minibroker.conformance import cli
-from minibroker.conformance.recording import rewritten
 from minibroker.conformance.scenario import KAFKA
 from minibroker_protocol.messages import (
     ApiVersionsRequest,
@@ -39,12 +40,15 @@ class Run:
         self.broker, self.file, self.capsys = broker, folder / "01-suite.yaml", capsys
         self.status = -1
 
-    def __call__(self, text: str, *options: str) -> list[str]:
+    def __call__(self, text: str, *options: str, main: Callable[[list[str]], int] = cli.main) -> list[str]:
         self.file.write_text(text)
-        self.status = cli.main(
+        self.status = main(
             ["--bootstrap", self.broker.bootstrap, "--timeout", "2", "--until", "2", *options, str(self.file)]
         )
         return self.capsys.readouterr().out.splitlines()
+
+    def record(self, text: str, *options: str) -> list[str]:
+        return self(text, *options, main=record_answers.main)
 
 
 @pytest.fixture
@@ -159,10 +163,10 @@ def test_recording_changes_the_answers_that_differ_and_nothing_else(run: Run) ->
   steps:
   - {call: Heartbeat v3, req: {groupId: g, memberId: m}, expect: {throttleTimeMs: $nonneg, errorCode: NONE}}
 """
-    lines = run(text, "--record")
+    lines = run.record(text)
     assert lines[:2] == ["new s", "     errorCode: UNKNOWN_MEMBER_ID"]
     assert run.file.read_text() == text.replace("errorCode: NONE", "errorCode: UNKNOWN_MEMBER_ID")
-    assert run(run.file.read_text(), "--record") == ["ok s"]
+    assert run.record(run.file.read_text()) == ["ok s"]
 
 
 def test_recorded_values_go_to_their_step_inside_loops() -> None:
@@ -174,7 +178,7 @@ def test_recorded_values_go_to_their_step_inside_loops() -> None:
 
 def test_what_an_older_release_answers_is_written_beside_the_newest(run: Run) -> None:
     flow = one("expect: {errorCode: NONE, throttleTimeMs: 0}")
-    run(flow, "--record", "--expect", "kafka-3.9")
+    run.record(flow, "--expect", "kafka-3.9")
     assert run.file.read_text() == flow.replace("Ms: 0}", "Ms: 0}, kafka-3.9: {errorCode: UNKNOWN_MEMBER_ID}")
     block = """- name: s
   steps:
@@ -187,19 +191,20 @@ def test_what_an_older_release_answers_is_written_beside_the_newest(run: Run) ->
       throttleTimeMs: 1
   - sleep: 0
 """
-    run(block, "--record", "--expect", "kafka-3.9")
+    run.record(block, "--expect", "kafka-3.9")
     written = block.replace("Ms: 1", "Ms: 0\n      errorCode: UNKNOWN_MEMBER_ID")
     assert run.file.read_text() == written
-    assert run(written, "--record", "--expect", "kafka-3.9") == ["ok s"]
-    run(written, "--record", "--expect", "kafka-4.0")
+    assert run.record(written, "--expect", "kafka-3.9") == ["ok s"]
+    run.record(written, "--expect", "kafka-4.0")
     assert (
         "      throttleTimeMs: 0\n    kafka-4.0: {errorCode: UNKNOWN_MEMBER_ID}\n    kafka-3.9:" in run.file.read_text()
     )
 
 
 def test_recording_needs_files(broker: ScriptedBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--bootstrap", broker.bootstrap, "--record"]) == 2
-    assert capsys.readouterr().err == "minibroker conformance: --record needs the files to write to\n"
+    with pytest.raises(SystemExit, match="2"):
+        record_answers.main(["--bootstrap", broker.bootstrap])
+    assert "name the files to write to" in capsys.readouterr().err
 
 
 def test_recorded_values_go_to_their_step_among_repeated_ones() -> None:

@@ -135,6 +135,14 @@ def test_one_broker_needs_no_id_and_several_do(broker: Minibroker) -> None:
                 call()
 
 
+def test_zero_is_a_value_of_a_rule(broker: Minibroker) -> None:
+    wanted = {"partition": 0, "producer_id": 0, "producer_epoch": 0, "sequence": 0}
+    broker.faults.inject("Produce", "close", expected=False, topic="t", **wanted)
+    (shown,) = broker.faults.list()
+    broker.faults.clear()
+    assert shown["rule"].items() >= {**wanted, "sequence": [0, 0], "topic": "t"}.items()
+
+
 def test_the_clock_takes_the_units_of_the_command_line(broker: Minibroker) -> None:
     broker.clock.freeze()
     before = broker.clock.now_ms

@@ -11,6 +11,7 @@ from memory_cluster import MemoryCluster
 from minibroker.cluster.tapped_transport import TappedTransport
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.producer_ids import ProducerIdBlocks
+from minibroker.coordinators.transactions import expiry
 from minibroker.coordinators.transactions.metadata import Entry, ProducerIdAndEpoch
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from minibroker.handlers.exchange import Exchange
@@ -538,3 +539,27 @@ def test_data_under_the_transaction_is_stable_once_it_ended(cluster: MemoryClust
     assert (partition.log.last_stable_offset, partition.log.high_watermark) == (0, 1)
     _end(cluster, producer)
     assert (partition.log.last_stable_offset, partition.log.high_watermark) == (2, 2)
+
+
+def test_a_transaction_that_cannot_be_aborted_yet_does_not_keep_others_open(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = cluster.broker.coordinators.transactions
+    names = [f"tx{number}" for number in range(4)]
+    for name in names:
+        producer = spawn(service.init_producer_id(name, 1000, None)).result()
+        service.add_partitions(name, producer, [T0], transaction_version=0).result()
+    abort = expiry.abort_timed_out
+
+    def all_but_two(shard: Any, name: str, **options: Any) -> Any:
+        if name in names[:2]:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is at hand")
+        return abort(shard, name, **options)
+
+    monkeypatch.setattr(expiry, "abort_timed_out", all_but_two)
+    cluster.timers.advance(TIMEOUT_SWEEP_MS)
+    states = [service.describe(name).metadata.state for name in names]
+    assert states == [ONGOING, ONGOING, COMPLETE_ABORT, COMPLETE_ABORT]
+    monkeypatch.undo()
+    cluster.timers.advance(TIMEOUT_SWEEP_MS)
+    assert {service.describe(name).metadata.state for name in names} == {COMPLETE_ABORT}

@@ -245,6 +245,8 @@ def test_closing_answers_who_waits(cluster: MemoryCluster, wire: SlowWire) -> No
     waiting = _verify(cluster, (1, 0), 11)
     cluster.broker.coordinators.verifier.close()
     assert waiting.result() == {T0: RETRY}
+    assert _verify(cluster, (1, 0), 11).result() == {T0: RETRY}
+    assert len(wire.sent) == 1
 
 
 def test_without_a_coordinator() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minibroker.coordinators.producer_ids import BLOCK_SIZE, Block, ProducerIdBlocks
+from minibroker.controller.state import PRODUCER_ID_BLOCK_SIZE as BLOCK_SIZE
+from minibroker.coordinators.producer_ids import Block, ProducerIdBlocks
 from minibroker.kernel.deferred import Deferred, resolved
 from minibroker_protocol.errors import ApiError, ErrorCode
 

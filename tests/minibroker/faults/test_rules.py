@@ -48,6 +48,7 @@ def broker() -> Iterator[FaultyCluster]:
         ({"api": "Produce", "action": "close", "probability": 0}, "above 0"),
         ({"api": "Produce", "action": "close", "nth": "one"}, "nth is a number"),
         ({"api": "Produce", "action": "close", "topik": "t"}, "no field 'topik', did you mean topic"),
+        ({"ap": "Produce"}, "no field 'ap', did you mean api"),  # rather than that the action is missing
         ({"api": "Produce", "action": "close", "topic": 7}, "topic is a text"),
         ({"action": "close", "group": "g", "sequence": 1}, "no request has all of"),
         ({"api": "WriteTxnMarkers", "action": {"name": "throttle", "ms": 1}}, "WriteTxnMarkers has no throttle time"),
@@ -68,6 +69,10 @@ def test_rules_and_json_say_the_same() -> None:
         "api": ["Produce", "EndTxn"],
         "versions": [3, 9],
         "transactional_id": "app-*",
+        "topic": "orders",
+        "partition": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
         "action": {"name": "error", "code": "NOT_COORDINATOR"},
         "nth": 2,
         "times": None,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from memory_cluster import MemoryCluster
 
+from minibroker.handlers.dispatch import CloseConnection
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ErrorCode
@@ -21,6 +22,7 @@ UNKNOWN, NO_TOPIC, ILLEGAL, UNSUPPORTED, INVALID, UPDATE = -1, 3, 17, 35, 42, 95
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[MemoryCluster]:
     made = MemoryCluster(topics={"t": 2}, config={"auto.create.topics.enable": "false"})
+    ask(made, m.FindCoordinatorRequest(key="g", key_type=0), 3)  # which makes the topic of the groups
     yield made
     made.stop()
 
@@ -66,6 +68,8 @@ def test_metadata(cluster: MemoryCluster) -> None:
     )
     (found,) = ask(cluster, request, 9).topics
     assert (found.error_code, found.topic_authorized_operations) == (NO_TOPIC, 3576)
+    (found,) = ask(cluster, m.MetadataRequest(topics=[topic(name=None, topic_id=b"i" * 16)]), 12).topics
+    assert (found.error_code, found.name, found.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"i" * 16)
     answer = ask(cluster, m.MetadataRequest(topics=[topic(name="t", topic_id=b"i" * 16)]), 11)
     assert (answer.topics[0].error_code, answer.brokers, answer.controller_id) == (INVALID, [], -1)
 
@@ -169,12 +173,21 @@ def test_producers_of_a_topic_that_cannot_be(cluster: MemoryCluster) -> None:
 
 
 def test_the_answer_of_the_brokers_names_their_endpoint(cluster: MemoryCluster) -> None:
-    assert (
-        ask(
-            cluster, m.DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2), 2
-        ).endpoint_type
-        == 1
-    )
+    answer = ask(cluster, m.DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2), 2)
+    assert answer.endpoint_type == 1
+
+
+def test_the_operations_of_the_cluster_are_told_to_who_asks(cluster: MemoryCluster) -> None:
+    for asked, told in ((False, -(1 << 31)), (True, 8096)):
+        request = m.DescribeClusterRequest(include_cluster_authorized_operations=asked)
+        assert ask(cluster, request, 1).cluster_authorized_operations == told
+
+
+def test_a_topic_that_is_not_there_ends_no_page(cluster: MemoryCluster) -> None:
+    kind = m.DescribeTopicPartitionsRequest
+    request = kind(topics=[kind.TopicRequest(name=name) for name in ("no", "t")], response_partition_limit=2000)
+    answer = ask(cluster, request, 0)
+    assert [(t.name, t.error_code, len(t.partitions)) for t in answer.topics] == [("no", NO_TOPIC, 0), ("t", 0, 2)]
 
 
 def test_a_protocol_that_a_member_names_three_times_is_one(cluster: MemoryCluster) -> None:
@@ -188,8 +201,8 @@ def test_a_protocol_that_a_member_names_three_times_is_one(cluster: MemoryCluste
     assert (answer.error_code, answer.generation_id, answer.protocol_name) == (0, 1, "range")
 
 
-def batch(count: int, timestamp: int = 5, *, transactional: bool = False) -> bytes:
-    producer = (5, 0, 0) if transactional else (-1, -1, -1)
+def batch(count: int, timestamp: int = 5, *, transactional: bool = False, producer_id: int = 5) -> bytes:
+    producer = (producer_id, 0, 0) if transactional else (-1, -1, -1)
     return build_batch(
         [Record(key=None, value=b"v", timestamp=timestamp)] * count, producer_id=producer[0],
         producer_epoch=producer[1], base_sequence=producer[2], transactional=transactional,
@@ -228,6 +241,70 @@ def test_of_the_batches_for_one_partition_the_last_is_written() -> None:
     ]  # fmt: skip
     assert produce(cluster, ("t", 0, batch(1)), ("t", 1, batch(1))) == [("t", 0, 0, 3, 0), ("t", 1, 0, 2, 0)]
     assert produce(cluster, ("t", 0, b""), ("t", 0, batch(1))) == [("t", 0, 87, -1, -1)]
+    assert produce(cluster, ("t", 0, b"\0" * 3)) == [("t", 0, 87, -1, -1)]
+    cluster.stop()
+
+
+def test_batches_of_two_producers_in_a_transaction() -> None:
+    """A partition that is not there is told first, and its producer does not count."""
+    cluster = MemoryCluster(topics={"t": 2})
+    ask(cluster, m.FindCoordinatorRequest(key="x", key_type=1), 3)
+
+    mixed = 49
+    first, second = (batch(1, transactional=True, producer_id=producer_id) for producer_id in (1, 2))
+    two = ("t", 0, first), ("t", 1, second)
+    assert produce(cluster, *two, transactional_id="x") == [("t", 0, mixed, -1, -1), ("t", 1, mixed, -1, -1)]
+    missing = ("t", 7, first), ("u", 0, second)
+    assert produce(cluster, *missing, transactional_id="x") == [("t", 7, 3, -1, -1), ("u", 0, 3, -1, -1)]
+    cluster.stop()
+
+
+BROKEN = batch(1)[:-1] + bytes([batch(1)[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("records", "code", "written"),
+    [
+        ((b"", batch(2)), 87, 2),
+        ((batch(2), b""), 87, 2),
+        ((batch(1) + batch(1), batch(3)), 87, 3),
+        ((batch(3), batch(1) + batch(1)), 87, 3),
+        ((batch(1)[:-1], batch(2)), 87, 2),
+        ((BROKEN, batch(3)), 0, 3),
+        ((batch(3), BROKEN), 2, 0),
+        ((None, batch(3)), 0, 3),
+        ((b"", b""), 87, 0),
+    ],
+    ids=[
+        "none first",
+        "none last",
+        "two first",
+        "two last",
+        "half first",
+        "CRC first",
+        "CRC last",
+        "null",
+        "none at all",
+    ],
+)
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_beside_records_that_are_no_batch(records: tuple[Any, ...], code: int, written: int, acks: int) -> None:
+    """Kafka 4.4.0 writes the other one, and answers with the refusal."""
+    cluster = MemoryCluster(topics={"t": 1})
+    kind = ProduceRequest
+    data = [kind.PartitionProduceData(index=0, records=each) for each in records]
+    topics = [kind.TopicProduceData(name="t", partition_data=data)]
+    request = kind(transactional_id=None, acks=acks, timeout_ms=9, topic_data=topics)
+    if acks == 0 and code:
+        with pytest.raises(CloseConnection):
+            ask(cluster, request, 9)
+    elif acks == 0:
+        assert ask(cluster, request, 9) is None
+    else:
+        ((answer,),) = [topic.partition_responses for topic in ask(cluster, request, 9).responses]
+        assert (answer.error_code, answer.base_offset) == (code, -1 if code else 0)
+        assert answer.log_start_offset == (-1 if code else 0)
+    assert cluster.broker.partition("t", 0).log.log_end_offset == written
     cluster.stop()
 
 
@@ -256,7 +333,7 @@ def fetch(cluster: MemoryCluster, *indexes: int, version: int = 12, **fields: An
     one = {"partition_max_bytes": 9999, "fetch_offset": 0} | fields.pop("partition", {})
     partitions = [kind.FetchPartition(partition=index, **one) for index in indexes]
     topics = [kind.FetchTopic(topic="f", partitions=partitions)] if partitions else []
-    asked = kind(max_wait_ms=0, min_bytes=0, max_bytes=9999, topics=topics, **{"session_epoch": 0} | fields)
+    asked = kind(max_wait_ms=0, min_bytes=0, topics=topics, **{"max_bytes": 9999, "session_epoch": 0} | fields)
     answer = ask(cluster, asked, version)
     found = [
         (p.partition_index, p.error_code, p.high_watermark, p.aborted_transactions)
@@ -280,7 +357,58 @@ def test_odd_fetches() -> None:
     none = {"partition_max_bytes": -1}
     assert fetch(cluster, 0, 1, partition=none)[2] == [(0, UNKNOWN, -1, None), (1, 0, 0, None)]
     assert fetch(cluster, 0, isolation_level=2) == (UNKNOWN, 0, [(0, UNKNOWN, -1, [])])
+    assert fetch(cluster, 0, isolation_level=2, session_id=77) == (UNKNOWN, 77, [(0, UNKNOWN, -1, [])])
     assert fetch(cluster, isolation_level=2)[0] == fetch(cluster, 9, isolation_level=2)[0] == 0  # nothing is read
+    # Only what is read first meets the whole answer's limit below zero.
+    produce(cluster, ("f", 1, batch(2)))
+    assert fetch(cluster, 0, 1, max_bytes=-1)[2] == [(0, UNKNOWN, -1, None), (1, 0, 2, None)]
     diverging = {"fetch_offset": 99, "last_fetched_epoch": 0}
     assert fetch(cluster, 0, isolation_level=1, partition=diverging)[2] == [(0, 0, 6, None)]
     cluster.stop()
+
+
+def test_an_internal_topic_is_one_before_there_is_any() -> None:
+    cluster = MemoryCluster(config={"auto.create.topics.enable": "false"})
+    asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="__transaction_state")])
+    [told] = ask(cluster, asked, 12).topics
+    assert (told.error_code, told.is_internal) == (3, True)
+    cluster.stop()
+
+
+def test_an_election_that_there_is_not(cluster: MemoryCluster) -> None:
+    kind = m.ElectLeadersRequest
+
+    def told(partitions: list[Any] | None) -> tuple[int, list[tuple[str, int, int]]]:
+        answer = ask(cluster, kind(election_type=2, topic_partitions=partitions, timeout_ms=1), 2)
+        return answer.error_code, [
+            (t.topic, p.partition_id, p.error_code) for t in answer.replica_election_results for p in t.partition_result
+        ]
+
+    assert told([kind.TopicPartitions(topic="no", partitions=[0, 3])]) == (42, [("no", 0, 42), ("no", 3, 42)])
+    assert told([]) == (0, [])
+    assert told(None) == (42, [])
+
+
+def test_an_incremental_fetch_names_only_what_is_news() -> None:
+    cluster = MemoryCluster(topics={"f": 2})
+    produce(cluster, ("f", 0, batch(6)))
+    at_end = {"fetch_offset": 6}
+    _, session, found = fetch(cluster, 0, partition=at_end)
+    assert found == [(0, 0, 6, None)]
+    told = [fetch(cluster, 1, session_id=session, session_epoch=epoch)[2] for epoch in (1, 2)]
+    assert told == [[(1, 0, 0, None)], []]
+    produce(cluster, ("f", 1, batch(2)), ("f", 0, batch(1)))
+    both = [(0, 0, 7, None), (1, 0, 2, None)]
+    assert sorted(fetch(cluster, session_id=session, session_epoch=3)[2]) == both  # and their records
+    again = fetch(cluster, 0, session_id=session, session_epoch=4, partition={"fetch_offset": 7})[2]
+    assert again == [(1, 0, 2, None)]
+    cluster.stop()
+
+
+def test_every_partition_of_a_topic_that_is_not_there_is_refused(cluster: MemoryCluster) -> None:
+    kind = ProduceRequest
+    parts = [kind.PartitionProduceData(index=index, records=batch(1)) for index in range(3)]
+    topic = kind.TopicProduceData(topic_id=b"i" * 16, partition_data=parts)
+    answer = ask(cluster, kind(transactional_id=None, acks=-1, timeout_ms=9, topic_data=[topic]), 13)
+    told = [(p.index, p.error_code) for p in answer.responses[0].partition_responses]
+    assert told == [(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in range(3)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from minibroker import Minibroker
-from minibroker.client.connection import BrokerFailed, parse_address
+from minibroker.client.connection import ConnectionClosed, parse_address
 from minibroker.client.security import Security
 from minibroker.handlers.answered_errors import errors_in
 from minibroker.handlers.table import apis
@@ -145,6 +145,7 @@ def test_metadata_names_what_may_be_described(world: World) -> None:
 
 def test_metadata_of_version_0_does_not_turn_a_refusal_into_all_topics(world: World) -> None:
     topic = m.MetadataRequest.MetadataRequestTopic
+    world.allow(TOPIC, "mine", DESCRIBE)
     answer = world.alice.ask(m.MetadataRequest(topics=[topic(name="other")]), 0)
     assert [(t.name, t.error_code) for t in answer.topics] == [("other", TOPIC_DENIED)]
     assert answer.brokers
@@ -184,7 +185,7 @@ def test_produce_writes_what_may_be_written_and_refuses_the_rest(world: World) -
 
 
 def test_produce_without_an_answer_closes_the_connection(world: World) -> None:
-    with pytest.raises(BrokerFailed):
+    with pytest.raises(ConnectionClosed):
         world.alice.ask(produce("other", acks=0), 9)
 
 

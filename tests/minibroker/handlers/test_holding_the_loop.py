@@ -19,7 +19,7 @@ from memory_cluster import MemoryCluster
 
 from minibroker import Minibroker
 from minibroker.client.connection import Connection, parse_address
-from minibroker.handlers.context import ConnectionInfo
+from minibroker.handlers.context import CloseConnection, ConnectionInfo
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import DiskInline
 from minibroker_protocol.dsl import Request
@@ -29,6 +29,7 @@ from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
 from minibroker_protocol.messages.offsets import ListOffsetsRequest
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
+from minibroker_protocol.messages.sasl import SaslAuthenticateRequest
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from minibroker_protocol.records import Record, build_batch
 
@@ -164,6 +165,60 @@ def test_a_search_in_a_large_batch_is_made_elsewhere(held: Held) -> None:
         (0, 39_000, NOW + 39_000),
         (0, 39_999, NOW + 39_999),
     ]
+
+
+def uvarint(number: int) -> bytes:
+    made = b""
+    while number >= 0x80:
+        made, number = made + bytes([number & 0x7F | 0x80]), number >> 7
+    return made + bytes([number])
+
+
+def tagged(count: int) -> bytes:
+    return uvarint(count) + b"".join(uvarint(number) + b"\0" for number in range(count))
+
+
+def metadata(elements: int, tags_of_each: int, tags: int) -> bytearray:
+    """Metadata v12 whose topics have unknown tagged fields, and so has the request."""
+    topic = bytes(16) + b"\2t" + tagged(tags_of_each)
+    header = bytes.fromhex("0003 000c 00000001 ffff 00")
+    return bytearray(header + uvarint(elements + 1) + topic * elements + b"\0\0" + tagged(tags))
+
+
+@pytest.mark.parametrize(
+    ("frame", "elsewhere", "closed"),
+    [
+        (metadata(3, 100, 1000), False, False),
+        (metadata(1, 0, 100_000), True, False),
+        (metadata(50, 2000, 0), True, False),
+        (metadata(1, 0, 600_000), True, True),
+    ],
+    ids=["some tags", "many of the request", "many of its elements", "too many"],
+)
+def test_many_tagged_fields_are_skipped_elsewhere(held: Held, frame: bytearray, elsewhere: bool, closed: bool) -> None:
+    answer: Any = held.cluster.dispatcher.dispatch(frame, ConnectionInfo())
+    assert held.computing.waiting == elsewhere
+    if not elsewhere:
+        return
+    while not answer.done:
+        held.computing.run()
+        held.cluster.timers.advance(0)
+    if closed:
+        with pytest.raises(CloseConnection, match="600000 of them would make the message too large"):
+            answer.result()
+    else:
+        assert answer.result()
+
+
+@pytest.mark.parametrize(("size", "elsewhere", "closed"), [(1000, 0, False), (1 << 20, 1, False), (33 << 20, 1, True)])
+def test_bytes_that_are_copied_are_limited(held: Held, size: int, elsewhere: int, closed: bool) -> None:
+    request = SaslAuthenticateRequest(auth_bytes=bytes(size))
+    answer: Any = held.cluster.dispatcher.dispatch(held.cluster.frame(request, 1), ConnectionInfo())
+    assert held.computing.waiting == elsewhere
+    held.computing.run_all()
+    if closed:
+        with pytest.raises(CloseConnection, match="bytes would make the message too large"):
+            answer.result()
 
 
 def create(count: int, prefix: str = "n") -> CreateTopicsRequest:

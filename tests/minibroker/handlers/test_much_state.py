@@ -6,11 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 from large_requests import large_request, places
-from watched_loop import MOST_SECONDS, WatchedLoop, watched
+from watched_loop import MOST_SECONDS, TRIES, WatchedLoop, watched
 
 from minibroker.coordinators.patterns import compile_pattern
 from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+)
 from minibroker_protocol.messages.groups import (
     FindCoordinatorRequest,
     JoinGroupRequest,
@@ -103,3 +108,40 @@ def test_a_list_is_gone_through_in_turns(name: str) -> None:
     with watched({"wide": 1}) as loop:
         loop.serve(*large_request(api, path, 4000, "wide"))
         assert len(loop.turns) > 4000 // STEPS_AT_ONCE
+
+
+def test_thousands_of_unknown_names_in_the_configuration_of_a_broker() -> None:
+    """They are kept, as in Kafka; each is looked up, and not looked for among all."""
+    names = [f"my.plugin.name.{number}" for number in range(5000)]
+    changes = [
+        IncrementalAlterConfigsRequest.AlterableConfig(name=name, config_operation=0, value="x") for name in names
+    ]
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    alter = IncrementalAlterConfigsRequest(
+        resources=[resource(resource_type=4, resource_name="1", configs=changes)], validate_only=False
+    )
+    describe, other = (
+        DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=4, resource_name="1", configuration_keys=keys
+                )
+            ]
+        )
+        for keys in (None, [f"another.{number}" for number in range(20_000)])
+    )
+    longest = 1.0
+    for _ in range(TRIES):
+        with watched() as loop:
+            loop.serve(describe, 4)  # imports, and compiles
+            loop.serve(alter, 1)
+            turns = [*loop.turns]
+            answer = loop.cluster.decode(DescribeConfigsRequest, 4, loop.serve(describe, 4))
+            assert isinstance(answer, DescribeConfigsResponse)
+            assert {config.name for config in answer.results[0].configs} > {*names}
+            turns += loop.turns
+            loop.serve(other, 4)
+            longest = min(longest, max(*turns, *loop.turns))
+        if longest < MOST_SECONDS:
+            return
+    raise AssertionError(f"a turn of {longest * 1000:.0f} ms")

@@ -1,34 +1,43 @@
-"""Every API, asked by users with every right: the answers are those that a live Kafka 4.3.1 gave to the same."""
+"""Every API, asked by users with every right: the answers are those that a live Kafka gave to the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from jvm import TOOLS_RELEASE
 from rights_cases import CASES, UNLIKE, Case, run
 from rights_in_memory import MemorySide
-from rights_record import flat, load
+from rights_record import TABLES, flat, load
 from rights_stories import STORIES
 from rights_world import USERS, furnish
 
 from minibroker.handlers.table import apis
+from minibroker.releases.chain import RELEASES
+from minibroker.releases.semantics import KAFKA as KAFKA_SEMANTICS
+from minibroker.releases.semantics import Semantics
 
 KAFKA, KAFKAS_STORIES = load()
+Answers = tuple[dict[str, dict[str, Any]], dict[str, list[Any]]]
+"""(case → user → answer, story → answers) of minibroker."""
+
+
+def answers_as(semantics: Semantics) -> Answers:
+    side = MemorySide(semantics)
+    names = furnish(side)
+    stories = {name: story(side, names) for name, story in STORIES.items()}
+    told = flat(run(side, names))
+    side.close()
+    return told, stories
 
 
 @pytest.fixture(scope="module")
-def answers() -> Iterator[tuple[dict[str, dict[str, Any]], dict[str, list[Any]]]]:
-    """(case → user → answer, story → answers) of minibroker."""
-    side = MemorySide()
-    names = furnish(side)
-    stories = {name: story(side, names) for name, story in STORIES.items()}
-    yield flat(run(side, names)), stories
-    side.close()
+def answers() -> Answers:
+    return answers_as(KAFKA_SEMANTICS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.key)
-def test_every_user_is_answered_as_by_kafka(answers: Any, case: Case) -> None:
+def test_every_user_is_answered_as_by_kafka(answers: Answers, case: Case) -> None:
     ours, kafkas = answers[0][case.key], KAFKA[case.key]
     if case.key in UNLIKE:
         ours, kafkas = alike(ours), alike(kafkas)
@@ -36,8 +45,18 @@ def test_every_user_is_answered_as_by_kafka(answers: Any, case: Case) -> None:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_a_right_that_changes_while_a_session_is_open(answers: Any, story: str) -> None:
+def test_a_right_that_changes_while_a_session_is_open(answers: Answers, story: str) -> None:
     assert answers[1][story] == KAFKAS_STORIES[story]
+
+
+@pytest.mark.matrix
+def test_an_older_release_is_answered_as_by_it() -> None:
+    cases, stories = answers_as(RELEASES["4.3"].semantics)
+    before, stories_before = load(TOOLS_RELEASE)
+    for key in UNLIKE:
+        cases[key], before[key] = alike(cases[key]), alike(before[key])
+    assert {key: cases[key] for key in cases if cases[key] != before[key]} == {}
+    assert stories == stories_before
 
 
 def test_every_api_is_in_the_matrix() -> None:
@@ -46,9 +65,11 @@ def test_every_api_is_in_the_matrix() -> None:
     assert {api.name for api in apis().values()} - asked == {"DescribeTransactionState"}
 
 
-def test_the_table_has_every_case_and_story() -> None:
-    assert KAFKA.keys() == {case.key for case in CASES}
-    assert KAFKAS_STORIES.keys() == STORIES.keys()
+@pytest.mark.parametrize("release", TABLES)
+def test_the_table_has_every_case_and_story(release: str) -> None:
+    cases, stories = load(release)
+    assert cases.keys() == {case.key for case in CASES}
+    assert stories.keys() == STORIES.keys()
     assert set(UNLIKE) < KAFKA.keys()
 
 

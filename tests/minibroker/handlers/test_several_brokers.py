@@ -18,6 +18,7 @@ from minibroker_protocol.messages.metadata import (
     MetadataResponse,
 )
 from minibroker_protocol.messages.produce import ProduceResponse
+from minibroker_protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from minibroker_protocol.records import Record, build_batch
 
 Topic = MetadataRequest.MetadataRequestTopic
@@ -73,3 +74,52 @@ def test_a_produce_that_waits_for_followers_is_answered_at_its_timeout(brokers: 
     answer = pending.result()
     assert isinstance(answer, ProduceResponse)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_fetch_that_waited_watches_nothing_any_more(brokers: ManyBrokers) -> None:
+    watchers = brokers.cluster.brokers[1].partition("t", 0)._watchers
+    before = len(watchers)
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topic = FetchRequest.FetchTopic(topic="t", partitions=[partition])
+    pending = brokers.send(1, FetchRequest(max_wait_ms=100, min_bytes=1, topics=[topic]), 12)
+    brokers.settle(50)
+    assert len(watchers) == before + 1
+    brokers.settle(100)
+    assert pending.done
+    assert len(watchers) == before
+
+
+def test_what_was_deleted_while_a_broker_was_down_is_gone_after_its_start(brokers: ManyBrokers) -> None:
+    brokers.create("a", [[1, 2, 3]])
+    for topic in ("a", "t"):
+        brokers.produce(topic, b"x")
+    brokers.settle(10_000)
+    directory = brokers.cluster.brokers[3].directory
+    brokers.cluster.stop_broker(3)
+    brokers.settle(10_000)
+    assert ("t", 0) in directory.high_watermarks
+    answer = brokers.call(1, DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), DeleteTopicsResponse, 4)
+    assert answer.responses[0].error_code == 0
+    brokers.cluster.start_broker(3)
+    brokers.settle(10_000)
+    directory = brokers.cluster.brokers[3].directory
+    assert [name for name in directory.disk.list("") if name.endswith("-0") and not name.startswith("_")] == ["a-0"]
+    assert ("a", 0) in directory.high_watermarks
+    for offsets in (directory.high_watermarks, directory.recovery_points, directory.log_starts):
+        assert ("t", 0) not in offsets
+
+
+def test_in_sync_sets_that_shrink_and_grow_are_counted(brokers: ManyBrokers) -> None:
+    replication = brokers.cluster.brokers[1].replication
+
+    def counted() -> tuple[int, int]:
+        return replication.isr_shrinks, replication.isr_expands
+
+    assert counted() == (0, 0)
+    brokers.cluster.cut_link(1, 3)
+    brokers.produce("t", b"x", acks=1)
+    brokers.settle(60_000)
+    assert counted() == (1, 0)
+    brokers.cluster.mend_link(1, 3)
+    brokers.settle(10_000)
+    assert counted() == (1, 1)

@@ -107,9 +107,23 @@ def test_progress_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "calm (1 of 1): " in terminal.getvalue()
 
 
-def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
+def test_a_command_that_hangs_is_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, report = judged(tmp_path, "no_progress", "--timeout", "2")
     assert (status, [one["rule"] for one in report["broken"]]) == (1, ["no-progress"])
+    assert "  error: no-progress: the command did not end within 2 s (exchange " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("program", "ended"), [("", "ended with 0"), ("import time; time.sleep(60)", "was ended")])
+def test_a_command_that_talks_to_another_broker_proves_nothing(
+    capsys: pytest.CaptureFixture[str], program: str, ended: str
+) -> None:
+    assert main(["judge", "--script", "all", "--timeout", "0.5", "--", sys.executable, "-c", program]) == 2
+    first, second = capsys.readouterr().out.splitlines()  # no other script is run
+    assert first == (
+        "calm: exactly-once undecided: "
+        "the command never reached the broker: it must take the address from BOOTSTRAP_SERVERS"
+    )
+    assert second.startswith(f"  command {ended} after 0.")
 
 
 def test_the_second_try_is_the_violating_one(tmp_path: Path) -> None:
@@ -135,9 +149,20 @@ def test_the_clock_ends_a_transaction_while_its_end_is_held(tmp_path: Path) -> N
     assert (status, report["status"], report["failures"], report["broken"]) == (2, 1, 1, [])
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that takes nothing")
+def test_a_report_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = tmp_path / "judge.json"
+    report.symlink_to("/dev/full")
+    arguments = ["--report", "json", "--report-dir", str(tmp_path), "--", sys.executable, "-c", ""]
+    assert main(["judge", *arguments]) == 2
+    assert capsys.readouterr().err == f"minibroker: {report}: No space left on device\n"
+
+
 @pytest.mark.parametrize(("extra", "expected"), [([], 2), (["--any-exit"], 0)])
 def test_a_failed_command(capsys: pytest.CaptureFixture[str], extra: list[str], expected: int) -> None:
-    assert main(["judge", *extra, "--", sys.executable, "-c", "raise SystemExit(3)"]) == expected
+    program = "import subprocess, sys; subprocess.run(sys.argv[1:], check=True); raise SystemExit(3)"
+    command = [sys.executable, "-c", program, sys.executable, str(CLIENT), "right"]
+    assert main(["judge", *TOPICS, *extra, "--", *command]) == expected
     assert "ended with 3" in capsys.readouterr().out
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from planting import rewound
+
 from minibroker.judge.exchanges import Produced
 from minibroker.judge.stored import Stored
-from minibroker.judge.verdict import judge_wire
+from minibroker.judge.verdict import Evidence, judge, judge_wire
 from minibroker_protocol.records import Record
 
 _numbers = iter(range(1, 1000))
@@ -64,3 +66,12 @@ def test_only_what_is_committed_counts() -> None:
 def test_nothing_is_said_of_how_often_when_exchanges_are_missing() -> None:
     assert rules([sent("v", answer=0)], log("v", "v"), complete=False) == []
     assert rules([sent("w", answer=0)], log("v", "v"), complete=False) == ["lost-record"]
+
+
+def test_offsets_that_went_back_are_a_notice() -> None:
+    planted, at = rewound(60, 90, 120, 40, 80)
+    broken, noticed = judge(Evidence(planted.disk(), [], [], None, [], as_of_ms=0))
+    assert broken == []
+    (notice,) = noticed
+    assert (notice.rule, notice.first_offset, notice.last_offset) == ("offset-rewind", at, at + 3)
+    assert notice.message.endswith("went back 2 times while it had members, first from 120 to 60 █▂▅█▁▄")

@@ -20,7 +20,6 @@ from minibroker.cli import main
 from minibroker.faults import Error
 from minibroker.handlers.chain import Place
 from minibroker.kernel import extras
-from minibroker.server.service import StartError
 
 BEANS = Path(__file__).with_name("mbeans-4.3.1.txt")
 """What Kafka 4.3.1 offers to JMX after a transaction and a group's commit, one topic, partition, request and error of
@@ -177,12 +176,13 @@ def test_without_them_nothing_is_loaded_or_counted() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_taken_port_is_one_line() -> None:
+@pytest.mark.parametrize(("option", "what"), [("--metrics", "the metrics"), ("--control", "the control API")])
+def test_a_taken_port_is_one_line(option: str, what: str, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(StartError) as failed, Minibroker(metrics=where):
-            pass
-    assert str(failed.value) == f"the metrics cannot be served on {where}: Address already in use"
+        assert main(["serve", "--port", "0", "--ephemeral", option, where]) == 1
+    todo = "is in use by another program; choose another port, or 0 for a free one"
+    assert f"{what}: {where} {todo}" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_missing_package_is_one_hint(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

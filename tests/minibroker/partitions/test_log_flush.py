@@ -12,6 +12,7 @@ from memory_cluster import MemoryCluster
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.executor import Executor
 from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.messages.offsets import ListOffsetsRequest
 from minibroker_protocol.messages.produce import ProduceRequest, ProduceResponse
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.disk import DiskFull
@@ -112,6 +113,25 @@ def test_an_answer_waits_for_the_sync_and_so_do_readers(acks: int, config: Mappi
     assert story.syncs() == 1
 
 
+@pytest.mark.parametrize(("replica_id", "end"), [(-1, 0), (0, 1), (1, 1)])
+def test_a_follower_is_told_the_end_of_the_log_and_a_client_the_high_watermark(replica_id: int, end: int) -> None:
+    story = Story(STRICT)
+    story.produce()
+    kind = ListOffsetsRequest
+    topic = kind.ListOffsetsTopic(name="t", partitions=[kind.ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    answer = story.cluster.send(kind(replica_id=replica_id, topics=[topic]), 7).result()
+    assert answer.topics[0].partitions[0].offset == end
+    story.held.run_all()
+
+
+def test_a_sync_is_done_once() -> None:
+    story = Story(STRICT)
+    for _ in range(3):
+        story.produce()
+        story.held.run_all()
+    assert (story.syncs(), story.syncs("t-0/leader-epoch-checkpoint")) == (3, 1)
+
+
 def test_producers_that_come_during_a_sync_share_the_next_one() -> None:
     story = Story(STRICT)
     first = story.produce()
@@ -129,10 +149,10 @@ def test_producers_that_come_during_a_sync_share_the_next_one() -> None:
 
 def test_a_retried_batch_waits_for_the_sync_of_the_first_one() -> None:
     story = Story(STRICT)
-    answers = [story.produce(acks, sequence=0) for acks in (-1, 1, -1)]
-    assert done(answers) == [False] * 3
+    answers = [story.produce(acks, sequence=0) for acks in (-1, 1, 1, -1)]
+    assert done(answers) == [False] * 4
     story.held.run_all()
-    assert [answer.result() for answer in answers] == [0, 0, 0]
+    assert [answer.result() for answer in answers] == [0] * 4
     assert story.log.log_end_offset == 1
 
 

@@ -13,6 +13,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import Record, build_batch
 from minibroker_storage.config import LogConfig
 from minibroker_storage.origin import Origin
+from minibroker_storage.truncation import truncate_fully_and_start_at
 
 
 def code(waiting: Deferred[None]) -> ErrorCode | None:
@@ -369,7 +370,7 @@ def test_a_follower_takes_what_the_leader_says_of_its_log() -> None:
 def test_an_empty_followers_log_begins_where_the_leaders_batch_does() -> None:
     """DeleteRecords left the leader's log start at 4, inside a batch that it sends whole."""
     story = OnePartition(leader=FOLLOWER)
-    story.partition.log.truncate_fully_and_start_at(4, now_ms=0)
+    truncate_fully_and_start_at(story.partition.log, 4, now_ms=0)
     batch = build_batch([Record(offset, 0, None, b"v") for offset in range(10)], base_offset=0)
     story.partition.replicate(batch, high_watermark=10, log_start_offset=4)
     assert (story.partition.log.log_start_offset, story.partition.log_end_offset) == (4, 10)

@@ -6,7 +6,8 @@ import pytest
 
 from minibroker.rules import rows as r
 from minibroker.rules.catalogue import ERROR, NOTICE
-from minibroker.rules.log_rules import LogRows, judge_log
+from minibroker.rules.file_rules import LogRows
+from minibroker.rules.log_rules import judge_log
 from minibroker.rules.offset_rules import final_offsets
 
 LOG = r.Log("", "t", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minibroker import ConfigError
-from minibroker.config.settings import Settings
+from minibroker.config.settings import ConfigSource, Settings
 from minibroker.security.credentials import users_of_jaas, users_of_listener, users_of_setting
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -43,4 +43,4 @@ def test_passwords_are_told_to_nobody_who_describes_the_configuration() -> None:
         assert "hush" not in str(entry)
     (users,) = settings.describe(["minibroker.sasl.users"])
     assert users.value is None
-    assert not users.is_default
+    assert users.source is not ConfigSource.DEFAULT_CONFIG

@@ -13,6 +13,7 @@ from minibroker.releases.semantics import KAFKA, KIP
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.transactions import DescribeTransactionStateRequest
+from minibroker_storage.retention import delete_old_segments
 
 Start = Callable[..., SeedClient]
 both = pytest.mark.parametrize("semantics", ["kafka", "kip"])
@@ -238,7 +239,7 @@ def test_producer_state_outlives_its_records_over_a_restart(start: Start, semant
     log.delete_records(-1)
     if deleted == "retention":
         log.roll(client.cluster.clock.now_ms())
-        assert log.delete_old_segments(client.cluster.clock.now_ms()) == 1
+        assert delete_old_segments(log, client.cluster.clock.now_ms()) == 1
     client.restart()
     producers = client.cluster.broker.partition("t", 0).log.producers
     # Kafka reads no snapshot at or below the log start, and takes any sequence of a producer it does not know.

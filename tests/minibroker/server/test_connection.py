@@ -488,12 +488,12 @@ def test_what_comes_while_a_request_is_parked_is_not_kept_without_bound(run: Run
 
 def test_idle_connections_are_closed_and_busy_and_parked_ones_are_not(run: Run) -> None:
     async def story(bench: Bench) -> None:
-        idle, busy, parked = [await bench.client() for _ in range(3)]
+        *idle, busy, parked = [await bench.client() for _ in range(7)]
         parked.writer.write(frame(FETCH))
         for _ in range(12):
             await busy.echo(b"x")
             await asyncio.sleep(0.03)
-        assert await idle.at_end()
+        assert [await one.at_end() for one in idle] == [True] * 5
         assert await busy.echo(b"y") == b"y"
         bench.broker.parked[0].resolve([struct.pack(">i", 1), b"f"])
         assert await parked.answer() == b"f"
@@ -546,6 +546,23 @@ def test_a_stop_does_not_wait_for_ever(run: Run) -> None:
         await bench.edge.close(0.05)
         assert asyncio.get_running_loop().time() - started < 1
         assert await client.at_end()
+
+    run(story)
+
+
+def test_a_stop_does_not_wait_for_a_client_that_left(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(PRODUCE))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        stopping = asyncio.ensure_future(bench.edge.drain(3600))
+        await asyncio.sleep(0)
+        size = 32 << 20
+        bench.broker.parked[0].resolve([struct.pack(">i", size), memoryview(bytes(size))])
+        await asyncio.sleep(0)
+        assert not stopping.done(), "the client has not taken all of its answer"
+        client.writer.transport.abort()
+        await asyncio.wait_for(stopping, 60)
 
     run(story)
 
@@ -636,6 +653,24 @@ def test_a_view_the_loop_still_holds_does_not_stop_a_frame_from_growing() -> Non
     assert bytes(broker.frames[0][2:]) == payload
 
 
+class LaterByHand:
+    """An event loop whose timers fire when the test says so."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.due: list[Callable[[], object]] = []
+
+    def call_later(self, _delay: float, callback: Callable[[], object]) -> LaterByHand:
+        self.due.append(callback)
+        return self
+
+    def cancel(self) -> None:
+        self.due.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+
 def test_answers_nobody_reads_are_bounded_over_all_connections(run: Run) -> None:
     """A client that takes nothing is closed once the limit is reached; one that reads is not."""
 
@@ -644,20 +679,28 @@ def test_answers_nobody_reads_are_bounded_over_all_connections(run: Run) -> None
         for client in (deaf, reader):
             client.writer.write(frame(FETCH))
         await bench.until(lambda: len(bench.broker.parked) == 2)
+        bench.edge.loop = later = LaterByHand(bench.edge.loop)  # type: ignore[assignment]
         size = 32 << 20
         link = bench.broker.infos[0].link
         assert link is not None
         assert link.answer_room() == 1 << 20
         bench.broker.parked[1].resolve([struct.pack(">i", size), memoryview(bytes(size))])
         await bench.until(lambda: link.answer_room() == 0)
-        assert len(await reader.answer()) == size
+        await reader.reader.readexactly(4 + size // 2)
+        later.due.pop()()
+        assert len(bench.edge.connections) == 2
+        await reader.reader.readexactly(size // 2)
         await bench.until(lambda: link.answer_room() == 1 << 20)
+        later.due.pop()()
+        assert len(bench.edge.connections) == 2
         bench.broker.parked[0].resolve([struct.pack(">i", size), memoryview(bytes(size))])
         await bench.until(lambda: link.answer_room() == 0)
-        await bench.until(lambda: link.answer_room() == 1 << 20)  # the deaf one is gone
-        assert len(bench.edge.connections) == 1
+        later.due.pop()()
+        await bench.until(lambda: link.answer_room() == 1 << 20)
+        await bench.until(lambda: len(bench.edge.connections) == 1)  # the deaf one is gone
+        later.cancel()
 
-    run(story, queued_max_response_bytes=1 << 20, stall_seconds=1)
+    run(story, queued_max_response_bytes=1 << 20)
 
 
 def test_answers_may_take_any_room_without_a_limit(run: Run) -> None:

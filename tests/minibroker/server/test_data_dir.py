@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from minibroker.server import data_dir
 from minibroker.server.data_dir import TemporaryDirectory, remove_abandoned
 
 
@@ -49,3 +52,32 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
         "minibroker-new.lock",
         "minibroker-new",
     }
+
+
+def test_a_lock_that_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where another process may have the file open."""
+    directory = TemporaryDirectory(str(tmp_path))
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "in use", path)
+
+    monkeypatch.setattr(data_dir.os, "unlink", refuse)
+    directory.remove()
+    monkeypatch.undo()
+    (lock,) = tmp_path.iterdir()
+    assert not os.path.exists(directory.path)
+    assert remove_abandoned(str(tmp_path)) == []
+    assert not lock.exists()
+
+
+def test_a_directory_that_cannot_be_removed_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = TemporaryDirectory(str(tmp_path))
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "in use", path)
+
+    monkeypatch.setattr(data_dir.shutil, "rmtree", refuse)
+    directory.remove()
+    assert f"{directory.path} could not be removed" in caplog.text

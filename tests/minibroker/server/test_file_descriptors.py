@@ -26,7 +26,10 @@ async def connect(edge: Edge, port: int) -> tuple[asyncio.StreamReader, asyncio.
     return streams
 
 
-async def test_the_newest_connection_is_closed_and_the_others_stay(tmp_path: Path) -> None:
+async def test_the_newest_connection_is_closed_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handles, "_REFILL_SECONDS", 3600)
     loop = asyncio.get_running_loop()
     (listener,) = listen_all("127.0.0.1", [0])
     port = listener.getsockname()[1]
@@ -36,13 +39,14 @@ async def test_the_newest_connection_is_closed_and_the_others_stay(tmp_path: Pat
     exhaustion = Exhaustion(loop, edge, [disk])
     streams = [await connect(edge, port) for _ in range(3)]
     assert disk.exhausted is not None
-    for _ in range(2):  # one connection for a burst of calls
+    for _ in range(3):  # one connection for a burst of calls
         thread = threading.Thread(target=disk.exhausted)
         thread.start()
         thread.join()
-    assert await asyncio.wait_for(streams[2][0].read(), 5) == b""
+        assert await asyncio.wait_for(streams[2][0].read(), 5) == b""
+    await asyncio.sleep(0)
     assert len(edge.connections) == 2
-    await asyncio.sleep(0.15)
+    exhaustion._refill()
     disk.exhausted()
     assert await asyncio.wait_for(streams[1][0].read(), 5) == b""
     assert len(edge.connections) == 1

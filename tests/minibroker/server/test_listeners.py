@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from minibroker.config.settings import Settings
-from minibroker.server.listeners import ListenError, format_address, listen_all, local_address
+from minibroker.config.types import format_address
+from minibroker.server.listeners import ListenError, listen_all, local_address
 from minibroker.server.ports import BrokerPorts
 
 
@@ -99,3 +100,40 @@ async def test_settled_waits_for_ports_that_are_being_opened() -> None:
     ports.started(1, SimpleNamespace(dispatch=None))  # type: ignore[arg-type]
     await ports.settled()
     assert opened == wanted
+
+
+async def test_a_port_that_is_not_free_at_once_is_held_later() -> None:
+    served: list[socket.socket] = []
+
+    class SlowEdge:
+        """Closes what it was given in a later turn."""
+
+        loop = asyncio.get_running_loop()
+
+        async def listen(self, listener: socket.socket, dispatch: Any, tls: Any) -> None:
+            served.append(listener)
+
+        def unlisten(self, dispatch: Any) -> None:
+            served[0].close()
+
+    def free(port: int) -> bool:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+        return True
+
+    listeners = listen_all("127.0.0.1", [0, 0])
+    wanted = [listener.getsockname()[1] for listener in listeners]
+    ports = BrokerPorts(SlowEdge(), "127.0.0.1", 8, {1: listeners[0]}, {1: listeners[1:]})  # type: ignore[arg-type]
+    ports.started(1, SimpleNamespace(dispatch=None))  # type: ignore[arg-type]
+    await ports.opened()
+    ports.stopped(1)
+    assert free(wanted[0]), "neither port is held where one cannot be"
+    served[1].close()
+    async with asyncio.timeout(60):
+        while any(map(free, wanted)):  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0)
+    ports.removed(1)
+    assert [free(port) for port in wanted] == [True, True]

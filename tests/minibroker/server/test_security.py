@@ -12,12 +12,18 @@ from typing import Any
 import pytest
 import trustme
 
-from minibroker import ConfigError, Minibroker
-from minibroker.client.connection import BrokerFailed, Connection, parse_address
+from minibroker import ConfigError, Minibroker, StartError
+from minibroker.cli import main
+from minibroker.client.connection import BrokerFailed, Connection, ConnectionClosed, parse_address
 from minibroker.client.security import PLAINTEXT, Security
 from minibroker_protocol.messages.headers import RequestHeader
 from minibroker_protocol.messages.metadata import MetadataRequest, MetadataResponse
-from minibroker_protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+from minibroker_protocol.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 USERS = {"minibroker.sasl.users": "alice:secret", "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256"}
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";'
@@ -91,7 +97,7 @@ def test_a_jaas_line_of_a_listener_names_its_users() -> None:
 
 
 def test_who_has_not_said_who_it_is_gets_no_answer() -> None:
-    with broker("SASL_PLAINTEXT") as address, pytest.raises(BrokerFailed):
+    with broker("SASL_PLAINTEXT") as address, pytest.raises(ConnectionClosed):
         brokers_told(address, PLAINTEXT)
 
 
@@ -100,7 +106,7 @@ def test_a_mechanism_that_is_not_offered_closes_the_connection_after_its_answer(
         connection.send_frame(header(17, 1) + SaslHandshakeRequest(mechanism="GSSAPI").encode(1))
         answer = SaslHandshakeResponse.decode(connection.receive(5), 1, 4)
         assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN", "SCRAM-SHA-256"])
-        with pytest.raises(BrokerFailed):
+        with pytest.raises(ConnectionClosed):
             connection.receive(5)
 
 
@@ -113,7 +119,27 @@ def test_a_second_handshake_is_told_that_it_has_no_place_before_the_connection_c
         connection.send_frame(frame)
         second = SaslHandshakeResponse.decode(connection.receive(5), 1, 4)
         assert (second.error_code, second.mechanisms) == (34, [])
-        with pytest.raises(BrokerFailed):
+        with pytest.raises(ConnectionClosed):
+            connection.receive(5)
+
+
+def test_between_handshake_and_token_nothing_else_is_answered() -> None:
+    with broker("SASL_PLAINTEXT") as address, Connection(address, 5) as connection:
+        connection.send_frame(header(17, 1) + SaslHandshakeRequest(mechanism="PLAIN").encode(1))
+        assert SaslHandshakeResponse.decode(connection.receive(5), 1, 4).error_code == 0
+        connection.send_frame(header(3, 4) + MetadataRequest(topics=[]).encode(4))
+        with pytest.raises(ConnectionClosed):
+            connection.receive(5)
+
+
+def test_the_connection_closes_once_the_refusal_of_a_token_is_sent() -> None:
+    """As Kafka, which gives no second try."""
+    with broker("SASL_PLAINTEXT") as address, Connection(address, 5) as connection:
+        connection.send_frame(header(17, 1) + SaslHandshakeRequest(mechanism="PLAIN").encode(1))
+        connection.receive(5)
+        connection.send_frame(header(36, 0) + SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong").encode(0))
+        assert SaslAuthenticateResponse.decode(connection.receive(5), 0, 4).error_code == 58
+        with pytest.raises(ConnectionClosed):
             connection.receive(5)
 
 
@@ -125,7 +151,7 @@ def test_tokens_without_headers_after_a_handshake_of_version_0() -> None:
                 assert SaslHandshakeResponse.decode(connection.receive(5), 0, 4).error_code == 0
                 connection.send_frame(b"\0alice\0" + password)
                 if not lets_in:
-                    with pytest.raises(BrokerFailed):
+                    with pytest.raises(ConnectionClosed):
                         connection.receive(5)
                     continue
                 assert connection.receive(5) == b""
@@ -147,7 +173,7 @@ def test_tls_and_the_name_the_client_asked_for(pems: Path) -> None:
 
 
 def test_plain_bytes_at_a_tls_listener_get_no_answer(pems: Path) -> None:
-    with broker("SSL", pems) as address, pytest.raises(BrokerFailed):
+    with broker("SSL", pems) as address, pytest.raises(ConnectionClosed):
         brokers_told(address, PLAINTEXT)
 
 
@@ -157,7 +183,7 @@ def test_a_client_must_show_a_certificate_where_one_is_required(pems: Path) -> N
     with broker("SSL", pems, **wanted) as address:
         security = Security.of({**trusting, "ssl.keystore.location": str(pems / "client.pem")})
         assert brokers_told(address, security) == [address]
-        with pytest.raises(BrokerFailed):
+        with pytest.raises(ConnectionClosed):
             brokers_told(address, Security.of(trusting))
 
 
@@ -169,6 +195,30 @@ def test_a_certificate_is_made_where_none_is_given(tmp_path: Path) -> None:
     with broker("SASL_SSL", **{"minibroker.ssl.ca.location": authority}) as (_, port):
         security = login("SCRAM-SHA-256", "SASL_SSL", **{"ssl.truststore.location": authority})
         assert brokers_told(("localhost", port), security) == [("localhost", port)]
+
+
+def test_a_broker_that_finds_its_port_taken_leaves_the_certificate_of_the_one_that_has_it(tmp_path: Path) -> None:
+    authority = {"minibroker.security.protocol": "SSL", "minibroker.ssl.ca.location": str(tmp_path / "ca.pem")}
+    with broker("SSL", **authority) as (_, port):
+        made = (tmp_path / "ca.pem").read_bytes()
+        with pytest.raises(StartError, match="is in use"):
+            Minibroker(port=port, config=authority, ephemeral=True).start()
+        assert (tmp_path / "ca.pem").read_bytes() == made
+
+
+def test_a_command_that_is_not_let_in_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\n")
+    with broker("SSL", **{"minibroker.ssl.ca.location": str(tmp_path / "ca.pem")}) as (host, port):
+        asked = ["transactions", "list", "--bootstrap", f"{host}:{port}"]
+        for options, said in (
+            ([], f"{host}:{port}: connection closed by the broker; does this listener want TLS or a password?"),
+            (["--command-config", str(file)], f"no TLS with {host}:{port}: its certificate is not trusted: "),
+        ):
+            assert main([*asked, *options]) == 1
+            line = capsys.readouterr().err.splitlines()[-1]
+            assert line.startswith(f"minibroker transactions: {said}")
+            assert "_ssl.c" not in line
 
 
 def test_a_chain_and_a_key_as_text_leave_no_file(

@@ -17,7 +17,11 @@ async def test_says_when_the_loop_was_held_up(caplog: pytest.LogCaptureFixture) 
     while time.thread_time() < end:
         pass
     await asyncio.sleep(0.05)
-    watchdog.stop()
+    beat = watchdog._timer
+    assert beat is not None
+    for _ in range(2):
+        watchdog.stop()
+    assert beat.cancelled()
     assert watchdog.late == 1
     assert watchdog.worst_ms > 200
     assert "ms late" in caplog.text

@@ -25,6 +25,8 @@ from minibroker.simulation.world import World
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.offsets import DeleteRecordsRequest, DeleteRecordsResponse
 from minibroker_protocol.messages.transactions import WriteTxnMarkersRequest
+from minibroker_storage.retention import delete_old_segments
+from minibroker_storage.truncation import truncate_to
 
 PLACE = ("t0", 0)
 
@@ -221,7 +223,7 @@ def test_producers_are_noted_when_nothing_is_left_to_rebuild_them_from() -> None
     log.delete_records(2)
     assert noted(clean=True) == set()
     assert noted(clean=False) == {first}
-    assert log.delete_old_segments(world.schedule.now_ms()) == 2
+    assert delete_old_segments(log, world.schedule.now_ms()) == 2
     assert noted(clean=False) == set()  # no checkpoint has the log start now, so the snapshot of there is taken
     log.delete_records(3)
     assert noted(clean=True) == noted(clean=False) == {first, second}
@@ -241,7 +243,7 @@ def test_producers_are_noted_that_a_truncation_forgot_and_a_kill_brings_back() -
     world._note_files(clean=False)
     assert noted == {}  # its memory has them all
     finish(world, clients[1].write([clients[1].batch(PLACE, 1)]))
-    log.truncate_to(2, now_ms=world.schedule.now_ms())
+    truncate_to(log, 2, now_ms=world.schedule.now_ms())
     world._note_files(clean=True)
     assert noted == {}
     world._note_files(clean=False)
@@ -268,7 +270,7 @@ def test_a_cut_inside_a_batch_is_noted_with_the_end_that_a_start_finds() -> None
     log, noted = world.brokers()[1].partition(*PLACE).log, world.history.evidence.cut_inside
     world._note_files(clean=True)
     assert (log.log_end_offset, noted) == (3, {})
-    log.truncate_to(2, now_ms=world.schedule.now_ms())
+    truncate_to(log, 2, now_ms=world.schedule.now_ms())
     world._note_files(clean=True)
     assert noted == {(1, PLACE): (2, 1)}
     world.cluster.kill_broker(1)
@@ -305,14 +307,14 @@ def test_a_truncation_is_unsynced_until_a_sync_reaches_its_segment() -> None:
     finish(world, client.write([client.batch(PLACE, 1) for _ in range(3)]))
     log, now = world.brokers()[1].partition(*PLACE).log, world.schedule.now_ms()
     log.flush()
-    log.truncate_to(2, now_ms=now)
+    truncate_to(log, 2, now_ms=now)
     log.roll(now)
     finish(world, other.write([other.batch(PLACE, 1)]))
     log.flush()
     world.nemesis._note_uncut(1)
     assert world.history.evidence.uncut == {(1, PLACE)}
     world.history.evidence.uncut.clear()
-    log.truncate_to(1, now_ms=now)
+    truncate_to(log, 1, now_ms=now)
     finish(world, other.write([other.batch(PLACE, 1)]))
     log.flush()
     world.nemesis._note_uncut(1)

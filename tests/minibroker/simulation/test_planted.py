@@ -60,7 +60,7 @@ LIMIT = 2000
 SKIP_THE_SYNC = Defect(
     "skip-the-sync",
     "what is acknowledged after a sync survives a loss of power",
-    "minibroker_storage.log_state:LogState.flush",
+    "minibroker_storage.log_files:LogFiles.flush",
     "segment.flush()",
     "pass",
 )

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from sampling import thinned
+from simulation_coverage import Coverage, report, sizes
 
 from minibroker.simulation.copier import Copier
-from minibroker.simulation.coverage import report, sizes
-from minibroker.simulation.evidence import Evidence
+from minibroker.simulation.evidence import Evidence, TopicPartition
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.nemesis import Nemesis
 from minibroker.simulation.own_records import OwnRecords
@@ -132,7 +132,7 @@ def test_seeds_that_showed_something(seed: int) -> None:
 def test_a_sample_breaks_nothing_and_comes_through_everything() -> None:
     counts: Counter[str] = Counter()
     for seed in SAMPLE:
-        outcome = simulate(seed)
+        outcome = simulate(seed, coverage=Coverage)
         assert not outcome.broken, told(outcome)
         counts.update(outcome.counts)
     missing = sorted(MUST_HAPPEN - set(counts))
@@ -178,3 +178,18 @@ def test_known_holes_are_named_once_and_cited() -> None:
     for hole in HOLES:
         assert hole.source
         assert hole.what.endswith(".")
+
+
+def test_offsets_that_go_back_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that forgets where it was: no broken promise of the broker's, so a notice."""
+    send = Copier._send_offsets
+
+    async def forgetful(self: Copier, offsets: dict[TopicPartition, int], generation: int) -> None:
+        await send(self, {place: offset * self.random.randrange(2) for place, offset in offsets.items()}, generation)
+
+    def counted() -> int:
+        return max(simulate(seed).counts["notice: offset-rewind"] for seed in range(4))
+
+    honest = counted()
+    monkeypatch.setattr(Copier, "_send_offsets", forgetful)
+    assert counted() > honest + 1

@@ -288,6 +288,8 @@ def test_a_failure_shows_refusals_of_its_own_clients_and_where_the_rest_is(pytes
     assert max(map(len, lines[:-1])) <= 200
     file = Path(lines[-1].rpartition(": ")[2])
     assert {json.loads(line)["api"] for line in file.read_text().splitlines()} >= {"EndTxn", "JoinGroup", "Metadata"}
+    assert f"as a page: {file.with_suffix('.html')};" in lines[-1]
+    assert file.with_suffix(".html").read_text().startswith("<!doctype html>")
     frames = [line for line in result.outlines if "minibroker/" in line.replace("\\", "/")]
     assert not [line for line in frames if line.startswith(("minibroker/control", "minibroker/testing"))]
 

@@ -123,7 +123,7 @@ COORDINATORS: Final = (
         "join-while-ending",
         "no partition joins while a transaction is being ended",
         _TXN + "partitions:add_partitions",
-        "entry.volatile.pending_state is not None",
+        "entry.volatile.pending_state is not None or entry.volatile.joins_to_refuse > 0",
         "False",
     ),
     Defect(
@@ -320,7 +320,7 @@ COORDINATORS: Final = (
         "marker-of-no-epoch",
         "a marker needs an epoch and a transaction version",
         "minibroker.coordination.marker_append:append_marker",
-        "if producer_epoch < 0 or transaction_version < 0:",
+        "if marker.producer_epoch < 0 or marker.transaction_version < 0:",
         "if False:",
     ),
     Defect(
@@ -490,8 +490,22 @@ COORDINATORS: Final = (
         "partition-of-two-members",
         "a consumer group's member gets a partition only when nobody else has it",
         _GROUPS + "consumer.reconcile:_next",
-        "if held(topic_id, partition):",
+        "if held(topic_id, partition) and partition not in member.pending_revocation.get(topic_id, NOTHING):",
         "if False:",
+    ),
+    Defect(
+        "assignor-without-an-epoch",
+        "another assignor that most members ask for is a reason for a new epoch",
+        _HEARTBEAT + "HeartbeatDecisions._assignor_changes",
+        "if updated.server_assignor == member.server_assignor or not config.assignor_bumps_epoch:",
+        "if True:",
+    ),
+    Defect(
+        "expressions-at-any-time",
+        "the expressions of a consumer group are matched ten seconds apart",
+        _GROUPS + "consumer.expressions:Expressions._due",
+        "age_ms = self._env.now_ms() - last.timestamp_ms",
+        "age_ms = 1 << 40",
     ),
     Defect(
         "instance-of-another",

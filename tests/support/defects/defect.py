@@ -57,7 +57,7 @@ def broken(defect: Defect) -> tuple[FunctionType, CodeType]:
     module = importlib.import_module(module_name)
     tree = ast.parse(inspect.getsource(module))
     try:
-        path = change(tree, path, defect.old, defect.new)
+        change(tree, path, defect.old, defect.new)
     except NoPlace as error:
         raise NoPlace(f"planted defect {defect.name} has no place in {module_name} any more: {error}") from None
     function = _function(module, path)

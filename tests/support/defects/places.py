@@ -1,6 +1,7 @@
 """Where a defect goes in a module's syntax tree: a place is found by what it says, not by how it is written.
 
-Layout, comments and the code around it do not matter, and a place that moved within its module is found there.
+Layout, comments and the code around it do not matter. The function does: the
+same words elsewhere mean something else.
 """
 
 from __future__ import annotations
@@ -55,27 +56,27 @@ class _Place:
             was[self.at : self.at + count] = nodes
 
 
-def change(tree: ast.Module, function: str, old: str, new: str) -> str:
-    """Have `new` stand for `old`, or for the whole body when `old` is empty; the function's qualified name.
-
-    The place is looked for in `function`, then in all functions of the module. Raises NoPlace.
-    """
+def change(tree: ast.Module, function: str, old: str, new: str) -> None:
+    """Have `new` stand for `old` in `function`, or for its whole body when `old` is empty. Raises NoPlace."""
     known = dict(_functions(tree.body, ""))
+    if function not in known:
+        raise NoPlace(f"{function} is no function{_elsewhere(known, old)}")
     if not old:
-        if function not in known:
-            raise NoPlace(f"{function} is no function")
         known[function].body = ast.parse(textwrap.dedent(new)).body
     else:
         was, will_be = _read(old, new)
-        places = _find({function: known[function]}, was) if function in known else []
-        places = places or _find(known, was)
+        places = _find({function: known[function]}, was)
         if len(places) != 1:
-            where = ", ".join(dict.fromkeys(place.function for place in places)) or f"{function} and its module"
-            raise NoPlace(f"{old!r} is {len(places)} times in {where}")
+            other = "" if places else _elsewhere(known, old)
+            raise NoPlace(f"{old!r} is {len(places)} times in {function}{other}")
         places[0].put(len(was.nodes), will_be.nodes)
-        function = places[0].function
     ast.fix_missing_locations(tree)
-    return function
+
+
+def _elsewhere(known: Mapping[str, FunctionNode], old: str) -> str:
+    """In which functions of the module it may be now, for a message."""
+    names = dict.fromkeys(place.function for place in _find(known, _read(old)[0])) if old else ()
+    return f"; it is in {', '.join(names)}" if names else ""
 
 
 def _functions(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, FunctionNode]]:

@@ -8,6 +8,8 @@ from defects.defect import BODY, Defect
 
 _PRODUCE: Final = "minibroker.handlers.produce:"
 _FETCH: Final = "minibroker.handlers.fetch:"
+_FETCH_LOG: Final = "minibroker.handlers.fetch_log:"
+_FETCH_TARGETS: Final = "minibroker.handlers.fetch_targets:"
 _SESSIONS: Final = "minibroker.broker.fetch_sessions:"
 _LIST: Final = "minibroker.handlers.list_offsets:"
 _TOPICS: Final = "minibroker.controller.topics:"
@@ -38,7 +40,7 @@ SERVING: Final = (
     Defect(
         "silent-refusal-without-acks",
         "a refused Produce with acks=0 closes the connection",
-        _PRODUCE + "_respond",
+        _PRODUCE + "_respond_nothing",
         'raise CloseConnection(f"Produce with acks=0 to {entry.topic}-{entry.index} refused: {entry.error.code.name}")',
         "return None",
     ),
@@ -76,21 +78,21 @@ SERVING: Final = (
     Defect(
         "read-committed-reads-everything",
         "a read_committed reader gets nothing from the last stable offset on",
-        _FETCH + "_bound",
+        _FETCH_LOG + "_bound",
         "return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark",
         "return log.high_watermark",
     ),
     Defect(
         "read-uncommitted-waits",
         "a read_uncommitted reader sees open transactions",
-        _FETCH + "_bound",
+        _FETCH_LOG + "_bound",
         "return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark",
         "return log.last_stable_offset",
     ),
     Defect(
         "no-aborted-transactions",
         "a read_committed reader is told which transactions were aborted",
-        _FETCH + "_read_log",
+        _FETCH_LOG + "_read_log",
         "[FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a"
         " in log.aborted_transactions(target.fetch_offset, found)]",
         "[]",
@@ -98,28 +100,28 @@ SERVING: Final = (
     Defect(
         "aborted-transactions-to-everyone",
         "only read_committed readers get the list of aborted transactions",
-        _FETCH + "_read_log",
+        _FETCH_LOG + "_read_log",
         "if fetch.isolation == READ_COMMITTED:",
         "if True:",
     ),
     Defect(
         "fetch-tells-high-watermark-as-lso",
         "a fetch answer tells the last stable offset",
-        _FETCH + "_read_log",
+        _FETCH_LOG + "_read_log",
         "last_stable_offset=log.last_stable_offset,",
         "last_stable_offset=log.high_watermark,",
     ),
     Defect(
         "fetch-without-log-start",
         "a fetch answer tells the log start offset",
-        _FETCH + "_read_log",
+        _FETCH_LOG + "_read_log",
         "log_start_offset=log.log_start_offset,",
         "log_start_offset=-1,",
     ),
     Defect(
         "no-divergence-check",
         "a reader whose last epoch ended earlier here is told where",
-        _FETCH + "_read_log",
+        _FETCH_LOG + "_read_log",
         "follower_fetch.diverging(partition, target)",
         "None",
     ),
@@ -133,14 +135,14 @@ SERVING: Final = (
     Defect(
         "fetch-never-waits",
         "a fetch waits for min_bytes up to max_wait_ms",
-        _FETCH + "_complete",
+        _FETCH_LOG + "is_enough",
         "if request.max_wait_ms <= 0 or not reads:",
         "if True:",
     ),
     Defect(
         "fetch-ignores-max-bytes",
         "the byte limit is for all partitions of a fetch together",
-        _FETCH + "_read",
+        _FETCH_LOG + "read_some",
         "fetch.remaining = max(0, remaining - read.size)",
         "pass",
     ),
@@ -182,7 +184,7 @@ SERVING: Final = (
     Defect(
         "final-epoch-keeps-session",
         "a full fetch closes the session it names",
-        _FETCH + "_open_session",
+        _FETCH_TARGETS + "_open_session",
         "if request.session_id != INVALID_SESSION_ID:",
         "if False:",
     ),
@@ -229,6 +231,14 @@ SERVING: Final = (
         _TOPICS + "check_topic_name",
         "if reason is not None:",
         "if False:",
+    ),
+    Defect(
+        "topic-without-partitions",
+        "a topic of no partitions is refused",
+        _TOPICS + "TopicControl._assignment",
+        "raise ApiError(ErrorCode.INVALID_PARTITIONS, "
+        "'Number of partitions was set to an invalid non-positive value.')",
+        "count = 1",
     ),
     Defect(
         "validate-only-creates",
@@ -332,8 +342,8 @@ SERVING: Final = (
         "only-minus-one-is-null",
         "every length below 0 is null where null may be",
         "minibroker_protocol.codegen_read:_Reader.null",
-        "if n < 0:",
-        "if n == -1:",
+        'f"if n < 0: {target} = None"',
+        'f"if n == -1: {target} = None"',
     ),
     Defect(
         "silent-on-unknown-api",

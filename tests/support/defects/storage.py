@@ -118,9 +118,8 @@ STORAGE: Final = (
         "a repeated batch is answered with its own timestamp as log append time",
         _LOG + "append_as_leader",
         "AppendInfo(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, True,"
-        " known.timestamp, leader_epoch)",
-        "AppendInfo(known.first_offset, known.last_offset, -1, self.log_start_offset, True, known.timest"
-        "amp, leader_epoch)",
+        " known.timestamp)",
+        "AppendInfo(known.first_offset, known.last_offset, -1, self.log_start_offset, True, known.timestamp)",
     ),
     Defect(
         "expire-never",
@@ -203,7 +202,7 @@ STORAGE: Final = (
     Defect(
         "lso-is-high-watermark",
         "the last stable offset stays before the first open transaction",
-        "minibroker_storage.log_state:LogState.last_stable_offset",
+        "minibroker_storage.log:PartitionLog.last_stable_offset",
         "if unstable is None or unstable >= self.high_watermark:",
         "if True:",
     ),
@@ -253,28 +252,28 @@ STORAGE: Final = (
     Defect(
         "accept-bad-crc",
         "a batch whose checksum is wrong is refused",
-        _VALIDATOR + "_check_envelope",
+        _VALIDATOR + "_check_header",
         "if not crc_ok(batch.buf, batch.pos, header):",
         "if False:",
     ),
     Defect(
         "accept-base-offset",
         "a producer's batch has base offset 0",
-        _VALIDATOR + "_check_envelope",
+        _VALIDATOR + "_check_header",
         "if header.base_offset != 0:",
         "if False:",
     ),
     Defect(
         "accept-any-size",
         "a batch above max.message.bytes is refused",
-        _VALIDATOR + "_check_size",
-        "if header.size > config.max_message_bytes:",
+        _VALIDATOR + "_check_header",
+        "if size > config.max_message_bytes:",
         "if False:",
     ),
     Defect(
         "accept-larger-than-segment",
         "a batch that no segment can hold is refused",
-        _VALIDATOR + "_check_fits_segment",
+        _VALIDATOR + "check_client_batch",
         "if size > config.segment_bytes:",
         "if False:",
     ),
@@ -282,7 +281,7 @@ STORAGE: Final = (
         "accept-control-batch",
         "clients cannot write control batches",
         _VALIDATOR + "_check_header",
-        "if header.is_control:",
+        "if attributes & CONTROL_MASK:",
         "if False:",
     ),
     Defect(
@@ -296,7 +295,7 @@ STORAGE: Final = (
         "accept-no-sequence",
         "a batch with a producer id has a sequence",
         _VALIDATOR + "_check_header",
-        "if header.has_producer_id and header.base_sequence < 0:",
+        "if header.base_sequence < 0 and header.has_producer_id:",
         "if False:",
     ),
     Defect(
@@ -309,7 +308,7 @@ STORAGE: Final = (
     Defect(
         "accept-zstd-of-old-version",
         "zstd needs Produce v7",
-        _VALIDATOR + "_check_codec_version",
+        _VALIDATOR + "_refuse_zstd",
         BODY,
         "return",
     ),
@@ -387,14 +386,14 @@ STORAGE: Final = (
     Defect(
         "delete-past-high-watermark",
         "DeleteRecords past the high watermark is out of range",
-        "minibroker_storage.truncation:Truncation.delete_records",
+        "minibroker_storage.log:PartitionLog.delete_records",
         "if offset < 0 or offset > self.high_watermark:",
         "if offset < 0:",
     ),
     Defect(
         "log-start-goes-back",
         "the log's start never goes back",
-        "minibroker_storage.truncation:Truncation.advance_log_start",
+        "minibroker_storage.log:PartitionLog.advance_log_start",
         "if offset <= self.log_start_offset:",
         "if offset == self.log_start_offset:",
     ),

@@ -114,3 +114,7 @@ def test_uniform_is_even_and_sticky(group: tuple[list[Candidate], dict[bytes, in
             if load[giver.member_id] > load[taker.member_id] + 1:
                 assert not first[giver.member_id].keys() & taker.topics
     assert uniform_assignor(rounds(members, first), topics) == first
+    if len(members) > 1 and len({m.topics for m in members}) == 1:
+        left = uniform_assignor(rounds(members, first)[1:], topics)
+        for m in members[1:]:
+            assert all(kept <= left[m.member_id][topic] for topic, kept in first[m.member_id].items())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from group_client import GroupClient
+from member_client import Members, told
 
+from minibroker.coordinators.groups.consumer import members
 from minibroker.coordinators.groups.consumer.group import ConsumerGroup
+from minibroker.releases.chain import RELEASES
 from minibroker_protocol import messages as m
 from minibroker_protocol.coordinator_records import ConsumerGroupCurrentMemberAssignmentValue
 from minibroker_protocol.errors import ErrorCode
@@ -17,38 +18,11 @@ NONE = ErrorCode.NONE
 Request = m.ConsumerGroupHeartbeatRequest
 
 
-class Members(GroupClient):
-    """Heartbeats in short; partitions are those of topic "t" (4 of them)."""
-
-    def beat(
-        self, member_id: str, epoch: int, owned: Iterable[int] | None = None, *, version: int = 1, **more: Any
-    ) -> m.ConsumerGroupHeartbeatResponse:
-        if owned is not None:
-            topic_id = self.broker.image.topics["t"].topic_id
-            more["topic_partitions"] = [Request.TopicPartitions(topic_id=topic_id, partitions=list(owned))]
-        request = Request(group_id=more.pop("group_id", "g"), member_id=member_id, member_epoch=epoch, **more)
-        return self.call(request, m.ConsumerGroupHeartbeatResponse, version)
-
-    def enter(self, member_id: str, *, version: int = 1, **more: Any) -> m.ConsumerGroupHeartbeatResponse:
-        """The first heartbeat of a member."""
-        more = {"rebalance_timeout_ms": 5000, "subscribed_topic_names": ["t"], "topic_partitions": [], **more}
-        return self.beat(member_id, 0, version=version, **more)
-
-    def group(self) -> ConsumerGroup:
-        group = self.shard().groups["g"]
-        assert isinstance(group, ConsumerGroup)
-        return group
-
-
-def told(response: m.ConsumerGroupHeartbeatResponse) -> list[int] | None:
-    """Partitions of the only topic assigned; None when the response says nothing."""
-    if response.assignment is None:
-        return None
-    return [partition for topic in response.assignment.topic_partitions for partition in topic.partitions]
-
-
-@pytest.fixture
-def client() -> Members:
+@pytest.fixture(params=["here", "on another thread"])
+def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Members:
+    """Of a broker that decides heartbeats as those of small groups, or of large ones: the answers are the same."""
+    if request.param != "here":
+        monkeypatch.setattr(members, "LARGE", -1)
     return Members()
 
 
@@ -266,26 +240,6 @@ def test_a_changed_subscription(client: Members) -> None:
     assert topics_of(client, "a") == {"u"}
 
 
-def test_a_pattern_follows_the_topics(client: Members) -> None:
-    client.enter("a", subscribed_topic_names=None, subscribed_topic_regex="[tn].*")
-    assert topics_of(client, "a") == {"t"}
-    client.broker.create_topics(["new"])
-    client.advance(1)
-    response = client.beat("a", 2)
-    assert response.member_epoch == 3
-    assert topics_of(client, "a") == {"t", "new"}
-    assert client.group().expressions["[tn].*"] == {"t", "new"}
-    before = client.group().durable()
-    assert client.restart().group().durable() == before
-
-
-def test_a_pattern_nobody_uses_is_forgotten(client: Members) -> None:
-    client.enter("a", subscribed_topic_names=None, subscribed_topic_regex="t")
-    client.beat("a", 2, subscribed_topic_names=["t"], subscribed_topic_regex="")
-    assert client.group().expressions == {}
-    assert client.restart().group().expressions == {}
-
-
 def test_more_partitions(client: Members) -> None:
     client.enter("a")
     topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=6, assignments=None)
@@ -293,6 +247,20 @@ def test_more_partitions(client: Members) -> None:
     assert client.call(request, m.CreatePartitionsResponse, 3).results[0].error_code == NONE
     grown = client.beat("a", 2)
     assert (grown.member_epoch, told(grown)) == (3, [0, 1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(("release", "epochs", "emptied"), [("4.4", (2, 2, 3, 3, 4), 5), ("4.3", (2, 2, 2, 2, 2), 2)])
+def test_another_assignor_and_an_empty_group(release: str, epochs: tuple[int, ...], emptied: int) -> None:
+    """Recorded from Apache Kafka 4.3.1 and 4.4.0."""
+    client = Members(semantics=RELEASES[release].semantics)
+    seen = [client.enter("a", server_assignor="uniform").member_epoch]
+    changes: list[dict[str, Any]] = [{"rack_id": "r"}, {"server_assignor": "range"}, {"rebalance_timeout_ms": 9}]
+    for change in (*changes, {"server_assignor": "uniform"}):
+        client.beat("a", client.group().members["a"].member_epoch, **change)
+        seen.append(client.group().group_epoch)
+    assert tuple(seen) == epochs
+    client.beat("a", -1)
+    assert client.group().target_epoch == emptied
 
 
 def test_the_assignor_most_members_want(client: Members) -> None:

@@ -168,6 +168,31 @@ def test_offset_delete_in_a_group_of_another_protocol(client: GroupClient) -> No
     assert delete(client, T0) == (NONE, [NONE])
 
 
+def test_a_commit_that_is_refused_as_a_whole_leaves_a_group_that_nobody_sees(client: GroupClient) -> None:
+    """Recorded from Apache Kafka 4.4.0."""
+    deletes = m.OffsetDeleteRequest(group_id="g", topics=[])
+
+    def told() -> list[ErrorCode]:
+        return [
+            *client.commit({("t", 0): 3}, generation_id=1),
+            ErrorCode(client.call(deletes, m.OffsetDeleteResponse, 0).error_code),
+        ]
+
+    missing = [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert told() == missing
+    assert client.commit({("t", 0): 3}, metadata="y" * 4097) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert told() == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
+    described = client.call(m.DescribeGroupsRequest(groups=["g"]), m.DescribeGroupsResponse, 6).groups[0]
+    assert described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert client.call(m.ListGroupsRequest(), m.ListGroupsResponse, 5).groups == []
+    deleted = client.call(m.DeleteGroupsRequest(groups_names=["g"]), m.DeleteGroupsResponse, 2).results[0]
+    assert deleted.error_code == ErrorCode.NONE
+    assert told() == missing
+    client.commit({("t", 0): 3}, metadata="y" * 4097)
+    client.shard().decisions.expire()
+    assert told() == missing
+
+
 def test_unreadable_subscriptions_count_as_every_topic(client: GroupClient) -> None:
     member = client.stable(protocols=[("range", b"m")])
     client.commit({T0: 1}, member, 1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from group_client import GroupClient
 
 from minibroker.coordinators.groups import records
+from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.offsets import commit_value
 from minibroker_protocol.coordinator_records import GroupMetadataValue
 from minibroker_protocol.errors import Malformed
@@ -109,6 +112,20 @@ def test_broken_bytes(key: str, value: str | None) -> None:
         records.decode(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
 
 
+@pytest.mark.parametrize("stamp", [-1, 0, STAMP])
+def test_a_classic_group_writes_what_it_was_read_from(stamp: int) -> None:
+    member = GroupMetadataValue.MemberMetadata(
+        member_id="m", group_instance_id="i", client_id="c", client_host="/h", rebalance_timeout=2, session_timeout=3,
+        subscription=b"s", assignment=b"a",
+    )  # fmt: skip
+    for members in ([], [member]):
+        value = GroupMetadataValue(
+            protocol_type="consumer", generation=4, protocol="range", leader="m" if members else None,
+            current_state_timestamp=stamp, members=members,
+        )  # fmt: skip
+        assert ClassicGroup.from_value("g", value, now_ms=9).metadata_value() == value
+
+
 def written(client: GroupClient) -> list[tuple[bytes, bytes | None]]:
     log = client.broker.partition("__consumer_offsets", client.broker.coordinators.groups.partition_for("g")).log
     data = log.read(0, 1 << 20, bound=log.log_end_offset, min_one_message=True).records
@@ -145,3 +162,10 @@ def test_records_that_nobody_knows_do_not_stop_a_load() -> None:
     partition.append(build_batch(strange), origin=Origin.COORDINATOR)
     client.commit({("t", 1): 8})
     assert client.restart().fetch() == {("t", 0): 7, ("t", 1): 8}
+
+
+def test_the_ids_that_a_coordinator_makes_are_uuids() -> None:
+    new_uuid = GroupClient().broker.coordinators.groups._new_uuid
+    for text in {new_uuid() for _ in range(64)}:
+        made = uuid.UUID(text)
+        assert (str(made), made.version, made.variant) == (text, 4, uuid.RFC_4122)

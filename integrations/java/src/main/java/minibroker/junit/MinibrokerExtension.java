@@ -28,6 +28,8 @@ import org.junit.jupiter.api.extension.ExtensionContext;
 public final class MinibrokerExtension
         implements BeforeAllCallback, AfterAllCallback, BeforeEachCallback, AfterEachCallback, AutoCloseable {
     private static final int STOP_SECONDS = 10;
+    private static final String MISSING =
+            "install minibroker with pip and have it on PATH, or name it with the variable MINIBROKER";
 
     private final List<String> arguments;
     private final String token = UUID.randomUUID().toString();
@@ -83,7 +85,12 @@ public final class MinibrokerExtension
         log = Files.createTempFile("minibroker", ".log");
         ProcessBuilder builder = new ProcessBuilder(command).redirectError(log.toFile());
         builder.environment().put("MINIBROKER_CONTROL_TOKEN", token);
-        process = builder.start();
+        try {
+            process = builder.start();
+        } catch (IOException error) {
+            Files.deleteIfExists(log);
+            throw new IllegalStateException(error.getMessage() + "; " + MISSING, error);
+        }
         // It prints two lines once it serves: bootstrap.servers=… and control=….
         BufferedReader lines = new BufferedReader(new InputStreamReader(process.getInputStream()));
         String line;

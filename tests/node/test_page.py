@@ -1,0 +1,187 @@
+"""The page of a trace: what its script makes of exchanges, under Node, and the page itself in a Chromium."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minibroker import Minibroker
+from minibroker.client.transactional import Producer, TransactionalClient
+from minibroker.trace.view import page
+from minibroker_protocol.errors import ApiError
+from minibroker_protocol.records import Record, build_batch
+
+pytestmark = pytest.mark.node
+
+STORY = Path(__file__).parents[2] / "minibroker" / "trace" / "page" / "story.js"
+HOSTILE = "<img src=x onerror=document.title='owned'>"
+SHOWN = """
+const told = story(JSON.parse(process.argv[1]));
+const plain = (value) => Object.fromEntries(value);
+console.log(JSON.stringify({
+  transactions: [...told.transactions.values()].map((one) => ({
+    ...one, segments: one.segments.map((s) => s.state), marks: one.marks.map((m) => [m.kind, m.text]),
+  })),
+  partitions: [...told.partitions.values()].map((one) => ({
+    ...one, batches: one.batches.map((b) => [b.from, b.to, b.outcome]),
+  })),
+  groups: [...told.groups.values()].map((one) => ({
+    ...one, members: one.members.size, committed: plain(one.committed), pending: plain(one.pending),
+  })),
+  refusals: told.refusals.length,
+}));
+"""
+
+
+def batch(producer: Producer, sequence: int, count: int = 2) -> bytes:
+    records = [Record(0, 1_700_000_000_000, None, b"v")] * count
+    named = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    return bytes(build_batch(records, base_sequence=sequence, transactional=True, **named))
+
+
+@pytest.fixture(scope="module", params=[2, 1])
+def exchanges(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """A commit with a group's offset, an abort, a transaction that another instance fences, and its late commit."""
+    version = request.param
+    with (
+        Minibroker(ephemeral=True, record=200, topics={"orders": 1}, transaction_version=version) as broker,
+        TransactionalClient(broker.bootstrap_servers) as client,
+    ):
+        for commit in (True, False):
+            producer = client.init_producer_id(HOSTILE, 60_000, transaction_version=version)
+            if version < 2:
+                client.add_partitions(producer, "orders", [0])
+                client.add_group(producer, "g")
+            client.produce(producer, "orders", 0, batch(producer, 0))
+            client.commit_offset(producer, "g", "orders", 0, 7 if commit else 9, "")
+            client.end(producer, commit=commit)
+        zombie = client.init_producer_id(HOSTILE, 60_000, transaction_version=version)
+        if version < 2:
+            client.add_partitions(zombie, "orders", [0])
+        client.produce(zombie, "orders", 0, batch(zombie, 0, 3))
+        client.init_producer_id(HOSTILE, 60_000, transaction_version=version)
+        with pytest.raises(ApiError):
+            client.end(zombie, commit=True)
+        return broker.control.exchanges(200)
+
+
+def told(exchanges: list[dict[str, Any]]) -> Any:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is not installed")
+    script = STORY.read_text(encoding="utf-8").replace("export ", "") + SHOWN
+    command = [node, "--input-type=module", "-e", script, json.dumps(exchanges)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
+
+
+def test_what_exchanges_tell(exchanges: list[dict[str, Any]]) -> None:
+    found = told(exchanges)
+    (lane,) = found["transactions"]
+    assert lane["id"] == HOSTILE
+    assert [state for state in lane["segments"] if state.startswith("Complete")][:2] == [
+        "CompleteCommit",
+        "CompleteAbort",
+    ]
+    assert lane["marks"][-1][0] == "fenced"
+    assert "bump" in [kind for kind, _ in lane["marks"]]
+    (partition,) = found["partitions"]
+    # A marker lies after each transaction.
+    assert partition["batches"] == [[0, 2, "committed"], [3, 5, "aborted"], [6, 9, "aborted"]]
+    (group,) = found["groups"]
+    assert (group["committed"], group["pending"]) == ({"orders-0": 7}, {})
+    assert found["refusals"] >= 1
+
+
+def test_answers_within_a_millisecond_keep_the_order_of_their_requests() -> None:
+    """Times of requests are whole ms: the first began late in its, the second was sent after its answer."""
+    done = {"outcome": "answered", "version": 5}
+    request = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 0}
+    made = []
+    for number, (api, time_ms, took_ms, code) in enumerate(
+        [("InitProducerId", 500, 0.2, 0), ("InitProducerId", 508, 1.9, 0), ("EndTxn", 509, 0.1, 90)]
+    ):
+        errors = ["PRODUCER_FENCED (90) at x"] if code else []
+        answer = {"error_code": code, "producer_id": 7, "producer_epoch": number}
+        timed = {"number": number, "time_ms": time_ms, "took_ms": took_ms, "errors": errors}
+        made.append({**done, **timed, "api": api, "request": request, "response": answer})
+    (lane,) = told(made)["transactions"]
+    assert [kind for kind, _ in lane["marks"]] == ["bump", "fenced"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no Chromium")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Any, exchanges: list[dict[str, Any]], tmp_path: Path) -> Iterator[Any]:
+    """The page as a file; what it says on its console fails the test."""
+    file = tmp_path / "trace.html"
+    file.write_text(page(exchanges, "trace.jsonl"), encoding="utf-8")
+    tab = browser.new_page()
+    said: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: said.append(request.url) if not request.url.startswith("file:") else None)
+    tab.goto(file.as_uri())
+    yield tab
+    assert said == []
+    tab.close()
+
+
+def test_the_page_in_a_browser(opened: Any) -> None:
+    lane = opened.locator("#transactions .row")
+    assert lane.locator("b").inner_text() == HOSTILE
+    assert opened.title() == "trace.jsonl"  # what the id says was not run
+    assert opened.locator("#partitions .batch").count() == 3
+    # From the mark of the refusal to the exchange and its reason.
+    lane.locator(".mark.fenced").last.press("Enter")
+    detail = opened.locator("#detail")
+    assert "EndTxn" in detail.locator("h2").inner_text()
+    assert "current epoch" in detail.inner_text()
+    assert opened.locator("#requests tr.chosen").count() == 1
+    opened.locator("#partitions .batch").first.click()
+    assert "Produce" in detail.locator("h2").inner_text()
+    # Back in time, by keyboard.
+    slider = opened.locator("#time")
+    slider.focus()
+    opened.keyboard.press("Home")
+    opened.locator("#transactions .row").first.wait_for(state="detached")
+    opened.keyboard.press("End")
+    opened.locator("#transactions .row").first.wait_for()
+    opened.locator("#refusals").check()
+    opened.locator("#requests tr:not(.refusal)").first.wait_for(state="detached")
+    opened.locator("#filter").fill("nothing has this name")
+    opened.locator("#transactions .row").first.wait_for(state="detached")
+
+
+def test_a_thousand_ids_hold_nobody_up(browser: Any, tmp_path: Path) -> None:
+    made = []
+    for number in range(2000):
+        name = f"app-{number % 1000}"
+        done = {"time_ms": 1_700_000_000_000 + number, "took_ms": 0.5, "outcome": "answered", "errors": []}
+        request = {"transactional_id": name, "producer_id": number, "producer_epoch": 0}
+        answer = {"error_code": 0, "producer_id": number, "producer_epoch": number // 1000}
+        asked = {"number": number, "api": "InitProducerId", "version": 5, "request": request, "response": answer}
+        made.append({**done, **asked})
+    file = tmp_path / "many.html"
+    file.write_text(page(made, "many"), encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto(file.as_uri())
+    assert tab.locator("#transactions-count").inner_text() == "100 of 1000"
+    tab.locator("#filter").fill("app-999")
+    tab.locator("#transactions .row").nth(1).wait_for(state="detached")
+    tab.close()

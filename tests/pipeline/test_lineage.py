@@ -1,0 +1,143 @@
+"""Lineage by position: output records that name the place of their input, over several topics and applications."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from planting import write_files
+
+pytest.importorskip("pyarrow")
+
+from minibroker.cli import main
+from minibroker_protocol.records import Record, build_batch, end_txn_marker
+
+Named = Sequence[str | None]
+
+
+def written(*records: Record, base: int = 0, transactional: bool = False) -> bytes:
+    moved = [Record(base + n, one.timestamp, one.key, one.value, one.headers) for n, one in enumerate(records)]
+    who = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0} if transactional else {}
+    return bytes(build_batch(moved, base_offset=base, transactional=transactional, **who))  # type: ignore[arg-type]
+
+
+def output(place: object, how: str) -> Record:
+    """A record that names its input in a header `from`, or a field `meta.from` of its value."""
+    if how == "header":
+        return Record(0, 1, b"k", b"v", [] if place is None else [("from", str(place).encode())])
+    value = {"meta": {} if place is None else {"from": place}}
+    return Record(0, 1, b"k", json.dumps(value).encode())
+
+
+def audit(tmp_path: Path, logs: dict[str, bytes], *options: str, code: int | None = None) -> list[tuple[str, str, int]]:
+    files = {f"{name}/00000000000000000000.log": content for name, content in logs.items()}
+    path = write_files({**files, "cleaner-offset-checkpoint": b""}, tmp_path / "data")
+    ended = main(["audit", str(path), *options, "--json", str(tmp_path / "s.json")])
+    shown = json.loads((tmp_path / "s.json").read_text())["shown"]
+    found = sorted((one["rule"], f"{one['topic']}-{one['partition']}", one["first_offset"]) for one in shown)
+    assert ended == bool(found) if code is None else ended == code
+    return found
+
+
+INPUT = written(*[Record(0, 1, b"same", b"same")] * 3)
+WAYS = {"header": "position:header:from", "field": "position:field:meta.from"}
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [
+        (["in-0@2", "in-0@0", "in-0@1", "in-1@0"], []),
+        (["in-0@0", "in-0@1", "in-0@1", "in-1@0"], [("lineage-duplicate", "out-0", 2), ("lineage-lost", "in-0", 2)]),
+        (["in-0@0", "in-0@1", "in-0@2", "in-1@0", "in-0@3"], [("lineage-stray", "out-0", 4)]),
+        (["in-0@0", "in-0@1", "in-0@2", "in-1@0", None], [("lineage-stray", "out-0", 4)]),
+        (["in-0@0", "in-0@1", "in-0@2", "in-1@0", "here"], [("lineage-stray", "out-0", 4)]),
+        (["in-0@0", "in-0@1", "in-0@2", "in-1@0", "other-0@0"], [("lineage-stray", "out-0", 4)]),
+        (["in-0@0", "in-0@1", "in-0@2", "in-1@0", "in-7@5"], []),  # of a partition that is not in the data
+    ],
+    ids=["whole", "twice and lost", "past the end", "none", "no place", "another topic", "elsewhere"],
+)
+def test_places(places: Named, found: list[tuple[str, str, int]], how: str, tmp_path: Path) -> None:
+    logs = {
+        "in-0": INPUT,
+        "in-1": written(Record(0, 1, b"same", b"same")),
+        "other-0": INPUT,
+        "out-0": written(*(output(place, how) for place in places)),
+    }
+    assert audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", WAYS[how]) == found
+
+
+def test_a_place_may_be_an_object_and_an_output_of_several(tmp_path: Path) -> None:
+    places = [{"topic": "in", "partition": 0, "offset": 0}, ["in-0@1", {"topic": "in", "partition": 0, "offset": 2}]]
+    logs = {"in-0": INPUT, "out-0": written(*(output(place, "field") for place in places))}
+    assert audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", WAYS["field"]) == []
+
+
+def test_an_aborted_record_is_no_input_and_its_reader_is_seen(tmp_path: Path) -> None:
+    """An application that reads uncommitted data makes output of what never was."""
+    undone = written(Record(0, 1, b"k", b"v"), transactional=True)
+    end = end_txn_marker(
+        producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, timestamp_ms=0, base_offset=1
+    )
+    logs = {"in-0": undone + bytes(end), "out-0": written(output("in-0@0", "header"))}
+    found = audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", WAYS["header"])
+    assert [one for one in found if one[0] != "abort-index"] == [("lineage-stray", "out-0", 0)]
+
+
+def test_what_retention_took_is_not_missed(tmp_path: Path) -> None:
+    logs = {"out-0": written(output("in-0@0", "header"), output("in-0@3", "header"))}
+    left = {f"in-0/{3:020d}.log": written(Record(0, 1, b"k", b"v"), base=3)}
+    write_files(left, tmp_path / "data")
+    assert audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", WAYS["header"]) == []
+
+
+def test_several_topics_and_several_applications(tmp_path: Path) -> None:
+    logs = {
+        "a-0": INPUT,
+        "b-0": INPUT,
+        "x-0": written(*(output(place, "header") for place in ("a-0@0", "a-0@1", "a-0@2", "b-0@0"))),
+        "y-0": written(*(output(place, "header") for place in ("b-0@2", "b-0@1"))),
+    }
+    how = ("--lineage-key", WAYS["header"])
+    assert audit(tmp_path, logs, "--lineage", "a,b=x,y", *how) == []
+    assert audit(tmp_path, logs, "--lineage", "a=x", *how) == [("lineage-stray", "x-0", 3)]
+    both = audit(tmp_path, logs, "--lineage", "a=x", "--lineage", "a=y", *how)
+    assert both == [
+        ("lineage-lost", "a-0", 0),
+        ("lineage-lost", "a-0", 1),
+        ("lineage-lost", "a-0", 2),
+        ("lineage-stray", "x-0", 3),
+        ("lineage-stray", "y-0", 0),
+        ("lineage-stray", "y-0", 1),
+    ]
+
+
+def test_replicas_of_a_record_are_one(tmp_path: Path) -> None:
+    logs = {
+        "1/in-0": INPUT,
+        "2/in-0": INPUT,
+        "1/out-0": written(*(output(place, "header") for place in ("in-0@0", "in-0@1", "in-0@2"))),
+    }
+    for key in (WAYS["header"], "key"):
+        found = audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", key, code=int(key == "key"))
+        assert found == ([] if key != "key" else [("lineage-lost", "in-0", 0), ("lineage-stray", "out-0", 0)])
+
+
+def test_a_field_of_both_sides(tmp_path: Path) -> None:
+    def order(number: object) -> Record:
+        return Record(0, 1, b"k", json.dumps({"order": {"id": number}, "more": number}).encode())
+
+    logs = {"in-0": written(order(1), order("2"), order(3)), "out-0": written(order(3), order(1), order(1))}
+    found = audit(tmp_path, logs, "--lineage", "in=out", "--lineage-key", "field:order.id")
+    assert found == [("lineage-duplicate", "out-0", 2), ("lineage-lost", "in-0", 1)]
+
+
+@pytest.mark.parametrize("key", ["header:", "field:", "position:key", "position:", "position:header:", "nothing"])
+def test_a_key_that_is_none(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_files({"in-0/00000000000000000000.log": INPUT}, tmp_path)
+    assert main(["audit", str(path), "--lineage", "in=out", "--lineage-key", key]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"minibroker audit: --lineage-key {key}: expected key, value, header:NAME"
+    )

@@ -1,0 +1,154 @@
+"""The sink's driver, tasks, brokers and connections die at each step of a batch; readers see each once and whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_kafka import RealKafka
+from sink_job import CASES, DEFECTS, PARTITIONS, ROWS
+
+from minibroker.client.topics import EARLIEST, LATEST, READ_COMMITTED, ReadingClient
+from minibroker.testing.embedded import Minibroker
+from minibroker_protocol.records import decode_records, iter_batches
+
+BATCHES = 4
+RUNS = 5
+"""How often a job is started until it ends in order."""
+PROGRAM = Path(__file__).parent.parent / "support" / "sink_job.py"
+FORKS = pytest.mark.skipif(sys.platform == "win32", reason="tasks are forked")
+ARMED = [(batch, step, kind) for step, kind in CASES for batch in ("2", "0")]
+
+
+def job(directory: Path, bootstrap: str, topic: str, *armed: str) -> list[str]:
+    place = str(directory / f"{topic}.checkpoint")
+    return [sys.executable, str(PROGRAM), bootstrap, topic, f"sink-{topic}", place, str(BATCHES), *armed]
+
+
+def run_to_the_end(
+    directory: Path, bootstrap: str, topic: str, armed: tuple[str, ...], trouble: Callable[[], None]
+) -> None:
+    """Start the job until it ends in order. trouble: what happens where it waits."""
+    for attempt in range(RUNS):
+        command = job(directory, bootstrap, topic, *(("-1", "", "", *armed[3:]) if attempt else armed))
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            if running.stdout.readline().startswith("at "):
+                trouble()
+            _, said = running.communicate("\n")
+        assert_whole(bootstrap, topic, final=running.returncode == 0)
+        if running.returncode == 0:
+            return
+        assert "Traceback" not in said, said
+    raise AssertionError(f"{RUNS} starts did not end it: {said}")
+
+
+def assert_whole(bootstrap: str, topic: str, *, final: bool) -> None:
+    """Each value once, and of each batch all or nothing."""
+    found = Counter(visible(bootstrap, topic))
+    assert [value for value, count in found.items() if count > 1] == []
+    batches = Counter(value.split(".")[0] for value in found)
+    assert set(batches.values()) <= {PARTITIONS * ROWS}
+    if final:
+        assert len(batches) == BATCHES
+
+
+def visible(bootstrap: str, topic: str) -> Iterator[str]:
+    with ReadingClient(bootstrap) as client:
+        for partition in range(PARTITIONS):
+            offset = client.offset(topic, partition, EARLIEST)
+            end = client.offset(topic, partition, LATEST, READ_COMMITTED)
+            while offset < end:
+                fetched = client.fetch(topic, partition, offset, READ_COMMITTED)
+                aborted = sorted(fetched.aborted, key=lambda one: one[1])
+                for position, header in iter_batches(fetched.data):
+                    if header.base_offset >= end:
+                        break
+                    offset = header.next_offset
+                    if header.is_control:
+                        aborted = [one for one in aborted if not (one[0] == header.producer_id and one[1] < offset)]
+                    elif not any(one[0] == header.producer_id and one[1] <= header.base_offset for one in aborted):
+                        for record in decode_records(fetched.data, position, header):
+                            yield bytes(record.value or b"").decode()
+
+
+@pytest.fixture(scope="module", params=[2, 1])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Minibroker]:
+    with Minibroker(ephemeral=True, brokers=3, transaction_version=request.param) as running:
+        yield running
+
+
+def sampled(every: int) -> list[Any]:
+    """The first of each `every`, the others at night."""
+    return [pytest.param(one, marks=[pytest.mark.slow] if n % every else []) for n, one in enumerate(ARMED)]
+
+
+@FORKS
+@pytest.mark.parametrize("armed", sampled(88), ids="-".join)
+def test_each_batch_once(cluster: Minibroker, tmp_path: Path, armed: tuple[str, str, str]) -> None:
+    topic = "-".join(armed).replace(" ", "-")
+    cluster.state.create_topic(topic=topic, partitions=PARTITIONS, replication_factor=3)
+
+    def trouble() -> None:
+        """Each broker goes and comes back, the leaders and both coordinators among them."""
+        for broker in (1, 2, 3):
+            cluster.cluster.kill_broker(broker)
+            cluster.cluster.start_broker(broker)
+
+    run_to_the_end(tmp_path, cluster.bootstrap_servers, topic, armed, trouble)
+
+
+SHOWN_BY = {
+    "fence nothing": ("2", "Produce 2", "driver"),
+    "mark afterwards": ("2", "OffsetCommit 1", "driver"),
+    "no transaction": ("2", "Produce 2", "driver"),
+    "compare nothing": ("2", "committed", "driver"),
+    "commit what there is": ("2", "Produce 2", "task"),
+}
+
+
+@FORKS
+@pytest.mark.slow
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_in_a_step_is_found(tmp_path: Path, defect: str) -> None:
+    armed = SHOWN_BY[defect]
+    with (
+        Minibroker(ephemeral=True, topics={"t": PARTITIONS}) as broker,
+        pytest.raises(AssertionError, match=r"^assert|did not end it"),
+    ):
+        run_to_the_end(tmp_path, broker.bootstrap_servers, "t", (*armed, defect), lambda: None)
+
+
+@pytest.fixture(scope="module", params=["4.3.1", "4.4.0"])
+def kafka(request: pytest.FixtureRequest) -> Iterator[RealKafka]:
+    running = RealKafka(release=request.param)
+    try:
+        running.start()
+        running.wait()
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+@pytest.mark.parametrize("armed", ARMED, ids="-".join)
+def test_each_batch_once_on_kafka(kafka: RealKafka, tmp_path: Path, armed: tuple[str, str, str]) -> None:
+    admin: Any = pytest.importorskip("confluent_kafka.admin")
+    topic = "-".join(armed).replace(" ", "-")
+    client = admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
+    client.create_topics([admin.NewTopic(topic, PARTITIONS)])[topic].result(30)
+
+    def trouble() -> None:
+        kafka.kill()
+        kafka.start()
+        kafka.wait()
+
+    run_to_the_end(tmp_path, kafka.bootstrap, topic, armed, trouble)

@@ -1,0 +1,83 @@
+"""The five scenes of docs/runbooks.md: what is broken before its commands are run."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from planting import Planted, rewound, write_files
+
+from minibroker import Minibroker
+from minibroker.client.transactional import TransactionalClient
+from minibroker_protocol.records import Record, build_batch
+
+Scene = AbstractContextManager[dict[str, str]]
+"""The words of the page that stand for something of this run, and what that is."""
+HOUR_MS = 3_600_000
+BOOTSTRAP, DATA_DIR = "127.0.0.1:9092", "DATA_DIR"
+
+
+@contextmanager
+def hanging_transaction(_: Path) -> Iterator[dict[str, str]]:
+    """A transactional batch came after its transaction's marker, to a broker that does not verify (before KIP-890)."""
+    config = {"transaction.partition.verification.enable": "false"}
+    with Minibroker(ephemeral=True, topics={"orders": 1}, transaction_version=0, config=config) as broker:
+        with TransactionalClient(broker.bootstrap_servers) as client:
+            producer = client.init_producer_id("checkout", 60_000, transaction_version=0)
+            who = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+            client.add_partitions(producer, "orders", [0])
+            for sequence in (0, 1):
+                if sequence:
+                    client.end(producer, commit=True)
+                records = [Record(0, time.time_ns() // 1_000_000 - HOUR_MS, b"k", b"v")]
+                batch = build_batch(records, base_sequence=sequence, transactional=True, **who)
+                client.produce(producer, "orders", 0, bytes(batch))
+        yield {BOOTSTRAP: broker.bootstrap_servers}
+
+
+@contextmanager
+def _directory(planted: Planted, path: Path) -> Iterator[dict[str, str]]:
+    yield {DATA_DIR: str(write_files(planted.files, path / "data"))}
+
+
+def lost_producer_state(path: Path) -> Scene:
+    """A leader that had forgotten a producer took a batch again that it had."""
+    planted = Planted()
+    planted.append("append-time-0", planted.find("append-time-0", 3))
+    return _directory(planted, path)
+
+
+def offset_rewind(path: Path) -> Scene:
+    """A member came back and committed half of what it had."""
+    return _directory(rewound(60)[0], path)
+
+
+def damaged_files(path: Path) -> Scene:
+    """A flipped bit in a batch, and an index that points elsewhere."""
+    planted = Planted()
+    planted.change("append-time-0", 3, lambda batch: batch[:-1] + bytes([batch[-1] ^ 1]))
+    name = f"sized-0/{0:020d}.index"
+    content = bytearray(planted.files[name])
+    struct.pack_into(">i", content, 40, 30)
+    planted.files[name] = bytes(content)
+    return _directory(planted, path)
+
+
+def lost_data(path: Path) -> Scene:
+    """The end of a log was not on the disk when the power went; the checkpoint of the high watermark was."""
+    planted = Planted()
+    del planted.files[".kafka_cleanshutdown"], planted.files[planted.path("codec-none-0", ".snapshot")]
+    planted.without_small_files("codec-none-0")
+    planted.write("codec-none-0", planted.batches("codec-none-0")[:-2])
+    synced = planted.files["recovery-point-offset-checkpoint"]
+    planted.files["recovery-point-offset-checkpoint"] = synced.replace(b"codec-none 0 150", b"codec-none 0 0")
+    return _directory(planted, path)
+
+
+SCENES: dict[str, Callable[[Path], Scene]] = {
+    scene.__name__.replace("_", "-"): scene
+    for scene in (hanging_transaction, lost_producer_state, offset_rewind, damaged_files, lost_data)
+}
