@@ -12,6 +12,7 @@ import pyarrow as pa
 from minibroker.client.transactional import Producer
 from minibroker_pipeline.sink import Attempt, Batch, Sink, SinkRefused, Written, is_new, sink_errors
 from minibroker_pipeline.sink_records import Records, blocks, by_partition, encode
+from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import MAGIC, BatchHeader, assemble
 from minibroker_protocol.records.batch import TRANSACTIONAL_MASK
 from minibroker_protocol.records.compression import compress
@@ -89,14 +90,22 @@ class Appender:
         for block in blocks(rows, BATCH_BYTES, self._first if new else None):
             records = encode(block)
             data = bytes(self._batch(records, self.counts[partition]))
-            offset = self._client.produce(self._producer, self._sink.topic, partition, data)
+            try:
+                offset = self._client.produce(self._producer, self._sink.topic, partition, data)
+            except ApiError as error:
+                if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    raise
+                raise self._another_wrote(partition, f" ({error.code.name})") from error
             if offset < end:
-                raise SinkRefused(
-                    f"sink {self._sink.name}: another task or attempt wrote to partition {partition} of "
-                    f"{self._sink.topic}: repartition by the column of the partition, as exactly_once() does; after a "
-                    "stage that Spark ran again the whole batch must be tried again"
-                )
+                raise self._another_wrote(partition)
             self.counts[partition] += records.size
+
+    def _another_wrote(self, partition: int, answer: str = "") -> SinkRefused:
+        return SinkRefused(
+            f"sink {self._sink.name}: another task or attempt wrote to partition {partition} of "
+            f"{self._sink.topic}: repartition by the column of the partition, as exactly_once() does; after a "
+            f"stage that Spark ran again the whole batch must be tried again{answer}"
+        )
 
     def _batch(self, records: Records, sequence: int) -> bytearray:
         codec, payload = self._sink.compression, records.payload

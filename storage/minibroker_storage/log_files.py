@@ -79,9 +79,12 @@ class LogFiles:
         if end <= self.recovery_point and not self._epochs_unsynced:
             return
         cuts = self.cuts
-        # A segment that was rolled at the recovery point has got its last time index entry since.
         for segment in self.segments.from_offset(self.recovery_point - 1):
-            if segment.base_offset < end:
+            if self.segments.next_base(segment) == self.recovery_point:
+                # Rolled where the last flush ended: only its time index has got an entry since. Its log is left alone,
+                # as LocalLog.flush does.
+                segment.save_indexes(sync=True)
+            elif segment.base_offset < end:
                 segment.flush()
         if self._epochs_unsynced:
             self._epochs_unsynced = False

@@ -504,6 +504,7 @@ def test_a_lost_rotation_is_answered_alike_by_the_next_coordinator(semantics: st
     config = {"default.replication.factor": "3", "transaction.state.log.num.partitions": "3"}
     with Minibroker(brokers=3, semantics=semantics, topics={"t": 1}, config=config) as broker:
         Sender(broker, "t", "tx").commit(b"1")
+        _until(broker, "CompleteCommit")  # the client has its answer before that
         broker.cluster.run(_last_but_one_epoch)
         sender = Sender(broker, "t", "tx")
         before = known(broker, "tx")
@@ -520,10 +521,7 @@ def test_a_lost_rotation_is_answered_alike_by_the_next_coordinator(semantics: st
             aborting = pool.submit(sender.producer.abort_transaction, SECONDS)
             ended.wait(1)
             # While the markers are on their way the answer that is lost would be CONCURRENT_TRANSACTIONS.
-            deadline = time.monotonic() + SECONDS
-            while not broker.cluster.run(_is_aborted):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            _until(broker, "CompleteAbort")
             ended.release()
             again.wait(1)
             assert lost.fired == 1
@@ -540,9 +538,17 @@ def test_a_lost_rotation_is_answered_alike_by_the_next_coordinator(semantics: st
         assert ErrorCode.PRODUCER_FENCED.name not in refused(broker, "InitProducerId", "tx")
 
 
-def _is_aborted(cluster: Any) -> bool:
-    service = cluster.brokers[cluster.coordinator("transaction", "tx")].coordinators.transactions
-    return bool(service.describe("tx").metadata.state.label == "CompleteAbort")
+def _until(broker: Minibroker, state: str) -> None:
+    """Returns when the transaction of "tx" is in `state`."""
+
+    def look(cluster: Any) -> str:
+        service = cluster.brokers[cluster.coordinator("transaction", "tx")].coordinators.transactions
+        return str(service.describe("tx").metadata.state.label)
+
+    deadline = time.monotonic() + SECONDS
+    while broker.cluster.run(look) != state:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def _last_but_one_epoch(cluster: Any) -> Deferred[Any]:

@@ -91,13 +91,17 @@ def test_a_table_is_written_once_a_job(spark: Any, broker: Minibroker) -> None:
     assert len(values(broker, "table")) == 100
 
 
-def test_speculation_is_refused_at_once(spark: Any, broker: Minibroker) -> None:
-    spark.conf.set("spark.speculation", "true")
-    try:
-        with pytest.raises(SinkRefused, match=r"spark\.speculation is on"):
-            exactly_once(spark.range(3).selectExpr("'x' value"), "table", bootstrap=broker.bootstrap_servers, sink="t")
-    finally:
-        spark.conf.unset("spark.speculation")
+def test_speculation_is_refused_at_once(spark: Any, broker: Minibroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = type(spark.conf)
+    get = conf.get
+
+    def started_with_speculation(self: Any, key: str, *default: Any) -> Any:
+        """A setting of the context: a session that runs does not take it."""
+        return "true" if key == "spark.speculation" else get(self, key, *default)
+
+    monkeypatch.setattr(conf, "get", started_with_speculation)
+    with pytest.raises(SinkRefused, match=r"spark\.speculation is on"):
+        exactly_once(spark.range(3).selectExpr("'x' value"), "table", bootstrap=broker.bootstrap_servers, sink="t")
 
 
 def test_columns_are_checked_before_anything_is_asked_of_spark(spark: Any, broker: Minibroker) -> None:
