@@ -267,4 +267,9 @@ def sink_errors(sink: Sink) -> Iterator[None]:
                 f"sink {sink.name}: a transaction timeout of {sink.timeout_ms} ms is above the broker's "
                 "transaction.max.timeout.ms"
             ) from None
+        if error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            raise SinkRefused(
+                f"sink {sink.name}: the transaction before has not ended in group {sink.group}; if all brokers are "
+                f"there, it hangs: minibroker transactions find-hanging --bootstrap {sink.bootstrap}"
+            ) from None
         raise SinkRefused(f"sink {sink.name}: {error.message} ({error.code.name})") from None

@@ -17,13 +17,17 @@ EVERY: Final = 3600.0
 _LOG: Final = logging.getLogger(__name__)
 
 
+def _now() -> float:
+    return time.time_ns() / 1e9
+
+
 class Keeper:
     """Told what queries do. Commits their markers again as they start, and each hour in which they write nothing.
 
     A driver's: the queries are this process's. clock: seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = _now) -> None:
         self._clock = clock
         self._sinks: dict[tuple[str, str], Sink] = {}
         self._kept: dict[str, float] = {}
@@ -43,8 +47,8 @@ class Keeper:
         self._kept[query] = self._clock()
 
     def idle(self, query: str) -> None:
-        """There is nothing to write. Called often, and for a while after its end: by then it may have been started again,
-        so what is known of it is never forgotten."""
+        """There is nothing to write. Called often, and for a while after its end: by then it may have been started
+        again, so what is known of it is never forgotten."""
         if self._clock() - self._kept.get(query, 0) >= EVERY:
             self._keep(query)
 

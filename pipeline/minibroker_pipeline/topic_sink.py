@@ -18,7 +18,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-
 from pyspark.sql.streaming import StreamingQueryListener
 
 from minibroker_pipeline.sink import Attempt, Batch, Sink, SinkDriver, SinkRefused, Written

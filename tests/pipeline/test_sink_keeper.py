@@ -96,9 +96,7 @@ def test_a_driver_that_starts_keeps_it_at_once(broker: Minibroker, sink: Sink) -
     assert values(broker) == [b"0", b"1"]
 
 
-def test_only_its_own_and_only_when_it_is_due(
-    broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_its_own_and_only_when_it_is_due(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     run(sink, 0)
     attempt = SinkDriver(sink).begin()
     kept = keeper(broker, sink)
@@ -117,9 +115,7 @@ def test_only_its_own_and_only_when_it_is_due(
     assert len(begun) == 1
 
 
-def test_it_cannot_bring_back_an_older_marker(
-    broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_cannot_bring_back_an_older_marker(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch is written between the keeper's reading of the marker and its commit."""
     run(sink, 0)
     mark = SinkDriver._mark
@@ -137,9 +133,7 @@ def test_it_cannot_bring_back_an_older_marker(
     assert values(broker) == [b"0", b"1"]
 
 
-def test_a_failure_is_told_and_tried_again(
-    broker: Minibroker, sink: Sink, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failure_is_told_and_tried_again(broker: Minibroker, sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
     run(sink, 0)
     kept = keeper(broker, sink)
     broker.clock.advance(hours=2)

@@ -72,9 +72,7 @@ def test_a_stream_is_written_once(spark: Any, broker: Minibroker, tmp_path: Path
     assert values(broker, "streamed") == expected
 
 
-def test_a_query_without_rows_keeps_its_marker(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_without_rows_keeps_its_marker(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[str] = []
     keep = SinkDriver.keep
 
