@@ -121,7 +121,8 @@ def test_a_stream_from_topic_to_topic_goes_on_from_its_checkpoint(spark: Any, bo
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a process group is killed")
-@pytest.mark.parametrize("when", ["after", pytest.param("before", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["after", "before"])
 def test_into_the_exactly_once_sink_with_a_job_that_is_killed(
     connector: list[Path] | str, tmp_path: Path, when: Any
 ) -> None:

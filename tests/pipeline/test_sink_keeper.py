@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from real_kafka import real_kafka
+from toolchain import Unavailable
 
 from minibroker.faults import Error
 from minibroker.testing.embedded import Minibroker
@@ -143,3 +146,36 @@ def test_a_failure_is_told_and_tried_again(broker: Minibroker, sink: Sink, caplo
     kept.idle(QUERY)
     broker.clock.advance(hours=2)
     assert broker.committed("job") == {("t", 0): 1}
+
+
+def test_a_keeper_that_is_killed_leaves_the_marker(broker: Minibroker, sink: Sink) -> None:
+    """Its transaction stays open; the next batch aborts it."""
+    run(sink, 0)
+    with broker.faults.inject("EndTxn", Error("TRANSACTION_ABORTABLE")), pytest.raises(SinkRefused):
+        SinkDriver(sink).keep(QUERY)
+    run(sink, 1)
+    assert broker.committed("job") == {("t", 0): 2}
+    assert values(broker) == [b"0", b"1"]
+
+
+@pytest.mark.jvm
+@pytest.mark.slow
+def test_on_kafka() -> None:
+    """A minute's retention: the marker that is kept outlives it, the other does not."""
+    admin: Any = pytest.importorskip("confluent_kafka.admin")
+    try:
+        running = real_kafka("offsets.retention.minutes=1\noffsets.retention.check.interval.ms=1000\n")
+        with running as bootstrap:
+            client = admin.AdminClient({"bootstrap.servers": bootstrap})
+            client.create_topics([admin.NewTopic("t", 2)])["t"].result(30)
+            kept, left = (Sink(bootstrap, "t", name, 2) for name in ("kept", "left"))
+            for one in (kept, left):
+                run(one, 0)
+            for _ in range(10):
+                time.sleep(10)
+                SinkDriver(kept).keep(QUERY)
+            run(kept, 1)
+            with pytest.raises(SinkRefused, match="go on with firstBatch=1"):
+                run(left, 1)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
