@@ -219,7 +219,6 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
 def _settled(loop: asyncio.AbstractEventLoop) -> FullCollections:
     """Keep the collector from walking over everything that was imported, again and again, and over what the broker
     holds while clients wait."""
-    gc.freeze()
     gc.enable()
     collections = FullCollections(loop.call_later)
     collections.start()

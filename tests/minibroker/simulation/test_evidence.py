@@ -260,6 +260,24 @@ def test_producers_are_noted_that_a_truncation_forgot_and_a_kill_brings_back() -
     assert log.producers.knows(first)
 
 
+def test_producers_are_noted_that_an_orderly_start_forgot_and_a_kill_brings_back() -> None:
+    world = calm_world()
+    client = producer(world, None)
+    finish(world, client.init())
+    finish(world, client.write([client.batch(PLACE, 1)]))
+    world.brokers()[1].partition(*PLACE).log.delete_records(1)
+    world.cluster.stop_broker(1)
+    world.schedule.run(100)
+    world.lives[1] += 1
+    world.cluster.start_broker(1)
+    world.schedule.run(100)
+    log = world.brokers()[1].partition(*PLACE).log
+    assert (log.log_start_offset, log.truncations) == (1, 0)
+    assert not log.producers.knows(client.producer_id)
+    world._note_files(clean=False)
+    assert world.history.evidence.found_again[1, PLACE] == {client.producer_id}
+
+
 def test_a_cut_inside_a_batch_is_noted_with_the_end_that_a_start_finds() -> None:
     """As LocalLog.truncateTo, which ends the log where it was asked to, and LogSegment.truncateTo, which cuts before
     the batch."""
@@ -371,6 +389,25 @@ def test_a_record_of_its_own_is_noted_when_it_stays_below_the_log_start(*, delet
     leader = world.brokers()[second].partition(*PLACE)
     assert (replica.log_start_offset, replica.log_end_offset) == (2, leader.log_end_offset)
     assert world.history.evidence.own_records == ({(first, PLACE)} if deleted_first else set())
+
+
+def test_a_record_of_its_own_is_noted_when_a_crash_takes_the_log_start_back() -> None:
+    """The file of leader epochs is written at once, the log start a minute later."""
+    world, first, second = cut_off_leader()
+    world.cluster.kill_broker(6 - first - second)
+    world.schedule.run(100)
+    delete(world, second, 2)
+    world.cluster.kill_broker(second)
+    world.cluster.start_broker(second)
+    world.schedule.run(1000)
+    world.cluster.elect(*PLACE, unclean=True)
+    world.schedule.run(100)
+    leader = world.brokers()[second].partition(*PLACE).log
+    assert leader.log_start_offset == 0
+    assert leader.leader_epochs.entries[0][1] == 2
+    reconnect(world, first)
+    world.schedule.run(5000)
+    assert world.history.evidence.own_records == {(first, PLACE)}
 
 
 def test_a_transaction_whose_marker_was_dropped_is_torn_in_its_other_partitions() -> None:
