@@ -65,9 +65,7 @@ def producers_below_start(brokers: dict[int, Broker], started: Set[int]) -> dict
     start after a kill reads the segments past the recovery point from their beginning (UnifiedLog.truncateTo,
     LogLoader.recoverSegment).
     """
-    return {
-        replica: _below_start(log) for replica, log in _logs(brokers) if log.truncations or replica[0] in started
-    }
+    return {replica: _below_start(log) for replica, log in _logs(brokers) if log.truncations or replica[0] in started}
 
 
 def _below_start(log: PartitionLog) -> set[int]:
