@@ -439,3 +439,15 @@ def test_a_group_waits_for_a_transaction_among_its_offsets_that_has_lost_its_mar
     evidence.hung[place] = {7}
     assert [hole.name for one in found if (hole := explained(one, world))] == ["marker dropped without a leader"] * 2
     assert explained(found[0]._replace(message="c9#1 cannot end: Produce to t0-0 at 1"), world) is None
+
+
+@pytest.mark.parametrize(
+    ("remembered", "explains"),
+    [("2-3@0", True), ("2-3@0, 4-4@4, 5-5@6", True), ("0-1@0", False), ("0-1@0, 2-2@5", False)],
+)
+def test_a_producer_began_anywhere_where_no_batch_remembered_is_its_first(*, remembered: str, explains: bool) -> None:
+    world = calm_world()
+    message = f"t0-0: expected sequence 6, got 0 at epoch 1; known: epoch 1, remembered batches {remembered}"
+    hole = explained(finding("refusal", Log("", "t0", 0), message), world)
+    assert (hole is not None) == explains
+    assert hole is None or hole.name == "unknown producer begins anywhere"
