@@ -72,16 +72,32 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def statements(node: ast.AST, inside: str = "") -> Iterator[tuple[ast.stmt, str]]:
+    """All below `node`, each with what it is inside of: "function", "TYPE_CHECKING" or ""."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child, inside
+        if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            if isinstance(child, FUNCTION):
+                yield from statements(child, "function")
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                yield from statements(child, inside or "TYPE_CHECKING")
+            else:
+                yield from statements(child, inside)
+
+
 @cache
-def inside_functions(path: Path) -> dict[int, Import]:
-    """By id, as nested functions are walked twice."""
-    functions = (node for node in ast.walk(parsed(path)) if isinstance(node, FUNCTION))
-    return {id(node): node for one in functions for node in ast.walk(one) if isinstance(node, Import)}
+def imports(path: Path) -> list[tuple[Import, str]]:
+    return [(node, inside) for node, inside in statements(parsed(path)) if isinstance(node, Import)]
+
+
+def inside_functions(path: Path) -> list[Import]:
+    return [node for node, inside in imports(path) if inside == "function"]
 
 
 def late_imports() -> Iterator[tuple[str, Import]]:
     for name, path in SOURCES.items():
-        for node in inside_functions(path).values():
+        for node in inside_functions(path):
             yield name, node
 
 
@@ -112,13 +128,8 @@ def loaded_at_once(module: str) -> frozenset[str]:
     """What a module of ours imports outside of its functions, and the packages that it is in."""
     parts = module.split(".")
     found = {".".join(parts[:count]) for count in range(1, len(parts))}
-    tree, late = parsed(SOURCES[module]), inside_functions(SOURCES[module])
-    checking = (
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-    )
-    typed = {id(node) for block in checking for node in ast.walk(block)}
-    for node in ast.walk(tree):
-        if isinstance(node, Import) and id(node) not in late and id(node) not in typed:
+    for node, inside in imports(SOURCES[module]):
+        if not inside:
             found |= imported(node)
     return frozenset(found)
 

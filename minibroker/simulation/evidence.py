@@ -57,9 +57,9 @@ class Evidence:
     request of it while what it had loaded was not committed; early_producers, early_transactions: what such requests
     were about. hung: at the end, partition -> producers whose transaction is open there. deleted: node and partition
     -> producers whose records had been deleted when all brokers stopped in the end, so that nothing was left to
-    rebuild them from. found_again: those that a truncation had made it forget then, and that have records below the
-    log start in its files; cut_inside: where its log ended then, and where the last batch did that a truncation had
-    left. facts: message of a refusal -> what was true then.
+    rebuild them from. found_again: those that a truncation or a start had made it forget then, and that have records
+    below the log start in its files; cut_inside: where its log ended then, and where the last batch did that a
+    truncation had left. facts: message of a refusal -> what was true then.
     """
 
     late: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))

@@ -33,6 +33,7 @@ class Hole:
 
 _WAITS = re.compile(r"got sequence \d+ while sequence \d+ still waits for the verification")
 _OLDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch -?\d+; known: .*remembered batches (\S+)$")
+_BEGAN = re.compile(r"expected sequence \d+, got 0 at epoch -?\d+; known: .*remembered batches (\d+)-")
 _OUT_OF_ORDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch")
 _FORGOTTEN = re.compile(
     r"producer (\d+): ActiveProducer\(.*\) before, (None|ActiveProducer\(.* last_sequence=-1, .*\)) after the reload$"
@@ -138,11 +139,11 @@ def _overrun_window(found: Finding, world: World) -> bool:
 
 
 def _began_anywhere(found: Finding, world: World) -> bool:
-    match = _OLDER.search(found.message)
+    match = _BEGAN.search(found.message)
     if found.rule != "refusal" or world.plan.rules.producer.unknown_producer_sequence != "accept" or match is None:
         return False
     # Which of the window was taken may never have been told to the client.
-    return int(match[2]) == 0 and not match[3].startswith("0-")
+    return match[1] != "0"
 
 
 def _left_behind(found: Finding, world: World) -> bool:

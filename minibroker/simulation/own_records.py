@@ -42,11 +42,13 @@ class OwnRecords:
                 known[epoch] = min(start, known.get(epoch, start))
 
     def _compare(self, leader_id: int, follower_id: int, place: TopicPartition) -> None:
-        """Whether the follower has another epoch's record than its leader had just below the leader's log start."""
+        """Whether the follower has another epoch's record than its leader had just below where its epochs begin."""
         leader, follower = self._replica(leader_id, place), self._replica(follower_id, place)
         if leader is None or follower is None or not leader.leader_id == follower.leader_id == leader_id:
             return
-        last_deleted = leader.log_start_offset - 1
+        # After a crash the log start may be what it was before DeleteRecords, the epochs below are gone all the same.
+        first_epoch = next((start for _, start in leader.log.leader_epochs.entries), 0)
+        last_deleted = max(leader.log_start_offset, first_epoch) - 1
         if follower.log_start_offset <= last_deleted < follower.log_end_offset:
             known = [epoch for epoch, start in self._epochs[place].items() if start <= last_deleted]
             if known and follower.log.leader_epochs.epoch_for_offset(last_deleted) != max(known):

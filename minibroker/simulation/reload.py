@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Set
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -58,13 +58,14 @@ def deleted_producers(brokers: dict[int, Broker], *, clean: bool) -> dict[tuple[
     return {replica: _deleted(log, clean=clean) for replica, log in _logs(brokers)}
 
 
-def producers_below_start(brokers: dict[int, Broker]) -> dict[tuple[int, TopicPartition], set[int]]:
-    """Per replica that was truncated the producers it has forgotten, and finds again when it starts after a kill.
+def producers_below_start(brokers: dict[int, Broker], started: Set[int]) -> dict[tuple[int, TopicPartition], set[int]]:
+    """Per replica the producers it has forgotten, and finds again when it starts after a kill.
 
-    A truncation rebuilds them from the log start on, a start reads the segments past the recovery point from their
-    beginning (UnifiedLog.truncateTo, LogLoader.recoverSegment).
+    A truncation rebuilds them from the log start on, and so does an orderly start, as those of the nodes `started`; a
+    start after a kill reads the segments past the recovery point from their beginning (UnifiedLog.truncateTo,
+    LogLoader.recoverSegment).
     """
-    return {replica: _below_start(log) for replica, log in _logs(brokers) if log.truncations}
+    return {replica: _below_start(log) for replica, log in _logs(brokers) if log.truncations or replica[0] in started}
 
 
 def _below_start(log: PartitionLog) -> set[int]:

@@ -397,7 +397,8 @@ class World:
         evidence.deleted.update(deleted_producers(brokers, clean=clean))
         evidence.cut_inside.update(ends_inside_batches(brokers))
         if not clean:
-            evidence.found_again.update(producers_below_start(brokers))
+            started = {node for node, life in self.lives.items() if life > 1}
+            evidence.found_again.update(producers_below_start(brokers, started))
 
     def _in_memory(self) -> States:
         return in_memory(self.cluster.brokers, self.plan.client_version)

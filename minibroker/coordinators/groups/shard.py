@@ -202,6 +202,7 @@ class GroupShard:
 
     def resigned(self) -> None:
         """Answer what is parked; the members find the new coordinator."""
+        self.rebalance.answers.finish()
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
                 continue

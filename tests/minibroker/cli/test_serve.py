@@ -449,6 +449,27 @@ def test_starting_loads_nothing_it_does_not_need_yet(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=30)
 
 
+LOADS_AHEAD = """
+import os, sys, threading, time
+from minibroker.cli import main
+from minibroker.server import command
+assert command.LOAD_AHEAD_SECONDS >= 1  # a broker that lives for one test is spared it
+command.LOAD_AHEAD_SECONDS = 0
+stdin, ending = os.pipe()
+os.dup2(stdin, 0)
+def wait():
+    while not {"structlog", "minibroker.coordination.group_service"} <= sys.modules.keys():
+        time.sleep(0.01)
+    os.close(ending)
+threading.Thread(target=wait, daemon=True).start()
+sys.exit(main(["serve", "--port", "0", "--ephemeral", "--until-stdin-closes"]))
+"""
+
+
+def test_what_the_first_requests_need_is_loaded_ahead() -> None:
+    assert subprocess.run([sys.executable, "-c", LOADS_AHEAD], capture_output=True, timeout=60).returncode == 0
+
+
 def test_a_port_named_zero_is_never_given_up(served: list[Served], tmp_path: Path) -> None:
     """Two brokers started at the same time on free ports never meet."""
     brokers = [Served(*ANY_PORT, "--brokers", "2", "--ephemeral", tmp=tmp_path) for _ in range(2)]

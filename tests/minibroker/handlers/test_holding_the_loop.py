@@ -186,17 +186,19 @@ def metadata(elements: int, tags_of_each: int, tags: int) -> bytearray:
 
 
 @pytest.mark.parametrize(
-    ("frame", "elsewhere", "closed"),
+    ("counts", "elsewhere", "closed"),
     [
-        (metadata(3, 100, 1000), False, False),
-        (metadata(1, 0, 100_000), True, False),
-        (metadata(50, 2000, 0), True, False),
-        (metadata(1, 0, 600_000), True, True),
+        ((3, 100, 1000), False, False),
+        ((1, 0, 100_000), True, False),
+        ((50, 2000, 0), True, False),
+        ((1, 0, 600_000), True, True),
     ],
     ids=["some tags", "many of the request", "many of its elements", "too many"],
 )
-def test_many_tagged_fields_are_skipped_elsewhere(held: Held, frame: bytearray, elsewhere: bool, closed: bool) -> None:
-    answer: Any = held.cluster.dispatcher.dispatch(frame, ConnectionInfo())
+def test_many_tagged_fields_are_skipped_elsewhere(
+    held: Held, counts: tuple[int, int, int], elsewhere: bool, closed: bool
+) -> None:
+    answer: Any = held.cluster.dispatcher.dispatch(metadata(*counts), ConnectionInfo())
     assert held.computing.waiting == elsewhere
     if not elsewhere:
         return

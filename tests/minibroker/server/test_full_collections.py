@@ -1,4 +1,4 @@
-"""Full garbage collections are made in quiet moments, and what the broker drops does not need them."""
+"""Full garbage collections are short, and what the broker drops does not need them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from memory_cluster import MemoryCluster
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker.kernel.deferred import Deferred
-from minibroker.server import full_collections
 from minibroker.server.edge import Edge, Limits
 from minibroker.server.full_collections import FullCollections
 from minibroker_protocol import messages as m
@@ -26,10 +25,9 @@ from minibroker_protocol.records import Record, build_batch
 
 
 class Loop:
-    """Its clock stands still; `look` is the next timer."""
+    """`look` is its next timer."""
 
     def __init__(self) -> None:
-        self.worked = 0.0
         self._next: Callable[[], None] | None = None
 
     def call_later(self, _seconds: float, callback: Callable[[], None]) -> Loop:
@@ -39,12 +37,12 @@ class Loop:
     def cancel(self) -> None:
         self._next = None
 
-    def look(self, worked: float) -> int:
-        """Full collections that were made."""
-        before, self.worked = full(), self.worked + worked
+    def look(self) -> tuple[int, int]:
+        """Full collections that were made, and by how many objects those that are kept out are more."""
+        before, kept_out = full(), gc.get_freeze_count()
         assert self._next is not None
         self._next()
-        return full() - before
+        return full() - before, gc.get_freeze_count() - kept_out
 
 
 def full() -> int:
@@ -52,43 +50,46 @@ def full() -> int:
 
 
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
-    monkeypatch.setattr(full_collections, "MOST", 500_000)
+def loop() -> Iterator[Loop]:
     made = Loop()
-    collections = FullCollections(made.call_later, lambda: made.worked)
+    collections = FullCollections(made.call_later)
     thresholds = gc.get_threshold()
     collections.start()
     yield made
     collections.stop()
+    gc.unfreeze()
     assert gc.get_threshold() == thresholds
 
 
-def grow() -> list[Any]:
+def grow(count: int) -> list[Any]:
     """More objects than the collector lets pass, usually."""
     before = full()
-    held: list[Any] = [[] for _ in range(200_000)]
+    held: list[Any] = [[] for _ in range(count)]
     assert full() == before
     return held
 
 
-BUSY, QUIET = full_collections.QUIET_SECONDS * 2, 0.0
-
-
-def test_a_quiet_moment_is_waited_for(loop: Loop) -> None:
-    assert loop.look(QUIET) == 0, "nothing is new"
-    held = grow()
-    assert [loop.look(BUSY) for _ in range(3)] == [0, 0, 0]
-    assert loop.look(QUIET) == 1
-    assert loop.look(QUIET) == 0
+def test_what_is_new_is_gone_through_once(loop: Loop) -> None:
+    assert loop.look() == (0, 0), "nothing is new"
+    held = [grow(100_000)]
+    made, kept_out = loop.look()
+    assert made == 1
+    assert kept_out >= 100_000
+    assert loop.look()[0] == 0
+    held.append(grow(100_000))
+    assert loop.look()[0] == 1
     del held
 
 
-def test_it_is_not_waited_for_where_much_is_new(loop: Loop) -> None:
-    held = [grow(), grow()]
-    assert loop.look(BUSY) == 0
-    held.append(grow())
-    assert loop.look(BUSY) == 1
-    assert loop.look(BUSY) == 0
+def test_very_much_is_kept_out_unseen(loop: Loop) -> None:
+    held = grow(200_000)
+    made, kept_out = loop.look()
+    assert made == 0
+    assert kept_out >= 200_000
+    held.clear()
+    assert loop.look() == (0, 0)
+    held = grow(100_000)
+    assert loop.look()[0] == 1, "it has shrunk in between"
     del held
 
 
@@ -111,7 +112,7 @@ def serve(cluster: MemoryCluster, frame: bytes | bytearray) -> None:
 def garbage(work: Callable[[], object], times: int = 5) -> list[str]:
     """Names of the types of what only the collector frees after `work`, which was done once before."""
     work()
-    gc.collect()
+    gc.freeze()  # a collection goes through what `work` leaves, and nothing else
     gc.disable()
     try:
         for _ in range(times):
@@ -123,6 +124,7 @@ def garbage(work: Callable[[], object], times: int = 5) -> list[str]:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
+        gc.unfreeze()
 
 
 @pytest.fixture(scope="module")

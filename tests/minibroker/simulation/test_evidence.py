@@ -260,6 +260,24 @@ def test_producers_are_noted_that_a_truncation_forgot_and_a_kill_brings_back() -
     assert log.producers.knows(first)
 
 
+def test_producers_are_noted_that_an_orderly_start_forgot_and_a_kill_brings_back() -> None:
+    world = calm_world()
+    client = producer(world, None)
+    finish(world, client.init())
+    finish(world, client.write([client.batch(PLACE, 1)]))
+    world.brokers()[1].partition(*PLACE).log.delete_records(1)
+    world.cluster.stop_broker(1)
+    world.schedule.run(100)
+    world.lives[1] += 1
+    world.cluster.start_broker(1)
+    world.schedule.run(100)
+    log = world.brokers()[1].partition(*PLACE).log
+    assert (log.log_start_offset, log.truncations) == (1, 0)
+    assert not log.producers.knows(client.producer_id)
+    world._note_files(clean=False)
+    assert world.history.evidence.found_again[1, PLACE] == {client.producer_id}
+
+
 def test_a_cut_inside_a_batch_is_noted_with_the_end_that_a_start_finds() -> None:
     """As LocalLog.truncateTo, which ends the log where it was asked to, and LogSegment.truncateTo, which cuts before
     the batch."""
@@ -373,6 +391,25 @@ def test_a_record_of_its_own_is_noted_when_it_stays_below_the_log_start(*, delet
     assert world.history.evidence.own_records == ({(first, PLACE)} if deleted_first else set())
 
 
+def test_a_record_of_its_own_is_noted_when_a_crash_takes_the_log_start_back() -> None:
+    """The file of leader epochs is written at once, the log start a minute later."""
+    world, first, second = cut_off_leader()
+    world.cluster.kill_broker(6 - first - second)
+    world.schedule.run(100)
+    delete(world, second, 2)
+    world.cluster.kill_broker(second)
+    world.cluster.start_broker(second)
+    world.schedule.run(1000)
+    world.cluster.elect(*PLACE, unclean=True)
+    world.schedule.run(100)
+    leader = world.brokers()[second].partition(*PLACE).log
+    assert leader.log_start_offset == 0
+    assert leader.leader_epochs.entries[0][1] == 2
+    reconnect(world, first)
+    world.schedule.run(5000)
+    assert world.history.evidence.own_records == {(first, PLACE)}
+
+
 def test_a_transaction_whose_marker_was_dropped_is_torn_in_its_other_partitions() -> None:
     """The end of the next one decides where the marker is missing, and the rule names the other partition."""
     world = calm_world()
@@ -402,3 +439,15 @@ def test_a_group_waits_for_a_transaction_among_its_offsets_that_has_lost_its_mar
     evidence.hung[place] = {7}
     assert [hole.name for one in found if (hole := explained(one, world))] == ["marker dropped without a leader"] * 2
     assert explained(found[0]._replace(message="c9#1 cannot end: Produce to t0-0 at 1"), world) is None
+
+
+@pytest.mark.parametrize(
+    ("remembered", "explains"),
+    [("2-3@0", True), ("2-3@0, 4-4@4, 5-5@6", True), ("0-1@0", False), ("0-1@0, 2-2@5", False)],
+)
+def test_a_producer_began_anywhere_where_no_batch_remembered_is_its_first(*, remembered: str, explains: bool) -> None:
+    world = calm_world()
+    message = f"t0-0: expected sequence 6, got 0 at epoch 1; known: epoch 1, remembered batches {remembered}"
+    hole = explained(finding("refusal", Log("", "t0", 0), message), world)
+    assert (hole is not None) == explains
+    assert hole is None or hole.name == "unknown producer begins anywhere"

@@ -370,26 +370,29 @@ class ClassicGroup:
             ],
         )
 
-    def complete_join(self, member: ClassicMember, response: JoinGroupResponse) -> bool:
-        """Answer the parked JoinGroup of a member; False when it has none."""
-        answer = member.awaiting_join
-        if answer is None:
-            return False
-        member.awaiting_join = None
-        self.awaiting_joins -= 1
-        if not answer.done:
-            answer.resolve(response)
-        return True
+    def complete_join(self, member: ClassicMember, response: JoinGroupResponse) -> None:
+        """Answer the parked JoinGroup of a member, if it has one."""
+        for answer in self.take_join(member):
+            if not answer.done:
+                answer.resolve(response)
 
-    def complete_sync(self, member: ClassicMember, response: SyncGroupResponse) -> bool:
-        """Answer the parked SyncGroup of a member; False when it has none."""
-        answer = member.awaiting_sync
+    def complete_sync(self, member: ClassicMember, response: SyncGroupResponse) -> None:
+        """Answer the parked SyncGroup of a member, if it has one."""
+        for answer in self.take_sync(member):
+            if not answer.done:
+                answer.resolve(response)
+
+    def take_join(self, member: ClassicMember) -> list[Deferred[JoinGroupResponse]]:
+        """The parked JoinGroup of a member, if it has one, for the caller to answer."""
+        answer, member.awaiting_join = member.awaiting_join, None
         if answer is None:
-            return False
-        member.awaiting_sync = None
-        if not answer.done:
-            answer.resolve(response)
-        return True
+            return []
+        self.awaiting_joins -= 1
+        return [answer]
+
+    def take_sync(self, member: ClassicMember) -> list[Deferred[SyncGroupResponse]]:
+        answer, member.awaiting_sync = member.awaiting_sync, None
+        return [] if answer is None else [answer]
 
     def durable(self) -> GroupMetadataValue | None:
         return self.persisted

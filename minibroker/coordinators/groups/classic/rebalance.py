@@ -5,8 +5,10 @@ Kafka: the classic half of GroupMetadataManager (prepareRebalance, completeClass
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
+from minibroker.coordinators.groups.classic.answers import Answer, Answers
 from minibroker.coordinators.groups.classic.group import ClassicGroup
 from minibroker.coordinators.groups.classic.member import ClassicMember
 from minibroker.coordinators.groups.classic.states import GroupState
@@ -27,6 +29,7 @@ class Rebalance:
 
     def __init__(self, env: Environment) -> None:
         self._env = env
+        self.answers = Answers(env.timers)
 
     def now_ms(self) -> int:
         return self._env.now_ms()
@@ -154,12 +157,15 @@ class Rebalance:
 
     def _tell_generation(self, group: ClassicGroup) -> None:
         log.info("group %s: generation %d of %d members", group.group_id, group.generation_id, len(group.members))
-        for member in list(group.members.values()):
+        answers: list[Answer] = []
+        for member in group.members.values():
             member_id = member.member_id
             group.pending_syncs.add(member_id)
-            group.complete_join(member, group.join_response(member_id, with_members=member_id == group.leader_id))
+            response = group.join_response(member_id, with_members=member_id == group.leader_id)
+            answers += [(answer, response) for answer in group.take_join(member)]
             self.rearm_session(group, member)
             member.is_new = False
+        self.answers.give(answers)
         generation_id = group.generation_id
         self._env.timers.schedule(
             sync_key(group.group_id), group.rebalance_timeout_ms, lambda: self._expire_sync(group, generation_id)
@@ -186,18 +192,22 @@ class Rebalance:
         """Forget the assignment and answer all members that wait for it."""
         for member in group.members.values():
             member.assignment = b""
-            if group.complete_sync(member, SyncGroupResponse(error_code=error)):
-                self.rearm_session(group, member)
+        self._answer_syncs(group, lambda _: SyncGroupResponse(error_code=error))
 
     def propagate(self, group: ClassicGroup) -> None:
         """Answer each member that waits with its assignment."""
+        self._answer_syncs(
+            group,
+            lambda member: SyncGroupResponse(
+                protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
+            ),
+        )
+
+    def _answer_syncs(self, group: ClassicGroup, response: Callable[[ClassicMember], SyncGroupResponse]) -> None:
+        answers: list[Answer] = []
         for member in group.members.values():
-            answered = group.complete_sync(
-                member,
-                SyncGroupResponse(
-                    protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
-                ),
-            )
-            if answered:
+            for answer in group.take_sync(member):
+                answers.append((answer, response(member)))
                 # A session that ended while the leader was awaited was forgiven and not armed again.
                 self.rearm_session(group, member)
+        self.answers.give(answers)

@@ -1,0 +1,51 @@
+"""Answers to the members of a group, of which there may be thousands: some hundred in one turn of the event loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from minibroker.coordinators.groups.environment import GroupTimers
+from minibroker.coordinators.result import CoordinatorResult
+from minibroker.kernel.deferred import Deferred
+from minibroker.kernel.turns import STEPS_AT_ONCE
+
+Answer = tuple[Deferred[Any], object]
+"""A parked request and what it is answered."""
+
+_KEY = ("answers", "", "")
+
+
+class Answers:
+    """Those of all groups of a shard, in the order they are given. What a group decides does not wait for them."""
+
+    def __init__(self, timers: GroupTimers) -> None:
+        self._timers = timers
+        self._waiting: deque[Answer] = deque()
+
+    def give(self, answers: list[Answer]) -> None:
+        """The first ones now, the others in the next turns."""
+        now = 0 if self._waiting else STEPS_AT_ONCE
+        if len(answers) > now:
+            if not self._waiting:
+                self._timers.schedule(_KEY, 0, self._next_turn)
+            self._waiting += answers[now:]
+        for answer, response in answers[:now]:
+            _resolve(answer, response)
+
+    def finish(self) -> None:
+        """All that wait: there will be no next turn."""
+        while self._waiting:
+            _resolve(*self._waiting.popleft())
+
+    def _next_turn(self) -> CoordinatorResult[None]:
+        if len(self._waiting) > STEPS_AT_ONCE:
+            self._timers.schedule(_KEY, 0, self._next_turn)
+        for _ in range(min(len(self._waiting), STEPS_AT_ONCE)):
+            _resolve(*self._waiting.popleft())
+        return CoordinatorResult(None)
+
+
+def _resolve(answer: Deferred[Any], response: object) -> None:
+    if not answer.done:
+        answer.resolve(response)
