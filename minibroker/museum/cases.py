@@ -49,10 +49,10 @@ class Measured:
 class Case:
     """A bug. happens: to a user. thread: ``owner/repository#number``. client: a name of `clients.LIBRARIES`, or a
     Python package. affected, fixed: versions, in words; fixed is empty for what is open upstream. bad, good: versions
-    to run, the one that shows it best in front; without good ones the rule is to hold when nothing fails. rule: the
-    one of the judge's that is broken. plan, settings: what the client's shared program does, and with which options of
-    the client. failures: a script, relative to the folder. broker: other options of `Minibroker`, such as brokers and
-    as_version. timeout: seconds that the program may take."""
+    to run, the one that shows it best in front, each with ``@RELEASE`` against a broker of this release; without good
+    ones the rule is to hold when nothing fails. rule: the one of the judge's that is broken. plan, settings: what the
+    client's shared program does, and with which options of the client. failures: a script, relative to the folder.
+    broker: other options of `Minibroker`, such as as_version. timeout: seconds that the program may take."""
 
     about: str
     happens: str

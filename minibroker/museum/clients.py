@@ -17,7 +17,7 @@ from minibroker.judge.run import end
 from minibroker.program import uninterrupted
 
 _INSTALL_SECONDS = 300
-_NAME = re.compile(r"(@?[A-Za-z0-9._/-]+)==([A-Za-z0-9.!+_-]+)")
+_NAME = re.compile(r"(@?[A-Za-z0-9._/-]+)==([A-Za-z0-9.!+_-]+(?:@[0-9.]+)?)")
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -55,7 +55,7 @@ def library(name: str) -> Library:
 
 
 def parse_client(text: str) -> tuple[str, str]:
-    """``NAME==VERSION``. Raises ValueError."""
+    """``NAME==VERSION``, or ``NAME==VERSION@RELEASE`` against a broker of this release. Raises ValueError."""
     match = _NAME.fullmatch(text)
     if match is None:
         raise ValueError(f"expected NAME==VERSION, such as confluent-kafka==2.3.0, got {text!r}")

@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import sys
+from dataclasses import replace
 
 from minibroker.config.types import ConfigError
 from minibroker.judge.history import HistoryError
@@ -122,8 +123,11 @@ def _versions(case: Case, arguments: argparse.Namespace) -> list[tuple[str, bool
 
 def _run(case: Case, version: str, times: int, *, failing: bool) -> tuple[int, Measured | None]:
     what = f"{case.id} on {case.client} {version}{'' if failing else ' without failures'}"
+    release, _, broker = version.partition("@")
+    if broker:
+        case = replace(case, broker={**case.broker, "as_version": broker})
     try:
-        with program(case.client, version, case.sources) as command:
+        with program(case.client, release, case.sources) as command:
             outcomes = _outcomes(case, [*command, *case.arguments], times, what, failing=failing)
     except ClientError as error:
         print(f"{what}: SKIPPED: {error}")

@@ -54,6 +54,7 @@ def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         # Another rule than the one of the case decides nothing.
         (["--client", "mini==3.0"], 2, "mini-7 on mini 3.0: duplicate-record in 0 of 1 run"),
         (["--matrix"], 1, "mini-7 on mini 2.0: duplicate-record in 0 of 1 run"),
+        (["--client", "mini==2.0@4.0"], 0, "mini-7 on mini 2.0@4.0: duplicate-record in 0 of 1 run"),
         (["--client", "mini==9.9"], 77, "mini-7 on mini 9.9: SKIPPED: mini==9.9 cannot be installed: no such version"),
         (["--client", "mini==9.9", "--client", "mini==1.0"], 1, "mini-7 on mini 1.0: duplicate-record in 1 of 1 run"),
     ],
@@ -123,6 +124,11 @@ def test_a_case_that_cannot_be(tmp_path: Path, old: str, new: str, said: str) ->
         read(tmp_path / "c")
 
 
+def test_a_release_that_does_not_exist(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["museum", "run", "mini-7", "--cases", str(cases), "--client", "mini==2.0@0.9"]) == 2
+    assert "0.9" in capsys.readouterr().err
+
+
 def test_rates_are_saved(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["museum", "run", "mini-7", "--cases", str(cases), "--save"]
     for more in (["--matrix", "--times", "2"], ["--client", "mini==9.9"], ["--calm"], []):
@@ -166,6 +172,7 @@ def test_a_case_without_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["mini", "mini==", "mini>=1.0", "--pre==1.0==2", "a b==1", "mini==1.0;x"])
 def test_a_client_is_a_name_and_a_version(text: str) -> None:
     assert parse_client("confluent-kafka==2.3.0") == ("confluent-kafka", "2.3.0")
+    assert parse_client("@platformatic/kafka==2.12.1@3.9") == ("@platformatic/kafka", "2.12.1@3.9")
     with pytest.raises(ValueError, match="expected NAME==VERSION"):
         parse_client(text)
 
