@@ -189,15 +189,41 @@ class SinkDriver:
         sink = self.sink
         with self._asking():
             if skipped:
-                if attempt.producer.transaction_version < BUMPS_EPOCH:  # its partitions are in one already
-                    self._client.end(attempt.producer, commit=False)
+                self._leave(attempt)
                 return
             if sink.marked:
-                marker = Marker(number + 1, batch.query, sink.partitions)
-                self._client.commit_offset(
-                    attempt.producer, sink.group, sink.topic, MARKER_PARTITION, marker.next_batch, marker.metadata
-                )
+                self._mark(attempt, Marker(number + 1, batch.query, sink.partitions))
             self._client.end(attempt.producer, commit=True)
+
+    def keep(self, query: str) -> None:
+        """Commit this query's marker again as it is, so that it does not expire; nothing if there is none.
+
+        It fences an attempt at a batch as a newer driver does: a commit without a transaction could take the place of
+        the marker that a batch has written meanwhile. Raises SinkRefused.
+        """
+        sink = self.sink
+        with self._asking():
+            found = self._client.committed(sink.group, sink.topic, MARKER_PARTITION)
+        if found is None or Marker.read(*found).query != query:
+            return
+        attempt = self.begin()
+        with self._asking():
+            if attempt.marker is None:
+                self._leave(attempt)
+                return
+            self._mark(attempt, attempt.marker)
+            self._client.end(attempt.producer, commit=True)
+
+    def _leave(self, attempt: Attempt) -> None:
+        """Nothing was written under it."""
+        if attempt.producer.transaction_version < BUMPS_EPOCH:  # its partitions are in a transaction already
+            self._client.end(attempt.producer, commit=False)
+
+    def _mark(self, attempt: Attempt, marker: Marker) -> None:
+        sink = self.sink
+        self._client.commit_offset(
+            attempt.producer, sink.group, sink.topic, MARKER_PARTITION, marker.next_batch, marker.metadata
+        )
 
     def _check(self, reports: Sequence[Written], number: int) -> None:
         if len({(report.attempt, report.batch, report.skipped) for report in reports}) > 1:
@@ -240,5 +266,10 @@ def sink_errors(sink: Sink) -> Iterator[None]:
             raise SinkRefused(
                 f"sink {sink.name}: a transaction timeout of {sink.timeout_ms} ms is above the broker's "
                 "transaction.max.timeout.ms"
+            ) from None
+        if error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            raise SinkRefused(
+                f"sink {sink.name}: the transaction before has not ended in group {sink.group}; if all brokers are "
+                f"there, it hangs: minibroker transactions find-hanging --bootstrap {sink.bootstrap}"
             ) from None
         raise SinkRefused(f"sink {sink.name}: {error.message} ({error.code.name})") from None

@@ -6,9 +6,10 @@ writer. What is promised and what is not: docs/exactly-once-sink.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -17,8 +18,10 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.streaming import StreamingQueryListener
 
 from minibroker_pipeline.sink import Attempt, Batch, Sink, SinkDriver, SinkRefused, Written
+from minibroker_pipeline.sink_keeper import Keeper
 from minibroker_pipeline.sink_options import COLUMNS, NAME, check_columns, sink_of
 from minibroker_pipeline.sink_task import write_task
 
@@ -119,6 +122,38 @@ class TableWriter(_Writer, DataSourceArrowWriter):
         self._abort(messages)
 
 
+class KeepingListener(StreamingQueryListener):
+    """Tells a Keeper what a session's queries do. Spark calls no writer while there is nothing to write."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Spark waits for it before the first batch."""
+        self._keeper.started(str(event.id))
+
+    def onQueryProgress(self, event: Any) -> None:
+        self._keeper.wrote(str(event.progress.id))
+
+    def onQueryIdle(self, event: Any) -> None:
+        self._keeper.idle(str(event.id))
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing: the marker is as old as the last commit."""
+
+
+_KEEPERS: Final[WeakKeyDictionary[Any, Keeper]] = WeakKeyDictionary()
+
+
+def keep_marker(spark: Any, options: Mapping[str, str]) -> None:
+    """See to it that the marker of a query with these options does not expire while the session runs it, although it
+    writes nothing. `exactly_once` does it; the bare format needs it. Raises SinkRefused, BrokerFailed."""
+    if spark not in _KEEPERS:
+        keeper = _KEEPERS[spark] = Keeper()
+        spark.streams.addListener(KeepingListener(keeper))
+    _KEEPERS[spark].add(sink_of(options, streaming=True))
+
+
 def register(spark: Any) -> None:
     """Makes the format `kafka-exactly-once` known to a session."""
     spark.dataSource.register(ExactlyOnce)
@@ -156,5 +191,6 @@ def exactly_once(df: Any, topic: str, *, bootstrap: str, sink: str, **options: A
     register(df.sparkSession)
     named["partitions"] = str(count)
     if df.isStreaming:
+        keep_marker(df.sparkSession, named)
         return shared.writeStream.format(NAME).options(**named)
     return shared.write.format(NAME).options(**named).mode("append")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 pytest.importorskip("pyspark")
 confluent_kafka = pytest.importorskip("confluent_kafka")
+
+SUPPORT = Path(__file__).parent.parent / "support"
+SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +118,41 @@ def test_a_stream_from_topic_to_topic_goes_on_from_its_checkpoint(spark: Any, bo
     send("e", "f")
     assert run(10) == 1
     assert pairs(source(spark, bootstrap, "out")) == [(key, key.upper()) for key in "abcdef"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a process group is killed")
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_into_the_exactly_once_sink_with_a_job_that_is_killed(
+    connector: list[Path] | str, tmp_path: Path, when: Any
+) -> None:
+    """Driver, JVM and workers die while their second batch ends, as the broker has committed it or has not yet."""
+    if isinstance(connector, str):
+        pytest.skip(connector)
+    from minibroker import Minibroker
+    from minibroker.cli import main
+    from minibroker.faults import Hold
+
+    argv = [sys.executable, str(SUPPORT / "spark_copy.py")]
+    with Minibroker(ephemeral=True, topics={"in": 2, "out": 3}) as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for number in range(120):
+            producer.produce("in", key=f"k{number % 7}", value=f"v{number}", partition=number % 2)
+        producer.flush()
+        argv += [broker.bootstrap_servers, str(tmp_path / "checkpoint"), ",".join(map(str, connector)), "50"]
+        with broker.faults.inject("EndTxn", Hold(when=when), transactional_id="copy", nth=2) as held:
+            log = (tmp_path / "log").open("w")
+            with log, subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True) as running:
+                try:
+                    held.wait(timeout=SECONDS)
+                finally:
+                    os.killpg(running.pid, signal.SIGKILL)
+            committed = 100 if when == "after" else 50
+            assert len(broker.records("out", isolation="read_committed")) == committed
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS)
+            assert done.returncode == 0, done.stderr
+        # The request that was held has come late, if it has.
+        found = [record.value for record in broker.records("out", isolation="read_committed")]
+        assert Counter(found) == Counter(f"v{number}".encode() for number in range(120))
+        judged = ["audit", "--bootstrap", broker.bootstrap_servers, "--lineage", "in=out", "--quiet"]
+        assert main([*judged, "--lineage-key", "position:header:from"]) == 0

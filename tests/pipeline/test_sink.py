@@ -124,6 +124,15 @@ def test_an_aborted_batch_is_never_visible(broker: Minibroker, sink: Sink) -> No
     assert visible(broker, sink) == list(range(12))
 
 
+def test_a_marker_that_stays_unstable_is_told(broker: Minibroker, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Kafka 4.3.1 and 4.4.0 after KAFKA-20734."""
+    monkeypatch.setattr(TransactionalClient, "patience", 0.2)
+    fault = broker.faults.inject("OffsetFetch", Error("UNSTABLE_OFFSET_COMMIT"), group=sink.group, times=None)
+    with fault, pytest.raises(SinkRefused, match="it hangs: minibroker transactions find-hanging --bootstrap 127"):
+        SinkDriver(sink).begin()
+    run(sink, 0)
+
+
 def test_abort_without_reports_does_nothing(broker: Minibroker, sink: Sink) -> None:
     driver = SinkDriver(sink)
     reports = tasks(sink, driver.begin(), 0)

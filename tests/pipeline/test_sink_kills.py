@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,23 +12,19 @@ from typing import Any
 
 import pytest
 from real_kafka import RealKafka
-from sink_job import CASES, DEFECTS, PARTITIONS, ROWS
+from sink_job import CASES, DEFECTS, PARTITIONS
+from sink_readers import BATCH, job, visible
+from toolchain import Unavailable
 
-from minibroker.client.topics import EARLIEST, LATEST, READ_COMMITTED, ReadingClient
+from minibroker.client.transactions import TransactionsClient
 from minibroker.testing.embedded import Minibroker
-from minibroker_protocol.records import decode_records, iter_batches
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 BATCHES = 4
 RUNS = 5
 """How often a job is started until it ends in order."""
-PROGRAM = Path(__file__).parent.parent / "support" / "sink_job.py"
 FORKS = pytest.mark.skipif(sys.platform == "win32", reason="tasks are forked")
 ARMED = [(batch, step, kind) for step, kind in CASES for batch in ("2", "0")]
-
-
-def job(directory: Path, bootstrap: str, topic: str, *armed: str) -> list[str]:
-    place = str(directory / f"{topic}.checkpoint")
-    return [sys.executable, str(PROGRAM), bootstrap, topic, f"sink-{topic}", place, str(BATCHES), *armed]
 
 
 def run_to_the_end(
@@ -35,7 +32,7 @@ def run_to_the_end(
 ) -> None:
     """Start the job until it ends in order. trouble: what happens where it waits."""
     for attempt in range(RUNS):
-        command = job(directory, bootstrap, topic, *(("-1", "", "", *armed[3:]) if attempt else armed))
+        command = job(directory, bootstrap, topic, BATCHES, *(("-1", "", "", *armed[3:]) if attempt else armed))
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as running:
@@ -52,31 +49,12 @@ def run_to_the_end(
 
 def assert_whole(bootstrap: str, topic: str, *, final: bool) -> None:
     """Each value once, and of each batch all or nothing."""
-    found = Counter(visible(bootstrap, topic))
+    found = Counter(value for _, value in visible(bootstrap, topic))
     assert [value for value, count in found.items() if count > 1] == []
     batches = Counter(value.split(".")[0] for value in found)
-    assert set(batches.values()) <= {PARTITIONS * ROWS}
+    assert set(batches.values()) <= {BATCH}
     if final:
         assert len(batches) == BATCHES
-
-
-def visible(bootstrap: str, topic: str) -> Iterator[str]:
-    with ReadingClient(bootstrap) as client:
-        for partition in range(PARTITIONS):
-            offset = client.offset(topic, partition, EARLIEST)
-            end = client.offset(topic, partition, LATEST, READ_COMMITTED)
-            while offset < end:
-                fetched = client.fetch(topic, partition, offset, READ_COMMITTED)
-                aborted = sorted(fetched.aborted, key=lambda one: one[1])
-                for position, header in iter_batches(fetched.data):
-                    if header.base_offset >= end:
-                        break
-                    offset = header.next_offset
-                    if header.is_control:
-                        aborted = [one for one in aborted if not (one[0] == header.producer_id and one[1] < offset)]
-                    elif not any(one[0] == header.producer_id and one[1] <= header.base_offset for one in aborted):
-                        for record in decode_records(fetched.data, position, header):
-                            yield bytes(record.value or b"").decode()
 
 
 @pytest.fixture(scope="module", params=[2, 1])
@@ -126,15 +104,39 @@ def test_a_defect_in_a_step_is_found(tmp_path: Path, defect: str) -> None:
         run_to_the_end(tmp_path, broker.bootstrap_servers, "t", (*armed, defect), lambda: None)
 
 
-@pytest.fixture(scope="module", params=["4.3.1", "4.4.0"])
+@pytest.fixture(scope="module", params=["4.4.0", "4.3.1", "3.9.2"])
 def kafka(request: pytest.FixtureRequest) -> Iterator[RealKafka]:
-    running = RealKafka(release=request.param)
+    try:
+        running = RealKafka(release=request.param)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
     try:
         running.start()
         running.wait()
         yield running
     finally:
         running.close()
+
+
+LOSES_MARKERS = ("4.3.1", "4.4.0")
+"""KAFKA-20734: a coordinator that comes back takes a partition without a leader for deleted, and writes CompleteCommit
+without its marker. The records stay invisible, and the sink waits for its marker in vain."""
+
+
+def wait_for_markers(bootstrap: str, transactional_id: str) -> None:
+    """Return once the coordinator has no marker to write for the id."""
+    with TransactionsClient(bootstrap) as client:
+        for _ in range(200):
+            try:
+                _, found = client.describe(transactional_id)
+            except ApiError as error:
+                if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    return
+                raise
+            if not found.transaction_state.startswith("Prepare"):
+                return
+            time.sleep(0.05)
+    raise AssertionError(f"{transactional_id}: {found.transaction_state}")
 
 
 @pytest.mark.jvm
@@ -147,6 +149,8 @@ def test_each_batch_once_on_kafka(kafka: RealKafka, tmp_path: Path, armed: tuple
     client.create_topics([admin.NewTopic(topic, PARTITIONS)])[topic].result(30)
 
     def trouble() -> None:
+        if kafka.release in LOSES_MARKERS:
+            wait_for_markers(kafka.bootstrap, f"sink-{topic}")
         kafka.kill()
         kafka.start()
         kafka.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ pytest.importorskip("pyspark")
 
 from minibroker.faults import Error  # noqa: E402
 from minibroker.testing.embedded import Minibroker  # noqa: E402
-from minibroker_pipeline.sink import SinkRefused  # noqa: E402
+from minibroker_pipeline import sink_keeper  # noqa: E402
+from minibroker_pipeline.sink import SinkDriver, SinkRefused  # noqa: E402
 from minibroker_pipeline.topic_sink import exactly_once  # noqa: E402
 
 
@@ -68,6 +70,56 @@ def test_a_stream_is_written_once(spark: Any, broker: Minibroker, tmp_path: Path
     with pytest.raises(StreamingQueryException, match="belongs to query"):
         stream(spark, broker, tmp_path)
     assert values(broker, "streamed") == expected
+
+
+def test_a_query_without_rows_keeps_its_marker(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+    keep = SinkDriver.keep
+
+    def counted(driver: SinkDriver, query: str) -> None:
+        keep(driver, query)
+        kept.append(query)
+
+    def wait_for(number: int) -> None:
+        deadline = time.monotonic() + 60
+        while len(kept) < number:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def start(broker: Minibroker) -> Any:
+        rows = spark.readStream.text(str(tmp_path / "in"))
+        writer = exactly_once(rows, "kept", bootstrap=broker.bootstrap_servers, sink="kept-job")
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    monkeypatch.setattr(SinkDriver, "keep", counted)
+    monkeypatch.setattr(sink_keeper, "EVERY", 0.0)
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "100")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\n")
+    config = {"offsets.retention.minutes": "180"}
+    try:
+        with Minibroker(ephemeral=True, topics={"kept": 2}, config=config) as broker:
+            query = start(broker)
+            query.processAllAvailable()
+            for _ in range(2):
+                broker.clock.advance(hours=2)
+                wait_for(len(kept) + 2)
+            # Another driver goes on from the checkpoint; nothing is kept between.
+            monkeypatch.setattr(sink_keeper, "EVERY", 1e9)
+            query.stop()
+            broker.clock.advance(hours=2)
+            before = len(kept)
+            query = start(broker)
+            assert query.id in kept[before:]
+            broker.clock.advance(hours=2)
+            (tmp_path / "in" / "b.txt").write_text("b\n")
+            query.processAllAvailable()
+            query.stop()
+            assert values(broker, "kept") == ["a", "b"]
+    finally:
+        spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
+        for left in spark.streams.active:
+            left.stop()
 
 
 def test_a_table_is_written_once_a_job(spark: Any, broker: Minibroker) -> None:

@@ -89,7 +89,7 @@ class RealKafka:
         free_port, controller_port = free_ports(2)
         self.port = port or free_port
         self._jvm_options = jvm_options
-        self._release = release
+        self.release = release
         self._properties = self.directory / "server.properties"
         data = self.directory / "data"
         self._properties.write_text(
@@ -105,7 +105,7 @@ class RealKafka:
     def command(self) -> list[str]:
         """Command line of the broker."""
         return java_command(
-            "kafka.Kafka", str(self._properties), heap="1g", options=self._jvm_options, release=self._release
+            "kafka.Kafka", str(self._properties), heap="1g", options=self._jvm_options, release=self.release
         )
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -148,7 +148,7 @@ class RealKafka:
     def _format(self, features: tuple[str, ...]) -> None:
         chosen = [word for feature in features for word in ("--feature", feature)]
         arguments = ("format", "-t", CLUSTER_ID, "-c", str(self._properties), *chosen)
-        argv = java_command("kafka.tools.StorageTool", *arguments, release=self._release)
+        argv = java_command("kafka.tools.StorageTool", *arguments, release=self.release)
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode:
             shutil.rmtree(self.directory, ignore_errors=True)

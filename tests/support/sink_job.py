@@ -213,7 +213,9 @@ def main() -> None:
             run_batch(steps, sink, number)
         except SinkRefused as error:
             sys.exit(f"batch {number}: {error}")
-        note.write_text(str(number))
+        fresh = note.with_suffix(f".{os.getpid()}")
+        fresh.write_text(str(number))
+        fresh.replace(note)
         steps.reach("noted")
 
 
