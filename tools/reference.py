@@ -193,6 +193,26 @@ def _rates(measured: Sequence[Measured]) -> str:
     return "; ".join(f"{one.version}{'' if one.failures else ' without failures'}: {one.rate}" for one in measured)
 
 
+def museum_versions() -> str:
+    """A table for each client of the museum: cases by versions."""
+    lines: list[str] = []
+    cases = read_all(ROOT / "museum" / "cases")
+    for client in sorted({case.client for case in cases}):
+        own = [case for case in cases if case.client == client]
+        versions = {_column(one) for case in own for one in case.measured}
+        columns = sorted(versions, key=lambda name: ([int(n) for n in re.findall(r"\d+", name)], name))
+        lines += ["", f"| {client} | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+        for case in own:
+            rates = {_column(one): one.rate for one in case.measured}
+            lines.append(f"| `{case.id}` | {' | '.join(rates.get(name, '') for name in columns)} |")
+    dates = [one.date for case in cases for one in case.measured]
+    return f"Measured {min(dates)} to {max(dates)}.\n" + "\n".join(lines) + "\n"
+
+
+def _column(one: Measured) -> str:
+    return one.version if one.failures else f"{one.version} calm"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "api-actions": api_actions,
     "api-commands": api_commands,
@@ -204,6 +224,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "deviations": deviations_table,
     "ignored-variables": ignored_variables_table,
     "museum": museum_table,
+    "museum-versions": museum_versions,
     "releases": releases_table,
     "semantics": semantics_table,
     "settings": settings_table,

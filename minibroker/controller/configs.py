@@ -107,7 +107,6 @@ class ConfigControl:
         """Levels of the loggers of this process, until it ends (Kafka's LoggingController)."""
         node = resource.resource_name
         self._check_node(node, "node id. Expected")
-        _check_once(resource)
         known = logger_levels()
         for change in resource.configs:
             _check_logger_change(change, known, self._unknown_logger_operation)
@@ -162,18 +161,15 @@ def _refusal(
     try:
         if counts[resource.resource_type, resource.resource_name] > 1:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        names = [config.name for config in resource.configs]
+        if len(set(names)) != len(names):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         work()
     except ApiError as error:
         return error.code, error.message or None
     except ConfigError as error:
         return ErrorCode.INVALID_CONFIG, str(error)
     return ErrorCode.NONE, None
-
-
-def _check_once(resource: _Resource) -> None:
-    names = [config.name for config in resource.configs]
-    if len(set(names)) != len(names):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
 
 
 def _check_logger_change(
@@ -205,7 +201,6 @@ def _check_logger_change(
 def _incremented(
     resource: m.IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
 ) -> dict[str, str]:
-    _check_once(resource)
     wanted = dict(current)
     for config in resource.configs:
         operation = config.config_operation

@@ -109,7 +109,7 @@ def _add(ctx: RequestContext, fetch: Fetch, reads: Sequence[Read]) -> None:
             current = FetchResponse.FetchableTopicResponse(topic=target.topic, topic_id=target.topic_id)
             responses.append(current)
         if read.data.error_code in _MOVED and ctx.api_version >= _CURRENT_LEADER_VERSION:
-            _tell_leader(ctx, read, fetch.nodes)
+            _tell_leader(ctx, read, {} if fetch.follower else fetch.nodes)
         current.partitions.append(read.data)
 
 
@@ -145,7 +145,8 @@ def _is_news(fetch: Fetch, session: FetchSession, read: Read) -> bool:
 
 
 def _tell_leader(ctx: RequestContext, read: Read, nodes: dict[int, FetchResponse.NodeEndpoint]) -> None:
-    """The current leader (KIP-951); versions before 16 have no field for where that broker is."""
+    """The current leader (KIP-951), and where it is for a consumer: a follower gets no addresses (KafkaApis). Versions
+    before 16 have no field for them."""
     image = ctx.broker.image
     known = image.partition(read.target.topic, read.target.index)
     leader = image.brokers.get(known.leader) if known is not None else None

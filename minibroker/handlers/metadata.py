@@ -218,7 +218,9 @@ async def describe_topic_partitions(
     if request.cursor is not None:
         first_topic, first_partition = request.cursor.topic_name, request.cursor.partition_index
         if first_partition < 0 or (request.topics and first_topic not in names):
-            return _bad_cursor(names)
+            return _refused_whole(request, ErrorCode.INVALID_REQUEST)
+    if "" in names and not first_topic:
+        return _refused_whole(request, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka 4.4.0, which fails there
     topics = []
     cursor = None
     for name in names:
@@ -251,14 +253,14 @@ async def describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
 
 
-def _bad_cursor(names: list[str]) -> DescribeTopicPartitionsResponse:
-    """A cursor that points at no partition that was asked for refuses every topic."""
+def _refused_whole(request: DescribeTopicPartitionsRequest, error_code: ErrorCode) -> DescribeTopicPartitionsResponse:
+    """For an empty topic name, or a cursor that points at no partition that was asked for."""
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-                error_code=ErrorCode.INVALID_REQUEST, name=name, topic_id=NO_ID
+                error_code=error_code, name=topic.name, topic_id=NO_ID
             )
-            for name in names
+            for topic in request.topics
         ]
     )
 

@@ -1,6 +1,6 @@
 """Every API, one row each: versions, handler, who may ask, whether brokers ask, whether the controller answers.
 
-ApiVersions, rights, forwarding, faults between brokers, the README's table and the fuzz tests read it; nothing
+ApiVersions, rights, forwarding, faults between brokers, the table of docs/served.md and the fuzz tests read it; nothing
 registers itself. An API that is not here is not served: a request for it closes the connection, as in Kafka.
 """
 

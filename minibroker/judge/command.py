@@ -6,13 +6,14 @@ import argparse
 import datetime
 import shlex
 import sys
+from dataclasses import replace
 
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
 from minibroker.judge.files import NAME, makers
 from minibroker.judge.history import HistoryError
-from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
-from minibroker.judge.scripts import ScriptError, bundled, load
+from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
+from minibroker.judge.scripts import Script, ScriptError, bundled, load
 from minibroker.judge.trial import Task, try_out
 from minibroker.kernel.words import reason
 from minibroker.server.options import parse_topic
@@ -57,20 +58,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="maximum time of the command (default: %(default)g s)",
     )
+    parser.add_argument(
+        "--repeat", type=_repeat, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
+    )
     parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
     add_report_arguments(parser, NAME)
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when exactly-once held under every script, 1 when it was broken, 2 when that could not be decided."""
+    """0 when exactly-once held under every script that applies, 1 when it was broken, 2 when that could not be
+    decided."""
     verdicts: list[Judged] = []
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
         scripts = [load(name) for name in _names(arguments.script)]
         task = _task(arguments)
-        for number, script in enumerate(scripts, 1):
-            verdicts.append(try_out(task, script, f"{script.name} ({number} of {len(scripts)})"))
+        runs = [_run_of(script, number, arguments.repeat) for script in scripts for number in range(arguments.repeat)]
+        for number, script in enumerate(runs, 1):
+            verdicts.append(try_out(task, script, f"{script.name} ({number} of {len(runs)})"))
             print("\n".join(lines(verdicts[-1])), flush=True)
             if not verdicts[-1].run.exchanges:
                 break  # no other script would find more
@@ -80,10 +86,35 @@ def run(arguments: argparse.Namespace) -> int:
     except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
         print(f"minibroker: {reason(error)}", file=sys.stderr)
         return EXIT_UNDECIDED
-    outcomes = {one.outcome for one in verdicts}
+    outcomes = [one.outcome for one in verdicts]
     if len(verdicts) > 1:
-        print(", ".join(f"{sum(one.outcome == said for one in verdicts)} {said}" for said in (HELD, BROKEN, UNDECIDED)))
-    return EXIT_BROKEN if BROKEN in outcomes else EXIT_HELD if outcomes == {HELD} else EXIT_UNDECIDED
+        print("\n".join(_rates([script.name for script in scripts], outcomes, arguments.repeat)))
+    if BROKEN in outcomes:
+        return EXIT_BROKEN
+    return EXIT_HELD if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
+
+
+def _repeat(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def _run_of(script: Script, number: int, repeat: int) -> Script:
+    return replace(script, name=f"{script.name}-{number + 1}") if repeat > 1 else script
+
+
+def _rates(names: list[str], outcomes: list[str], repeat: int) -> list[str]:
+    """With several runs a line for each script with its rate; then how often each outcome was."""
+    told = []
+    if repeat > 1:
+        width = max(map(len, names))
+        for at, name in enumerate(names):
+            own = outcomes[at * repeat : (at + 1) * repeat]
+            rates = [f"{said} {own.count(said)} of {len(own)}" for said in dict.fromkeys(own)]
+            told += [f"{name:<{width}}  {', '.join(rates)}"] if own else []
+    totals = [HELD, BROKEN, UNDECIDED, *([NOT_APPLICABLE] if NOT_APPLICABLE in outcomes else [])]
+    return [*told, ", ".join(f"{outcomes.count(said)} {said}" for said in totals)]
 
 
 def _names(given: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from minibroker.judge.exchanges import Exchange
 from minibroker.judge.report import (
     BROKEN,
     HELD,
+    NOT_APPLICABLE,
     UNDECIDED,
     Judged,
     around,
@@ -25,7 +26,7 @@ from minibroker.testing.reports import Case, junit, page
 from minibroker.trace.recorder import told
 
 NAME: Final = "judge"
-_CLASSES: Final = {HELD: "good", BROKEN: "bad", UNDECIDED: "neutral"}
+_CLASSES: Final = {HELD: "good", BROKEN: "bad", UNDECIDED: "neutral", NOT_APPLICABLE: "neutral"}
 _STYLE: Final = """
 .lane{position:relative;height:1.6em;background:#f3f3f3;margin:.2em 0 .2em 12em}
 .lane b{position:absolute;right:100%;width:12em;font-weight:400;overflow:hidden;white-space:nowrap}
@@ -46,12 +47,12 @@ def makers(verdicts: Sequence[Judged], command: str, started: str) -> dict[str, 
 
 
 def as_json(verdicts: Sequence[Judged]) -> str:
-    """A list with one object a script."""
+    """A list with one object a run."""
     return json.dumps([to_json(one) for one in verdicts], indent=2) + "\n"
 
 
 def as_junit(verdicts: Sequence[Judged], started: str) -> str:
-    """One case a script: broken is a failure, undecided a skipped one."""
+    """One case a run: broken is a failure, undecided or not applicable a skipped one."""
     return junit([_case(one) for one in verdicts], NAME, started)
 
 
@@ -62,7 +63,7 @@ def _case(judged: Judged) -> Case:
         run.script.name,
         run.seconds,
         failure=finding_line(judged.broken[0]) if outcome == BROKEN else None,
-        skipped=judged.doubt if outcome == UNDECIDED else None,
+        skipped=judged.doubt if outcome in (UNDECIDED, NOT_APPLICABLE) else None,
         detail="\n".join(lines(judged)),
         said=circumstances(run),
     )

@@ -12,7 +12,8 @@ from minibroker.kernel.words import counted
 from minibroker.rules.rows import Finding
 from minibroker.trace.recorder import told
 
-HELD, BROKEN, UNDECIDED = "held", "broken", "undecided"
+HELD, BROKEN, UNDECIDED, NOT_APPLICABLE = "held", "broken", "undecided", "not applicable"
+_NO_REQUEST = "no request came that the script is about"
 _SHOWN = 10
 _BEFORE, _AFTER = 6, 3
 _DULL = ("ApiVersions", "Metadata", "Fetch", "ListOffsets", "FindCoordinator", "Heartbeat", "DescribeCluster")
@@ -40,17 +41,17 @@ class Judged(NamedTuple):
         if run.status and not self.any_status:
             return f"the command ended with {run.status} (--any-exit accepts that)"
         if run.script.steps and not run.fired:
-            return "no request came that the script is about"
+            return _NO_REQUEST
         if run.lost:
             return f"{run.lost} exchanges came faster than they could be kept"
         return ""
 
     @property
     def outcome(self) -> str:
-        """`HELD`, `BROKEN` or `UNDECIDED`."""
+        """`HELD`, `BROKEN`, `UNDECIDED`, or `NOT_APPLICABLE` when the client does nothing that the script is about."""
         if self.broken:
             return BROKEN
-        return UNDECIDED if self.doubt else HELD
+        return NOT_APPLICABLE if self.doubt == _NO_REQUEST else UNDECIDED if self.doubt else HELD
 
     @property
     def first(self) -> Exchange | None:
@@ -60,8 +61,11 @@ class Judged(NamedTuple):
 
 def headline(judged: Judged) -> str:
     """Script, outcome and, where it could not be decided, why."""
-    why = f": {judged.doubt}" if judged.outcome == UNDECIDED else ""
-    return f"{judged.run.script.name}: exactly-once {judged.outcome}{why}"
+    outcome = judged.outcome
+    if outcome == NOT_APPLICABLE:
+        return f"{judged.run.script.name}: {outcome}: {judged.doubt}"
+    why = f": {judged.doubt}" if outcome == UNDECIDED else ""
+    return f"{judged.run.script.name}: exactly-once {outcome}{why}"
 
 
 def circumstances(run: Run) -> str:

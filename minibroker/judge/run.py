@@ -78,8 +78,12 @@ def run_command(
                 if run.status is not None:
                     break
                 for step, fault in steps:
-                    if step.advance_ms and fault.held:
+                    if not fault.held:
+                        continue
+                    if step.advance_ms:
                         broker.clock.advance(ms=step.advance_ms)
+                        fault.release()
+                    elif step.until and _answered(run, step.until) >= step.times:
                         fault.release()
                 time.sleep(_POLL_SECONDS)
         finally:
@@ -93,6 +97,10 @@ def run_command(
         names = broker.cluster.run(lambda c: {bytes(t.topic_id): t.name for t in c.image.topics.values()})
     run.produced = produced(run.exchanges, names)
     return run
+
+
+def _answered(run: Run, api: str) -> int:
+    return sum(exchange["api"] == api for exchange in run.exchanges)
 
 
 def _collect(broker: Minibroker, run: Run) -> None:

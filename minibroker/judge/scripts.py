@@ -1,8 +1,9 @@
 """Scripts of failures: TOML files, the bundled ones in the folder `scripts`.
 
 A script has ``about`` (one line) and any number of ``[[fault]]``: the fields of a rule as `minibroker.faults.rules`
-has them, and for the action ``hold`` on request ``meanwhile = { advance_ms = N }``: once a request is held, the broker
-clock moves on, and then it is let go.
+has them, and for the action ``hold`` on request ``meanwhile``: once a request is held, with ``{ advance_ms = N }`` the
+broker clock moves on, with ``{ until = "EndTxn", times = 2 }`` so many requests of this API (default 1) have been
+answered since the command began, and then it is let go.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.faults.rules import rule_from, rule_to
+from minibroker.handlers.table import rows
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near, reason
 
@@ -27,10 +29,13 @@ class ScriptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A rule as JSON has it. advance_ms: how far the clock moves while the rule holds a request; 0: no holding."""
+    """A rule as JSON has it. advance_ms: how far the clock moves while the rule holds a request. until, times: what it
+    is held for. Neither: it is not let go."""
 
     rule: Mapping[str, Any]
     advance_ms: int = 0
+    until: str = ""
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +95,17 @@ def _step(fault: dict[str, Any]) -> Step:
     rule = rule_to(rule_from(fault))
     if meanwhile is None:
         return Step(rule)
-    advance = meanwhile.get("advance_ms") if isinstance(meanwhile, dict) and len(meanwhile) == 1 else None
-    if not isinstance(advance, int) or isinstance(advance, bool) or advance < 1:
-        raise FaultError("meanwhile has advance_ms, a number of 1 or more")
+    apis = [row.name for row in rows().values()]
+    known = {"advance_ms", "until", "times"}
+    if not isinstance(meanwhile, dict) or not meanwhile or meanwhile.keys() - known:
+        raise FaultError("meanwhile is a table with advance_ms, or with until and times")
+    numbers = [meanwhile.get("advance_ms", 1), meanwhile.get("times", 1)]
+    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 1 for one in numbers):
+        raise FaultError("meanwhile has advance_ms and times, numbers of 1 or more")
+    if ("until" in meanwhile) == ("advance_ms" in meanwhile) or ("times" in meanwhile and "until" not in meanwhile):
+        raise FaultError("meanwhile has either advance_ms or until, the latter with times")
+    if "until" in meanwhile and meanwhile["until"] not in apis:
+        raise FaultError(f"there is no API {meanwhile['until']!r}{near(str(meanwhile['until']), apis)}")
     if rule["action"]["name"] != "hold":
         raise FaultError("meanwhile needs the action hold")
-    return Step(rule, advance)
+    return Step(rule, meanwhile.get("advance_ms", 0), meanwhile.get("until", ""), meanwhile.get("times", 1))

@@ -1,23 +1,27 @@
 """Cases of the museum: folders of data beside the package, each one bug of one client.
 
-A case is ``ID/case.toml``, ``ID/script.toml`` (failures, as `minibroker.judge.scripts` has them) and ``ID/client.py``,
-the program that meets them. ``case.toml`` has the fields of `Case`, and one ``[[measured]]`` for each `Measured`.
+A case is ``ID/case.toml``, ``ID/script.toml`` (failures, as `minibroker.judge.scripts` has them), and the program that
+meets them: a plan for the shared program of the client in ``museum/programs``, or ``ID/client.*``. ``case.toml``
+has the fields of `Case`. ``rates.json`` beside the folder of cases has how often each was seen.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from minibroker.judge.scripts import Script, ScriptError, load
 from minibroker.kernel.words import near, reason
+from minibroker.museum.clients import library
 from minibroker.rules.rules import RULES
 
 PLACE = Path("museum", "cases")
-_CASE, _SCRIPT, _PROGRAM = "case.toml", "script.toml", "client.py"
+_CASE, _SCRIPT, _PROGRAM = "case.toml", "script.toml", "client.*"
+_RATES = "rates.json"
 _TIMEOUT_SECONDS = 60
 
 
@@ -43,9 +47,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A bug. happens: to a user. thread: ``owner/repository#number``. client: a Python package. affected, fixed:
-    versions, in words; fixed is empty for what is open upstream. rule: the one of the judge's that is broken.
-    timeout: seconds that the program may take."""
+    """A bug. happens: to a user. thread: ``owner/repository#number``. client: a name of `clients.LIBRARIES`, or a
+    Python package. affected, fixed: versions, in words; fixed is empty for what is open upstream. bad, good: versions
+    to run, the one that shows it best in front, each with ``@RELEASE`` against a broker of this release; without good
+    ones the rule is to hold when nothing fails. rule: the one of the judge's that is broken. plan, settings: what the
+    client's shared program does, and with which options of the client. failures: a script, relative to the folder.
+    broker: other options of `Minibroker`, such as as_version. timeout: seconds that the program may take."""
 
     about: str
     happens: str
@@ -54,11 +61,16 @@ class Case:
     affected: str
     fixed: str
     rule: str
-    measured: tuple[Measured, ...]
+    bad: tuple[str, ...]
+    good: tuple[str, ...]
     topics: Mapping[str, int]
-    brokers: int = 1
+    broker: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     timeout: float = _TIMEOUT_SECONDS
+    plan: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    failures: str = _SCRIPT
+    measured: tuple[Measured, ...] = ()
     folder: Path = Path()
 
     @property
@@ -67,19 +79,32 @@ class Case:
         return self.folder.name
 
     @property
-    def program(self) -> Path:
-        """The file of the client program."""
-        return self.folder / _PROGRAM
+    def sources(self) -> tuple[Path, ...]:
+        """The files of the client program, the one that is started in front; none when there is no program."""
+        own = tuple(sorted(self.folder.glob(_PROGRAM)))
+        shared = library(self.client).programs if self.plan else ()
+        return own or tuple(self.folder.parent.parent / "programs" / name for name in shared)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of the program: settings and plan, if it follows one."""
+        return [json.dumps(self.settings), *self.plan] if self.plan else []
 
     @property
     def shown_on(self) -> str:
-        """The version that shows it most often."""
-        return max(self.measured, key=lambda one: one.broken / one.runs).version
+        """The version that shows it best."""
+        return self.bad[0]
+
+    @property
+    def column(self) -> list[tuple[str, bool]]:
+        """What to measure: versions, each with whether something fails."""
+        versions = [(version, True) for version in (*self.bad, *self.good)]
+        return versions if self.good else [*versions, (self.shown_on, False)]
 
     def script(self) -> Script:
         """The failures. Raises CaseError."""
         try:
-            return load(str(self.folder / _SCRIPT))
+            return load(str(self.folder / self.failures))
         except ScriptError as error:
             raise CaseError(str(error)) from None
 
@@ -99,8 +124,35 @@ def find(given: str | None) -> Path:
 
 
 def read_all(place: Path) -> list[Case]:
-    """Every case, by its id. Raises CaseError."""
-    return [read(path.parent) for path in sorted(place.glob(f"*/{_CASE}"))]
+    """Every case, by its id, with its rates. Raises CaseError."""
+    rates = _read_rates(place)
+    cases = [read(path.parent) for path in sorted(place.glob(f"*/{_CASE}"))]
+    return [replace(case, measured=rates.get(case.id, ())) for case in cases]
+
+
+def save(place: Path, case: str, found: Measured) -> None:
+    """Write a rate down, in place of an older one of the same version. Raises CaseError."""
+    rates = _read_rates(place)
+    kept = [one for one in rates.get(case, ()) if (one.version, one.failures) != (found.version, found.failures)]
+    rates[case] = (*kept, found)
+    lines = [
+        f"  {json.dumps(name)}: [\n    " + ",\n    ".join(json.dumps(asdict(one)) for one in rates[name]) + "\n  ]"
+        for name in sorted(rates)
+    ]
+    (place.parent / _RATES).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def _read_rates(place: Path) -> dict[str, tuple[Measured, ...]]:
+    path = place.parent / _RATES
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        return {case: tuple(_made(Measured, one, _MEASURED) for one in every) for case, every in given.items()}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CaseError(reason(error)) from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CaseError(f"{path}: {error}") from None
 
 
 def chosen(cases: list[Case], name: str) -> Case:
@@ -118,19 +170,26 @@ def read(folder: Path) -> Case:
     path = folder / _CASE
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
-        measured = tuple(_made(Measured, one, _MEASURED) for one in given.pop("measured", []))
-        case: Case = _made(Case, {**given, "measured": measured, "folder": folder}, _CASE_FIELDS)
+        lists = {name: _texts(given, name) for name in ("bad", "good", "plan")}
+        case: Case = _made(Case, {**given, **lists, "folder": folder}, _CASE_FIELDS)
     except OSError as error:
         raise CaseError(reason(error)) from None
     except (ValueError, TypeError) as error:
         raise CaseError(f"{path}: {error}") from None
-    if not measured or any(one.runs < 1 for one in measured):
-        raise CaseError(f"{path}: a case says how often it was measured: [[measured]], with runs of 1 or more")
+    if not case.bad:
+        raise CaseError(f"{path}: bad names the versions that have the bug, one at least")
     if case.rule not in RULES:
         raise CaseError(f"{path}: there is no rule {case.rule!r}{near(case.rule, RULES)}")
-    if not case.program.is_file():
-        raise CaseError(f"{folder}: a case has a {_PROGRAM}")
+    if not case.sources:
+        raise CaseError(f"{folder}: a case has a {_PROGRAM}, or a plan for a client that has a program for plans")
     return case
+
+
+def _texts(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    texts = given.get(name, [])
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+        raise ValueError(f"{name} is a list of texts, not {texts!r}")
+    return tuple(texts)
 
 
 _KINDS: Mapping[str, Callable[[Any], bool]] = {

@@ -1,28 +1,61 @@
-"""Client libraries by version: each in an environment of its own in the user's cache, installed once."""
+"""Client libraries by version: each in a folder of its own in the user's cache, installed once, and programs on it."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from minibroker.judge.run import end
 from minibroker.program import uninterrupted
 
 _INSTALL_SECONDS = 300
-_NAME = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)")
+_NAME = re.compile(r"(@?[A-Za-z0-9._/-]+)==([A-Za-z0-9.!+_-]+(?:@[0-9.]+)?)")
+_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class ClientError(ValueError):
     """A version that cannot be had here; the text is one line that says why."""
 
 
+class Library(NamedTuple):
+    """package: its name in the registry of its kind. programs: files of museum/programs that follow a plan with it, the
+    one that is started in front."""
+
+    kind: str
+    package: str
+    programs: tuple[str, ...] = ()
+
+
+LIBRARIES = {
+    "confluent-kafka": Library("pip", "confluent-kafka", ("plan_confluent_kafka.py", "plan.py")),
+    "aiokafka": Library("pip", "aiokafka", ("plan_aiokafka.py", "plan.py")),
+    "kafka-python": Library("pip", "kafka-python", ("plan_kafka_python.py", "plan.py")),
+    "kafka-clients": Library("maven", "org.apache.kafka:kafka-clients", ("Plan.java",)),
+    "franz-go": Library("go", "github.com/twmb/franz-go", ("plan_franz.go", "plan.go")),
+    "sarama": Library("go", "github.com/IBM/sarama", ("plan_sarama.go", "plan.go")),
+    # Before 2.0: with these versions came librdkafka's, and no wheel of Python has them.
+    "confluent-kafka-go": Library("go", "github.com/confluentinc/confluent-kafka-go", ("plan_confluent.go", "plan.go")),
+    "segmentio-kafka-go": Library("go", "github.com/segmentio/kafka-go"),
+    "kafkajs": Library("npm", "kafkajs", ("plan_kafkajs.mjs", "plan.mjs")),
+    "@platformatic/kafka": Library("npm", "@platformatic/kafka"),
+}
+
+
+def library(name: str) -> Library:
+    """A client by its name; one that is not known is a Python package."""
+    return LIBRARIES.get(name, Library("pip", name))
+
+
 def parse_client(text: str) -> tuple[str, str]:
-    """``NAME==VERSION``. Raises ValueError."""
+    """``NAME==VERSION``, or ``NAME==VERSION@RELEASE`` against a broker of this release. Raises ValueError."""
     match = _NAME.fullmatch(text)
     if match is None:
         raise ValueError(f"expected NAME==VERSION, such as confluent-kafka==2.3.0, got {text!r}")
@@ -30,46 +63,150 @@ def parse_client(text: str) -> tuple[str, str]:
 
 
 def cache() -> Path:
-    """Where environments are kept: ``minibroker/clients`` in $XDG_CACHE_HOME, which is ~/.cache when not set."""
+    """Where versions are kept: ``minibroker/clients`` in $XDG_CACHE_HOME, which is ~/.cache when not set."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "minibroker" / "clients"
 
 
-def interpreter(name: str, version: str) -> Path:
-    """The Python that has this version of a client, installed when it is asked for first. Raises ClientError."""
-    kept = cache() / f"{sys.implementation.cache_tag}-{name}=={version}"
-    inside = Path("Scripts", "python.exe") if os.name == "nt" else Path("bin", "python")
-    if not (kept / inside).exists():
+def installed(name: str, version: str) -> Path:
+    """The folder with this version of a client, installed when it is asked for first. Raises ClientError."""
+    kind, package, _ = library(name)
+    tag = sys.implementation.cache_tag if kind == "pip" else kind
+    kept = cache() / f"{tag}-{name.replace('/', '+')}=={version}"
+    if not kept.exists():
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".new-", dir=kept.parent) as place:
                 new = Path(place, "env")
-                _run([sys.executable, "-m", "venv", str(new)], place)
-                pip = [str(new / inside), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-                _run([*pip, "--retries", "1", "--only-binary", ":all:", f"{name}=={version}"], place)
+                _INSTALL[kind](new, package, version)
                 if not kept.exists():  # another process may have been quicker
                     new.rename(kept)
         except OSError as error:
             raise ClientError(f"{name} {version} cannot be installed: {error.strerror or error}") from None
-    return kept / inside
+    return kept
 
 
-def _run(command: Sequence[str], place: str) -> None:
-    said = Path(place, "said")
+@contextmanager
+def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
+    """The command that runs a program on this version of a client. sources: the file that is started in front.
+
+    Raises ClientError.
+    """
+    kind = library(name).kind
+    folder = installed(name, version)
+    with tempfile.TemporaryDirectory(prefix=".program-", dir=folder) as place:
+        for source in sources:
+            shutil.copy(source, place)
+        yield _START[kind](folder, Path(place), sources[0].name)
+
+
+# Installing. Each makes the folder `new`.
+
+
+def _pip(new: Path, package: str, version: str) -> None:
+    what = f"{package}=={version}"
+    _run([sys.executable, "-m", "venv", str(new)], new.parent, what)
+    pip = [str(new / _PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, "--retries", "1", "--only-binary", ":all:", what], new.parent, what)
+
+
+def _maven(new: Path, package: str, version: str) -> None:
+    group, _, artifact = package.partition(":")
+    new.mkdir()
+    wanted = f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+    pom = new / "pom.xml"
+    pom.write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>minibroker</groupId><artifactId>museum</artifactId>"
+        f"<version>1</version><dependencies><dependency>{wanted}</dependency></dependencies></project>"
+    )
+    command = [_tool("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    _run([*command, f"-DoutputDirectory={new / 'libs'}"], new, f"{artifact} {version}")
+
+
+def _go(new: Path, package: str, version: str) -> None:
+    new.mkdir()
+    go = _tool("go")
+    _run([go, "mod", "init", "museum"], new, package)
+    _run([go, "get", f"{package}@v{version}"], new, f"{package} {version}")
+
+
+def _npm(new: Path, package: str, version: str) -> None:
+    new.mkdir()
+    (new / "package.json").write_text("{}")
+    quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
+    _run([_tool("npm"), "install", *quiet, f"{package}@{version}"], new, f"{package} {version}")
+
+
+# Starting. Each gives the command; `place`, below the folder, has the sources.
+
+
+def _python(folder: Path, place: Path, first: str) -> list[str]:
+    return [str(folder / _PYTHON), str(place / first)]
+
+
+def _java(folder: Path, place: Path, first: str) -> list[str]:
+    path = os.pathsep.join([str(place), str(folder / "libs" / "*")])
+    sources = sorted(str(source) for source in place.glob("*.java"))
+    _run([_tool("javac"), "-cp", path, "-d", str(place), *sources], place, first)
+    return [_tool("java"), *_QUICK_START, "-cp", path, Path(first).stem]
+
+
+def _go_program(folder: Path, place: Path, first: str) -> list[str]:
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(folder / name, place)
+    _run([_tool("go"), "build", "-mod=mod", "-o", "program", "."], place, first)
+    return [str(place / "program")]
+
+
+def _node(folder: Path, place: Path, first: str) -> list[str]:
+    return [_tool("node"), str(place / first)]
+
+
+_PYTHON = Path("Scripts", "python.exe") if os.name == "nt" else Path("bin", "python")
+_INSTALL: dict[str, Callable[[Path, str, str], None]] = {"pip": _pip, "maven": _maven, "go": _go, "npm": _npm}
+_START: dict[str, Callable[[Path, Path, str], list[str]]] = {
+    "pip": _python,
+    "maven": _java,
+    "go": _go_program,
+    "npm": _node,
+}
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise ClientError(f"{name} is not installed")
+    return found
+
+
+def _run(command: Sequence[str], place: Path, what: str) -> None:
+    """what: for the error that is raised when it fails."""
+    said = place / "said"
     child = None
     try:
         with open(said, "wb") as output:
             with uninterrupted():
                 child = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                    command, cwd=place, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
                 )
             status = child.wait(_INSTALL_SECONDS)
     except subprocess.TimeoutExpired:
-        raise ClientError(f"{command[-1]} was not installed within {_INSTALL_SECONDS} s") from None
+        raise ClientError(f"{what} was not installed within {_INSTALL_SECONDS} s") from None
     finally:
         if child is not None:
             end(child)
     if status:
         lines = [line for line in said.read_text("utf-8", "replace").splitlines() if line.strip()]
-        wrong = [line for line in lines if line.startswith("ERROR: ")] or lines or [f"exit status {status}"]
-        raise ClientError(f"{command[-1]} cannot be installed: {wrong[-1].removeprefix('ERROR: ')}")
+        raise ClientError(f"{what} cannot be installed: {_reason(lines) or f'exit status {status}'}")
+
+
+_MARKED = ("ERROR: ", "[ERROR] ", "npm error ", "npm ERR! ")
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """What a tool says is wrong: pip's last such line, the first one of Maven and npm, the last line of Go."""
+    wrong = [(mark, line.removeprefix(mark)) for line in lines for mark in _MARKED if line.startswith(mark)]
+    wrong = [one for one in wrong if not one[1].startswith("code ")]
+    if not wrong:
+        return lines[-1] if lines else ""
+    return next((text for mark, text in wrong if mark != _MARKED[0]), wrong[-1][1])

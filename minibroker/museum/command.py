@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
 import sys
+from dataclasses import replace
 
 from minibroker.config.types import ConfigError
 from minibroker.judge.history import HistoryError
@@ -11,8 +14,8 @@ from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script
 from minibroker.judge.trial import Task, try_out
 from minibroker.kernel.words import counted, reason
-from minibroker.museum.cases import Case, CaseError, chosen, find, read_all
-from minibroker.museum.clients import ClientError, interpreter, parse_client
+from minibroker.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
+from minibroker.museum.clients import ClientError, parse_client, program
 from minibroker.server.service import StartError
 
 EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED = 0, 1, 2, 77
@@ -40,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--times", type=_times, default=1, metavar="N", help="runs of each (default: %(default)s)")
     parser.add_argument("--calm", action="store_true", help="run without any failure")
+    parser.add_argument("--matrix", action="store_true", help="run with every version that the case names")
+    parser.add_argument("--save", action="store_true", help="write the rates to rates.json beside the folder of cases")
     parser.add_argument("--cases", metavar="DIR", help="folder of cases (default: museum/cases of the repository)")
 
 
@@ -55,8 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.do == _SHOW:
             print("\n\n".join(_shown(case) for case in wanted))
             return EXIT_HELD
-        pairs = [(case, version) for case in wanted for version in _versions(case, arguments.client)]
-        found = {_run(case, version, arguments.times, calm=arguments.calm) for case, version in pairs}
+        found = set()
+        for case in wanted:
+            for version, failing in _versions(case, arguments):
+                code, measured = _run(case, version, arguments.times, failing=failing)
+                found.add(code)
+                if measured is not None and arguments.save:
+                    save(case.folder.parent, case.id, measured)
     except (CaseError, HistoryError, ConfigError, StartError, OSError) as error:
         print(f"minibroker: {reason(error)}", file=sys.stderr)
         return EXIT_UNDECIDED
@@ -90,32 +100,49 @@ def _shown(case: Case) -> str:
         f"affected:  {case.client} {case.affected}",
         f"fixed:     {case.fixed or 'open upstream'}",
         f"rule:      {case.rule}",
-        f"failures:  {case.script().about} ({case.folder / 'script.toml'})",
-        f"program:   {case.program}",
+        f"failures:  {case.script().about} ({case.folder / case.failures})",
+        f"program:   {case.sources[0]}",
     ]
+    said += [f"plan:      {', '.join(case.plan)}"] if case.plan else []
+    said += [f"settings:  {json.dumps(case.settings)}"] if case.settings else []
     for one in case.measured:
         calm = "" if one.failures else ", without failures"
         said.append(f"measured:  {one.rate} on {case.client} {one.version}{calm}, {one.date}")
     return "\n".join(said)
 
 
-def _versions(case: Case, clients: list[tuple[str, str]]) -> list[str]:
-    for name, _ in clients:
+def _versions(case: Case, arguments: argparse.Namespace) -> list[tuple[str, bool]]:
+    """Versions to run, each with whether something fails."""
+    for name, _ in arguments.client:
         if name != case.client:
             raise CaseError(f"the case {case.id} is about {case.client}, not {name}")
-    return [version for _, version in clients] or [case.shown_on]
+    if arguments.matrix:
+        return case.column
+    return [(version, not arguments.calm) for _, version in arguments.client] or [(case.shown_on, not arguments.calm)]
 
 
-def _run(case: Case, version: str, times: int, *, calm: bool) -> int:
-    what = f"{case.id} on {case.client} {version}"
+def _run(case: Case, version: str, times: int, *, failing: bool) -> tuple[int, Measured | None]:
+    what = f"{case.id} on {case.client} {version}{'' if failing else ' without failures'}"
+    release, _, broker = version.partition("@")
+    if broker:
+        case = replace(case, broker={**case.broker, "as_version": broker})
     try:
-        python = interpreter(case.client, version)
+        with program(case.client, release, case.sources) as command:
+            outcomes = _outcomes(case, [*command, *case.arguments], times, what, failing=failing)
     except ClientError as error:
         print(f"{what}: SKIPPED: {error}")
-        return EXIT_SKIPPED
-    script = Script("calm", "Nothing fails.", ()) if calm else case.script()
-    broker = {"topics": case.topics, "brokers": case.brokers}
-    task = Task([str(python), str(case.program)], case.timeout, broker, case.config)
+        return EXIT_SKIPPED, None
+    shown = outcomes.count(BROKEN)
+    print(f"{what}: {case.rule} in {shown} of {counted(times, 'run')}", flush=True)
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    code = EXIT_BROKEN if shown else EXIT_HELD if set(outcomes) == {HELD} else EXIT_UNDECIDED
+    undecided = outcomes.count(UNDECIDED)
+    return code, None if undecided else Measured(version, times, shown, date, failing)
+
+
+def _outcomes(case: Case, command: list[str], times: int, what: str, *, failing: bool) -> list[str]:
+    script = case.script() if failing else Script("calm", "Nothing fails.", ())
+    task = Task(command, case.timeout, {**case.broker, "topics": case.topics}, case.config)
     outcomes: list[str] = []
     for number in range(1, times + 1):
         judged = try_out(task, script, f"{what} ({number} of {times})")
@@ -124,9 +151,7 @@ def _run(case: Case, version: str, times: int, *, calm: bool) -> int:
             print("\n".join(f"  {line}" for line in lines(judged)))
         detail = judged.doubt if outcomes[-1] == UNDECIDED else f"{judged.run.seconds:.1f} s"
         print(f"{what}: run {number}: {outcomes[-1]} ({detail})", flush=True)
-    shown = outcomes.count(BROKEN)
-    print(f"{what}: {case.rule} in {shown} of {counted(times, 'run')}")
-    return EXIT_BROKEN if shown else EXIT_HELD if set(outcomes) == {HELD} else EXIT_UNDECIDED
+    return outcomes
 
 
 def outcome(case: Case, judged: Judged) -> str:

@@ -65,6 +65,8 @@ class Load(threading.Thread):
         self.bootstrap = bootstrap
         self.ending = threading.Event()
         self.failure: BaseException | None = None
+        self.sent: Counter[int] = Counter()
+        self.committed: list[int] = []
 
     def run(self) -> None:
         try:
@@ -81,7 +83,6 @@ class Idempotent(Load):
 
     def work(self) -> None:
         self.acknowledged: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
-        self.sent: Counter[int] = Counter()
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -114,7 +115,6 @@ class Transactional(Load):
     """Transactions over two topics and a group's offsets; every fifth is aborted."""
 
     def work(self) -> None:
-        self.committed: list[int] = []
         self.aborted: list[int] = []
         self.unknown: list[int] = []
         self.left_behind: list[Any] = []  # kept, as the end of a producer waits for its calls
@@ -223,6 +223,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(kills: int, tmp_p
             kill(broker)
             log = tmp_path / f"broker-{number % 5}.log"
             broker = start_minibroker(log, *arguments)
+        wait_for_work(loads, kills)
         for load in loads:
             load.ending.set()
         for load in loads:
@@ -239,6 +240,17 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(kills: int, tmp_p
             broker.process.wait()
     disk = OsDisk(str(tmp_path / "data"), read_only=True)
     assert [str(finding) for finding in check_directory(disk) if finding.severity == ERROR] == []
+
+
+def wait_for_work(loads: tuple[Idempotent, Transactional], kills: int) -> None:
+    """Until enough was sent and committed for the checks to mean something: a busy machine gets little done between
+    the kills."""
+    deadline = time.monotonic() + 2 * SECONDS
+    while sum(loads[0].sent.values()) <= 5 * kills or len(loads[1].committed) <= kills:
+        if any(load.failure is not None for load in loads):
+            return  # told by the caller
+        assert time.monotonic() < deadline, (loads[0].sent, len(loads[1].committed))
+        time.sleep(0.05)
 
 
 def check_counted(bootstrap: str, load: Idempotent, kills: int) -> None:

@@ -85,7 +85,7 @@ def test_a_producer_dies_mid_transaction_and_the_group_goes_on_from_the_right_of
     # P2 has processed tp-1 up to offset 10: its offset is in a transaction that it never ends.
     doomed_consumer = make_consumer(broker)
     doomed_consumer.assign([TopicPartition("tp", 1, 0)])
-    doomed = make_producer(broker, "P2", **{"transaction.timeout.ms": 4000})
+    doomed = make_producer(broker, "P2", **{"transaction.timeout.ms": 300_000})  # ends when the clock is moved, below
     doomed.begin_transaction()
     processed = 0
     while processed < 10:
@@ -107,10 +107,16 @@ def test_a_producer_dies_mid_transaction_and_the_group_goes_on_from_the_right_of
     broker.cluster.kill_broker(group_coordinator)
     broker.cluster.start_broker(group_coordinator)
 
-    # P1 takes over both partitions.
-    survivor_consumer = make_consumer(broker)
+    # P1 takes over both partitions, and gets nothing before the transaction is decided.
+    survivor_consumer = make_consumer(broker, **{"session.timeout.ms": 45_000})
     survivor_consumer.subscribe(["tp"])
     survivor = make_producer(broker, "P1")
+    end = time.monotonic() + 60
+    while len(survivor_consumer.assignment()) < 2:
+        assert time.monotonic() < end
+        assert [m for m in survivor_consumer.consume(20, 0.2) if m.error() is None] == []
+    assert [m for m in survivor_consumer.consume(20, 0.5) if m.error() is None] == []
+    broker.clock.advance(seconds=301)
     written = 0
     end = time.monotonic() + 60
     while written < 40:

@@ -10,21 +10,11 @@ happens = "A record is there twice."
 thread = "example/mini#7"
 client = "mini"
 affected = "1.0"
+bad = ["1.0"]
+good = ["2.0"]
 fixed = "2.0"
 rule = "duplicate-record"
 topics = { orders = 1, in = 1, out = 1 }
-
-[[measured]]
-version = "2.0"
-runs = 10
-broken = 0
-date = "2026-11-23"
-
-[[measured]]
-version = "1.0"
-runs = 10
-broken = 9
-date = "2026-11-23"
 """
 SCRIPT = 'about = "A lost answer."\n[[fault]]\napi = "Produce"\naction = "drop_reply"\nnth = 2\ntimes = 2\n'
 

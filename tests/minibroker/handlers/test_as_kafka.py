@@ -11,12 +11,12 @@ from memory_cluster import MemoryCluster
 from minibroker.handlers.dispatch import CloseConnection
 from minibroker_protocol import messages as m
 from minibroker_protocol.dsl import Request
-from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ErrorCode
+from minibroker_protocol.errors import INVALID_REQUEST_TEXT, ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest
 from minibroker_protocol.messages.produce import ProduceRequest
 from minibroker_protocol.records import Record, build_batch
 
-UNKNOWN, NO_TOPIC, ILLEGAL, UNSUPPORTED, INVALID, UPDATE = -1, 3, 17, 35, 42, 95
+UNKNOWN, NO_TOPIC, NOT_LEADER, ILLEGAL, UNSUPPORTED, INVALID, FENCED, UPDATE = -1, 3, 6, 17, 35, 42, 74, 95
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +188,52 @@ def test_a_topic_that_is_not_there_ends_no_page(cluster: MemoryCluster) -> None:
     request = kind(topics=[kind.TopicRequest(name=name) for name in ("no", "t")], response_partition_limit=2000)
     answer = ask(cluster, request, 0)
     assert [(t.name, t.error_code, len(t.partitions)) for t in answer.topics] == [("no", NO_TOPIC, 0), ("t", 0, 2)]
+
+
+def test_an_empty_name_fails_the_whole_page(cluster: MemoryCluster) -> None:
+    kind = m.DescribeTopicPartitionsRequest
+    topics = [kind.TopicRequest(name=name) for name in ("t", "")]
+    answer = ask(cluster, kind(topics=topics, response_partition_limit=1), 0)
+    assert [(t.name, t.error_code, t.partitions) for t in answer.topics] == [("t", UNKNOWN, []), ("", UNKNOWN, [])]
+    cursor = kind.Cursor(topic_name="t", partition_index=1)
+    answer = ask(cluster, kind(topics=topics, response_partition_limit=1, cursor=cursor), 0)
+    assert [(t.name, t.error_code, len(t.partitions)) for t in answer.topics] == [("t", 0, 1)]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(2, "t"), (2, "no"), (2, ""), (4, "1"), (4, "77"), (8, "77"), (99, "x")])
+def test_a_config_that_is_named_twice_is_refused_before_all_else(cluster: MemoryCluster, kind: int, name: str) -> None:
+    said = (INVALID, "Error due to duplicate config keys")
+    old, new = m.AlterConfigsRequest, m.IncrementalAlterConfigsRequest
+    twice = [new.AlterableConfig(name="root", config_operation=0, value="INFO")] * 2
+    resource: Any = new.AlterConfigsResource(resource_type=kind, resource_name=name, configs=twice)
+    (one,) = ask(cluster, new(resources=[resource], validate_only=False), 1).responses
+    assert (one.error_code, one.error_message) == said
+    configs = [old.AlterableConfig(name="root", value="1")] * 2
+    resource = old.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    (one,) = ask(cluster, old(resources=[resource], validate_only=False), 2).responses
+    assert (one.error_code, one.error_message) == said
+
+
+@pytest.mark.parametrize(("replica_id", "endpoints"), [(-1, [1]), (1, [])])
+def test_a_follower_is_told_no_endpoints(cluster: MemoryCluster, replica_id: int, endpoints: list[int]) -> None:
+    epoch = 0 if replica_id < 0 else -1
+    partition = FetchRequest.FetchPartition(
+        partition=0, fetch_offset=0, partition_max_bytes=1, current_leader_epoch=epoch
+    )
+    topic = FetchRequest.FetchTopic(topic_id=cluster.broker.image.topics["t"].topic_id, partitions=[partition])
+    state = FetchRequest.ReplicaState(replica_id=replica_id, replica_epoch=-1)
+    leader = cluster.broker.partition("t", 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(leader), "check_leader_epoch", _fenced)
+        answer = ask(
+            cluster, FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, replica_state=state, topics=[topic]), 17
+        )
+    assert answer.responses[0].partitions[0].error_code in (NOT_LEADER, FENCED)
+    assert [node.node_id for node in answer.node_endpoints] == endpoints
+
+
+def _fenced(*_: object) -> None:
+    raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, "of an older leader")
 
 
 def test_a_protocol_that_a_member_names_three_times_is_one(cluster: MemoryCluster) -> None:

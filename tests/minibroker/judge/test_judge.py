@@ -141,6 +141,43 @@ def test_a_script_that_never_acts_decides_nothing(tmp_path: Path) -> None:
     quiet.write_text('[[fault]]\napi = "DeleteTopics"\naction = "close"\n')
     status, report = judged(tmp_path, "right", "--script", str(quiet))
     assert (status, report["doubt"]) == (2, "no request came that the script is about")
+    assert report["verdict"] == "not applicable"
+
+
+def test_a_script_that_does_not_apply_leaves_the_others_decided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quiet = tmp_path / "quiet.toml"
+    quiet.write_text('[[fault]]\napi = "DeleteTopics"\naction = "close"\n')
+    command = [*TOPICS, "--script", str(quiet), "--", sys.executable, str(CLIENT), "right"]
+    assert main(["judge", "--script", "calm", "--repeat", "2", *command]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-3:] == [
+        "calm   held 2 of 2",
+        "quiet  not applicable 2 of 2",
+        "2 held, 0 broken, 0 undecided, 2 not applicable",
+    ]
+    assert "quiet-2: not applicable: no request came that the script is about" in said
+    assert main(["judge", "--repeat", "2", *TOPICS, "--", sys.executable, str(CLIENT), "order"]) == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == ["calm  broken 2 of 2", "0 held, 2 broken, 0 undecided"]
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "x"])
+def test_runs_are_counted(capsys: pytest.CaptureFixture[str], given: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["judge", "--repeat", given, "--", "x"])
+    assert "is not a number of 1 or more" in capsys.readouterr().err
+
+
+def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
+    """The mini-client waits for each answer, so an EndTxn can wait for a Produce before it, not for another."""
+    late = tmp_path / "late.toml"
+    late.write_text(HELD.replace("Produce", "EndTxn") + '{ until = "Produce" }\n')
+    status, report = judged(tmp_path, "right", "--script", str(late))
+    assert (status, report["failures"]) == (0, 1)
+    late.write_text(HELD.replace("Produce", "EndTxn") + '{ until = "EndTxn" }\n')
+    status, report = judged(tmp_path, "right", "--script", str(late), "--timeout", "3")
+    assert (status, report["status"]) == (1, None)
 
 
 def test_the_clock_ends_a_transaction_while_its_end_is_held(tmp_path: Path) -> None:
@@ -191,11 +228,14 @@ def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_every_bundled_script_is_read() -> None:
-    assert len(bundled()) == 8
+    assert len(bundled()) == 12
     for name in bundled():
         script = load(name)
         assert script.about
         assert bool(script.steps) == (name != "calm")
+
+
+HELD = '[[fault]]\napi = "Produce"\naction = "hold"\nmeanwhile = '
 
 
 @pytest.mark.parametrize(
@@ -206,6 +246,11 @@ def test_every_bundled_script_is_read() -> None:
         ('[[fault]]\napi = "Produce"\naction = "drop_replies"', "did you mean drop_reply"),
         ('[[fault]]\napi = "Produce"\naction = "close"\nmeanwhile = { advance_ms = 1 }', "needs the action hold"),
         ('[[fault]]\napi = "Produce"\naction = "hold"\nmeanwhile = { advance_ms = 0 }', "1 or more"),
+        (HELD + '{ until = "Produces" }', "no API 'Produces', did you mean Produce"),
+        (HELD + '{ until = "Produce", times = 0 }', "1 or more"),
+        (HELD + "{ times = 2 }", "either advance_ms or until"),
+        (HELD + '{ until = "Produce", advance_ms = 1 }', "either advance_ms or until"),
+        (HELD + "{ unto = 2 }", "with advance_ms, or with until and times"),
         ("fault = [1]", "fault 1"),
     ],
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from museum_case import CASE, SCRIPT, write_case
 from minibroker.cli import main
 from minibroker.museum import clients, command
 from minibroker.museum.cases import CaseError, find, read, read_all
-from minibroker.museum.clients import ClientError, interpreter, parse_client
+from minibroker.museum.clients import ClientError, installed, parse_client, program
 
 ROOT = Path(__file__).parents[3]
 CLIENT = ROOT / "tests" / "support" / "wrong_client.py"
@@ -30,13 +32,14 @@ runpy.run_path({str(CLIENT)!r}, run_name="__main__")
 def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one case; every version of its client but 9.9 is there."""
 
-    def installed(name: str, version: str) -> Path:
+    @contextmanager
+    def program(name: str, version: str, sources: Sequence[Path]) -> Iterator[list[str]]:
         if version == "9.9":
             raise ClientError(f"{name}=={version} cannot be installed: no such version")
         monkeypatch.setenv("MINI_WAY", WAYS[version])
-        return Path(sys.executable)
+        yield [sys.executable, str(sources[0])]
 
-    monkeypatch.setattr(command, "interpreter", installed)
+    monkeypatch.setattr(command, "program", program)
     write_case(tmp_path / "cases" / "mini-7", PROGRAM)
     return tmp_path / "cases"
 
@@ -47,9 +50,11 @@ def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         # The version that shows it, when none is named.
         (["--times", "2"], 1, "mini-7 on mini 1.0: duplicate-record in 2 of 2 runs"),
         (["--client", "mini==2.0"], 0, "mini-7 on mini 2.0: duplicate-record in 0 of 1 run"),
-        (["--calm"], 0, "mini-7 on mini 1.0: duplicate-record in 0 of 1 run"),
+        (["--calm"], 0, "mini-7 on mini 1.0 without failures: duplicate-record in 0 of 1 run"),
         # Another rule than the one of the case decides nothing.
         (["--client", "mini==3.0"], 2, "mini-7 on mini 3.0: duplicate-record in 0 of 1 run"),
+        (["--matrix"], 1, "mini-7 on mini 2.0: duplicate-record in 0 of 1 run"),
+        (["--client", "mini==2.0@4.0"], 0, "mini-7 on mini 2.0@4.0: duplicate-record in 0 of 1 run"),
         (["--client", "mini==9.9"], 77, "mini-7 on mini 9.9: SKIPPED: mini==9.9 cannot be installed: no such version"),
         (["--client", "mini==9.9", "--client", "mini==1.0"], 1, "mini-7 on mini 1.0: duplicate-record in 1 of 1 run"),
     ],
@@ -68,7 +73,7 @@ def test_what_is_there_is_listed_and_shown(cases: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "mini-7  mini 1.0: It repeats itself\n"
     assert main(["museum", "show", "mini-7", "--cases", str(cases)]) == 0
     shown = capsys.readouterr().out
-    for wanted in ("A record is there twice.", "example/mini#7", "9 of 10 on mini 1.0, 2026-11-23", "A lost answer."):
+    for wanted in ("A record is there twice.", "example/mini#7", "A lost answer."):
         assert wanted in shown
 
 
@@ -106,8 +111,9 @@ def test_cases_are_those_of_the_working_directory_or_beside_the_package(
         ('rule = "duplicate-record"', 'rules = "x"', "Case has no 'rules', did you mean rule"),
         ('fixed = "2.0"', "fixed = 2", "fixed cannot be 2"),
         ('fixed = "2.0"', "", "missing 1 required positional argument: 'fixed'"),
-        ("runs = 10", "runs = 0", "runs of 1 or more"),
-        ("runs = 10", "run = 10", "Measured has no 'run', did you mean runs"),
+        ('bad = ["1.0"]', "bad = []", "bad names the versions"),
+        ('good = ["2.0"]', 'good = "2.0"', "good is a list of texts"),
+        ('fixed = "2.0"', 'fixed = "2.0"\nplan = [1]', "plan is a list of texts"),
         ("topics = {", "topics = 1 #", "topics is a table"),
         ("about", "= about", "case.toml: "),
     ],
@@ -118,13 +124,46 @@ def test_a_case_that_cannot_be(tmp_path: Path, old: str, new: str, said: str) ->
         read(tmp_path / "c")
 
 
+def test_a_release_that_does_not_exist(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["museum", "run", "mini-7", "--cases", str(cases), "--client", "mini==2.0@0.9"]) == 2
+    assert "0.9" in capsys.readouterr().err
+
+
+def test_rates_are_saved(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["museum", "run", "mini-7", "--cases", str(cases), "--save"]
+    for more in (["--matrix", "--times", "2"], ["--client", "mini==9.9"], ["--calm"], []):
+        main([*options, *more])
+    rates = {(one.version, one.failures): one.rate for one in read_all(cases)[0].measured}
+    assert rates == {("1.0", True): "1 of 1", ("2.0", True): "0 of 2", ("1.0", False): "0 of 1"}
+    capsys.readouterr()
+    assert main(["museum", "show", "mini-7", "--cases", str(cases)]) == 0
+    assert "measured:  1 of 1 on mini 1.0, 20" in capsys.readouterr().out
+    (cases.parent / "rates.json").write_text('{"mini-7": [{"version": "1.0", "run": 1}]}')
+    assert main(["museum", "--cases", str(cases)]) == 2
+    assert "Measured has no 'run', did you mean runs?" in capsys.readouterr().err
+
+
+def test_a_case_has_a_program_of_its_own_or_a_plan(tmp_path: Path) -> None:
+    folder = tmp_path / "cases" / "c"
+    write_case(folder, "")
+    assert [path.name for path in read(folder).sources] == ["client.py"]
+    assert read(folder).arguments == []
+    (folder / "client.py").unlink()
+    with pytest.raises(CaseError, match=r"a case has a client\.\*, or a plan for a client that has a program"):
+        read(folder)
+    text = CASE.replace('"mini"', '"franz-go"') + 'plan = ["open", "send a"]\nsettings = { x = 1 }\n'
+    (folder / "case.toml").write_text(text)
+    assert [path.relative_to(tmp_path) for path in read(folder).sources] == [
+        Path("programs", "plan_franz.go"),
+        Path("programs", "plan.go"),
+    ]
+    assert read(folder).arguments == ['{"x": 1}', "open", "send a"]
+
+
 def test_a_case_without_its_files(tmp_path: Path) -> None:
     write_case(tmp_path / "c", "", script=SCRIPT.replace("drop_reply", "drop"))
     with pytest.raises(CaseError, match="fault 1"):
         read(tmp_path / "c").script()
-    (tmp_path / "c" / "client.py").unlink()
-    with pytest.raises(CaseError, match=r"a case has a client\.py"):
-        read(tmp_path / "c")
 
 
 # Installing
@@ -133,38 +172,80 @@ def test_a_case_without_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["mini", "mini==", "mini>=1.0", "--pre==1.0==2", "a b==1", "mini==1.0;x"])
 def test_a_client_is_a_name_and_a_version(text: str) -> None:
     assert parse_client("confluent-kafka==2.3.0") == ("confluent-kafka", "2.3.0")
+    assert parse_client("@platformatic/kafka==2.12.1@3.9") == ("@platformatic/kafka", "2.12.1@3.9")
     with pytest.raises(ValueError, match="expected NAME==VERSION"):
         parse_client(text)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="python.exe")
-def test_a_version_is_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked: list[str] = []
+@pytest.mark.parametrize(
+    ("name", "folder", "asked", "sources", "started"),
+    [
+        ("mini", f"{sys.implementation.cache_tag}-mini==1.0", "mini==1.0", ["a.py"], "env/bin/python a.py"),
+        ("kafka-clients", "maven-kafka-clients==1.0", "dependency:copy", ["A.java"], "java A"),
+        ("franz-go", "go-franz-go==1.0", "github.com/twmb/franz-go@v1.0", ["a.go", "b.go"], "program"),
+        ("@platformatic/kafka", "npm-@platformatic+kafka==1.0", "@platformatic/kafka@1.0", ["a.mjs"], "node a.mjs"),
+    ],
+)
+def test_a_version_is_installed_once_and_programs_run_on_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    folder: str,
+    asked: str,
+    sources: list[str],
+    started: str,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("shutil.which", lambda tool: tool)
+    ran: list[str] = []
 
-    def run(words: Sequence[str], place: str) -> None:
-        asked.append(words[-1])
+    def run(words: Sequence[str], place: Path, what: str) -> None:
+        assert place.is_dir()
+        ran.append(" ".join(words))
+        if "init" in words:
+            (place / "go.mod").touch()
+            (place / "go.sum").touch()
         if "venv" in words:
-            Path(words[-1], "bin").mkdir(parents=True)
-            Path(words[-1], "bin", "python").touch()
-        elif words[-1] == "mini==9.9":
-            raise ClientError("no such version")
+            Path(words[-1]).mkdir()
 
     monkeypatch.setattr(clients, "_run", run)
-    first, again = interpreter("mini", "1.0"), interpreter("mini", "1.0")
-    assert first == again
-    assert first.is_file()
-    assert first.is_relative_to(tmp_path / "minibroker" / "clients")
-    assert asked[1:] == ["mini==1.0"]
-    with pytest.raises(ClientError, match="no such version"):
-        interpreter("mini", "9.9")
-    assert [path.name for path in first.parents[2].iterdir()] == [f"{sys.implementation.cache_tag}-mini==1.0"]
+    for source in sources:
+        (tmp_path / source).touch()
+    paths = [tmp_path / source for source in sources]
+    for _ in range(2):
+        with program(name, "1.0", paths) as words:
+            place = next((tmp_path / "cache" / "minibroker" / "clients" / folder).glob(".program-*"))
+            assert all((place / source).is_file() for source in sources)
+            last = [Path(word).name for word in (words[0], words[-1])]
+        assert not place.exists()
+    assert " ".join(dict.fromkeys(last)) == started.removeprefix("env/bin/")
+    assert sum(asked in line for line in ran) == 1
 
 
-def test_what_pip_says_is_one_line(tmp_path: Path) -> None:
-    said = "import sys; print('WARNING: slow'); print('ERROR: No matching'); print('hint'); sys.exit(1)"
-    with pytest.raises(ClientError, match=r"^mini==1 cannot be installed: No matching$"):
-        clients._run([sys.executable, "-c", said, "mini==1"], str(tmp_path))
+def test_what_cannot_be_installed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("shutil.which", lambda tool: None)
+    for name, tool in (("kafka-clients", "mvn"), ("sarama", "go"), ("kafkajs", "npm")):
+        with pytest.raises(ClientError, match=rf"^{tool} is not installed$"):
+            installed(name, "1.0")
+    assert list((tmp_path / "minibroker" / "clients").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (["WARNING: slow", "ERROR: first", "ERROR: No matching", "hint"], "No matching"),
+        (["[ERROR] Could not find artifact", "[ERROR] -> [Help 1]"], "Could not find artifact"),
+        (["npm error code ETARGET", "npm error notarget No matching version"], "notarget No matching version"),
+        (["go: downloading", "go: unknown revision v9"], "go: unknown revision v9"),
+        ([], "exit status 1"),
+    ],
+)
+def test_what_an_installer_says_is_one_line(tmp_path: Path, said: list[str], reason: str) -> None:
+    text = f"import sys; print({chr(10).join(said)!r}); sys.exit(1)"
+    with pytest.raises(ClientError, match=f"^mini 1 cannot be installed: {re.escape(reason)}$"):
+        clients._run([sys.executable, "-c", text], tmp_path, "mini 1")
 
 
 # The cases of the repository
@@ -172,9 +253,13 @@ def test_what_pip_says_is_one_line(tmp_path: Path) -> None:
 
 def test_every_case_is_whole() -> None:
     cases = read_all(ROOT / "museum" / "cases")
-    assert len(cases) >= 6
+    assert len(cases) >= 11
     for case in cases:
-        assert case.script().steps, case.id
-        assert len(case.program.read_text().splitlines()) <= 40, case.id
-        assert any(one.broken * 2 > one.runs for one in case.measured), case.id
-        assert any(not one.broken for one in case.measured), f"{case.id}: never seen to hold"
+        assert case.script().steps or case.broker, case.id
+        assert all(path.is_file() for path in case.sources), case.id
+        assert case.plan or len(case.sources[0].read_text().splitlines()) <= 40, case.id
+        rates = {(one.version, one.failures): one for one in case.measured}
+        assert set(case.column) <= set(rates), f"{case.id}: minibroker museum run {case.id} --matrix --save"
+        assert rates[case.shown_on, True].broken * 2 > rates[case.shown_on, True].runs, case.id
+        good = [rates[key] for key in case.column if key[0] in case.good or not key[1]]
+        assert not any(one.broken for one in good), case.id

@@ -567,6 +567,20 @@ def test_a_stop_does_not_wait_for_a_client_that_left(run: Run) -> None:
     run(story)
 
 
+def test_a_stop_does_not_wait_for_a_connection_that_was_closed_unanswered(run: Run) -> None:
+    async def story(bench: Bench) -> None:
+        client = await bench.client()
+        client.writer.write(frame(PRODUCE))
+        await bench.until(lambda: len(bench.broker.parked) == 1)
+        stopping = asyncio.ensure_future(bench.edge.drain(3600))
+        await asyncio.sleep(0)
+        assert not stopping.done()
+        bench.edge.shed_newest()
+        await asyncio.wait_for(stopping, 20)
+
+    run(story)
+
+
 def test_a_stream_of_large_requests_lets_the_others_have_their_turn(run: Run) -> None:
     """No request of the others waits for more than a few of the large ones."""
     large = frame(SILENT, bytes(400_000))
