@@ -119,8 +119,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[RealKafka]:
 
 
 LOSES_MARKERS = ("4.3.1", "4.4.0")
-"""KAFKA-20734: a coordinator that comes back takes a partition without a leader for deleted, and writes CompleteCommit
-without its marker. The records stay invisible, and the sink waits for its marker in vain."""
+"""Seen on 4.4.0: a broker killed right after a commit comes back and writes CompleteCommit without the markers, so the
+records stay invisible and the sink waits in vain. KAFKA-20734 explains it, and 4.3.1 has the same code."""
 
 
 def wait_for_markers(bootstrap: str, transactional_id: str) -> None:

@@ -1,7 +1,7 @@
 """The sink under random kills: of drivers, tasks and brokers, with two drivers at once.
 
 Each batch is visible once, whole and in order. `MINIBROKER_SINK_SECONDS` (an hour at night: 3600) and `MINIBROKER_SEED`
-choose another run, `MINIBROKER_SINK_DEFECT` one of `sink_job.DEFECTS`, which it should find if it is long enough.
+choose another run, `MINIBROKER_SINK_DEFECT` one of `sink_job.DEFECTS`, of which a minute finds `no transaction` only.
 """
 
 from __future__ import annotations
