@@ -8,8 +8,10 @@ has the fields of `Case`. ``rates.json`` beside the folder of cases has how ofte
 from __future__ import annotations
 
 import json
+import time
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from minibroker.rules.rules import RULES
 PLACE = Path("museum", "cases")
 _CASE, _SCRIPT, _PROGRAM = "case.toml", "script.toml", "client.*"
 _RATES = "rates.json"
+_LOCK_TRIES, _LOCK_SECONDS = 100, 0.05
 _TIMEOUT_SECONDS = 60
 
 
@@ -132,14 +135,33 @@ def read_all(place: Path) -> list[Case]:
 
 def save(place: Path, case: str, found: Measured) -> None:
     """Write a rate down, in place of an older one of the same version. Raises CaseError."""
-    rates = _read_rates(place)
-    kept = [one for one in rates.get(case, ()) if (one.version, one.failures) != (found.version, found.failures)]
-    rates[case] = (*kept, found)
-    lines = [
-        f"  {json.dumps(name)}: [\n    " + ",\n    ".join(json.dumps(asdict(one)) for one in rates[name]) + "\n  ]"
-        for name in sorted(rates)
-    ]
-    (place.parent / _RATES).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    with _alone(place.parent):
+        rates = _read_rates(place)
+        kept = [one for one in rates.get(case, ()) if (one.version, one.failures) != (found.version, found.failures)]
+        rates[case] = (*kept, found)
+        lines = [
+            f"  {json.dumps(name)}: [\n    " + ",\n    ".join(json.dumps(asdict(one)) for one in rates[name]) + "\n  ]"
+            for name in sorted(rates)
+        ]
+        (place.parent / _RATES).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Cases are measured at the same time, and all write one file."""
+    mark = folder / f".{_RATES}.lock"
+    for _ in range(_LOCK_TRIES):
+        try:
+            mark.touch(exist_ok=False)
+            break
+        except FileExistsError:
+            time.sleep(_LOCK_SECONDS)
+    else:
+        raise CaseError(f"another run writes rates; if there is none, remove {mark}")
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
 
 
 def _read_rates(place: Path) -> dict[str, tuple[Measured, ...]]:

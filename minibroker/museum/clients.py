@@ -196,17 +196,18 @@ def _run(command: Sequence[str], place: Path, what: str) -> None:
         if child is not None:
             end(child)
     if status:
-        lines = [line for line in said.read_text("utf-8", "replace").splitlines() if line.strip()]
+        lines = [_COLOUR.sub("", line).rstrip() for line in said.read_text("utf-8", "replace").splitlines()]
         raise ClientError(f"{what} cannot be installed: {_reason(lines) or f'exit status {status}'}")
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MARKED = ("ERROR: ", "[ERROR] ", "npm error ", "npm ERR! ")
 
 
 def _reason(lines: Sequence[str]) -> str:
     """What a tool says is wrong: pip's last such line, the first one of Maven and npm, the last line of Go."""
-    wrong = [(mark, line.removeprefix(mark)) for line in lines for mark in _MARKED if line.startswith(mark)]
-    wrong = [one for one in wrong if not one[1].startswith("code ")]
+    wrong = [(mark, line.removeprefix(mark).strip()) for line in lines for mark in _MARKED if line.startswith(mark)]
+    wrong = [one for one in wrong if one[1] and not one[1].startswith("code ")]
     if not wrong:
-        return lines[-1] if lines else ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
     return next((text for mark, text in wrong if mark != _MARKED[0]), wrong[-1][1])

@@ -120,7 +120,7 @@ def test_a_command_that_talks_to_another_broker_proves_nothing(
     assert main(["judge", "--script", "all", "--timeout", "0.5", "--", sys.executable, "-c", program]) == 2
     first, second = capsys.readouterr().out.splitlines()  # no other script is run
     assert first == (
-        "calm: exactly-once undecided: "
+        f"{bundled()[0]}: exactly-once undecided: "
         "the command never reached the broker: it must take the address from BOOTSTRAP_SERVERS"
     )
     assert second.startswith(f"  command {ended} after 0.")

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from museum_case import CASE, SCRIPT, write_case
 
 from minibroker.cli import main
 from minibroker.museum import clients, command
-from minibroker.museum.cases import CaseError, find, read, read_all
+from minibroker.museum.cases import CaseError, Measured, find, read, read_all, save
 from minibroker.museum.clients import ClientError, installed, parse_client, program
 
 ROOT = Path(__file__).parents[3]
@@ -143,6 +144,19 @@ def test_rates_are_saved(cases: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "Measured has no 'run', did you mean runs?" in capsys.readouterr().err
 
 
+def test_rates_that_are_saved_at_the_same_time_are_all_there(cases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"mini-{number}" for number in range(8)]
+    for name in names[:7]:
+        write_case(cases / name, PROGRAM)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: save(cases, name, Measured("1.0", 1, 1, "2026-11-23")), names))
+    assert [case.id for case in read_all(cases) if case.measured] == names
+    (cases.parent / ".rates.json.lock").touch()
+    monkeypatch.setattr("minibroker.museum.cases._LOCK_SECONDS", 0.001)
+    with pytest.raises(CaseError, match=r"another run writes rates; if there is none, remove .*\.lock$"):
+        save(cases, "mini-7", Measured("1.0", 1, 1, "2026-11-23"))
+
+
 def test_a_case_has_a_program_of_its_own_or_a_plan(tmp_path: Path) -> None:
     folder = tmp_path / "cases" / "c"
     write_case(folder, "")
@@ -236,9 +250,9 @@ def test_what_cannot_be_installed_leaves_nothing(tmp_path: Path, monkeypatch: py
     ("said", "reason"),
     [
         (["WARNING: slow", "ERROR: first", "ERROR: No matching", "hint"], "No matching"),
-        (["[ERROR] Could not find artifact", "[ERROR] -> [Help 1]"], "Could not find artifact"),
+        (["\x1b[0m[ERROR] Could not find artifact", "[ERROR] ", "[ERROR] [Help 1]"], "Could not find artifact"),
         (["npm error code ETARGET", "npm error notarget No matching version"], "notarget No matching version"),
-        (["go: downloading", "go: unknown revision v9"], "go: unknown revision v9"),
+        (["go: downloading", "\tgo: unknown revision v9", ""], "go: unknown revision v9"),
         ([], "exit status 1"),
     ],
 )
