@@ -494,21 +494,21 @@ def container(place: Workplace) -> None:
 # Name, budget in seconds, what runs. Together the budgets stay under an hour.
 PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("readme-demo", 80, readme_demo),
-    ("readme-tests", 300, readme_tests),
+    ("readme-tests", 270, readme_tests),
     ("style", 30, check("ruff", "check", ".")),
     ("format", 30, check("ruff", "format", "--check", ".")),
     ("types", 60, check("mypy")),
     ("imports", 30, check("lint-imports")),
     ("wheel", 120, wheel),
     *((f"python{version}", 100, other_python(version)) for version in OTHER_PYTHONS),
-    ("matrices", 180, matrices),
-    ("simulation", 210, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),
+    ("matrices", 170, matrices),
+    ("simulation", 180, check("minibroker", "simulate", "--seeds", "1000", "--jobs", "2")),
     ("elsewhere", 200, elsewhere),
-    ("clients", 560, tier("clients")),
-    ("jvm", 690, tier("jvm")),
+    ("clients", 700, tier("clients")),
+    ("jvm", 640, tier("jvm")),
     ("go", 70, tier("go")),
     ("node", 100, node),
-    ("container", 220, container),
+    ("container", 200, container),
     ("spark", 420, spark),
 ]
 NIGHTLY: list[tuple[str, int, Callable[[Workplace], None]]] = [
