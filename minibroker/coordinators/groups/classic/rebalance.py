@@ -16,6 +16,7 @@ from minibroker.coordinators.groups.environment import Environment, join_key, se
 from minibroker.coordinators.groups.records import group_metadata
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.logs import get_logger
+from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.groups import JoinGroupResponse, SyncGroupResponse
 
@@ -158,14 +159,20 @@ class Rebalance:
     def _tell_generation(self, group: ClassicGroup) -> None:
         log.info("group %s: generation %d of %d members", group.group_id, group.generation_id, len(group.members))
         answers: list[Answer] = []
+        last: list[Answer] = []
         for member in group.members.values():
             member_id = member.member_id
             group.pending_syncs.add(member_id)
-            response = group.join_response(member_id, with_members=member_id == group.leader_id)
-            answers += [(answer, response) for answer in group.take_join(member)]
+            leads = member_id == group.leader_id
+            response = group.join_response(member_id, with_members=leads)
+            parked = [(answer, response) for answer in group.take_join(member)]
+            if leads and len(group.members) > STEPS_AT_ONCE:
+                last = parked  # its answer names all members: not in the turn that has most to do
+            else:
+                answers += parked
             self.rearm_session(group, member)
             member.is_new = False
-        self.answers.give(answers)
+        self.answers.give(answers + last)
         generation_id = group.generation_id
         self._env.timers.schedule(
             sync_key(group.group_id), group.rebalance_timeout_ms, lambda: self._expire_sync(group, generation_id)

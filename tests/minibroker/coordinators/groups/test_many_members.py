@@ -92,6 +92,7 @@ def test_a_generation_and_its_assignment_are_told_in_turns(group: Group) -> None
     assert max(group.in_turns) == STEPS_AT_ONCE
     assert {answer.error_code for answer in answers} == {0}
     ids, leader = [answer.member_id for answer in answers], answers[0].leader
+    assert len(answers[ids.index(leader)].members) == MANY
     waiting = [group.sync(member, 1) for member in ids if member != leader]
     waiting.append(group.sync(leader, 1, ids))
     group.answered(waiting, 1000)
