@@ -101,7 +101,7 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
         if data.diverging_epoch is not None:
             read.failed = True
             return read
-    bound = data.last_stable_offset if fetch.isolation == READ_COMMITTED else data.high_watermark
+    bound = _bound(fetch, partition)
     found = log.read(target.fetch_offset, max(0, max_bytes), bound=bound, min_one_message=min_one_message)
     if max_bytes < 0 and target.fetch_offset < bound:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{partition}: a fetch of at most {max_bytes} bytes")
@@ -113,6 +113,11 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
             for a in log.aborted_transactions(target.fetch_offset, found)
         ]
     return read
+
+
+def _bound(fetch: Fetch, partition: Partition) -> int:
+    log = partition.log
+    return log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark
 
 
 def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> Read:
@@ -160,8 +165,8 @@ def _has_enough(fetch: Fetch, partitions: list[tuple[Partition, FetchTarget]]) -
     for partition, target in partitions:
         if not partition.is_leader or not partition.has_log:
             return True
+        bound = _bound(fetch, partition)
         log = partition.log
-        bound = log.last_stable_offset if fetch.isolation == READ_COMMITTED else log.high_watermark
         if target.fetch_offset > log.log_end_offset or target.fetch_offset < log.log_start_offset:
             return True
         if target.fetch_offset < bound:
