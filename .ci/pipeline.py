@@ -155,7 +155,7 @@ class Workplace:
         user: int | None = None,
         **changes: str,
     ) -> None:
-        """Run a command in the clone or in `cwd`, as `user`, within `seconds` and the part's budget; Failed unless it
+        """Run a command in the clone or in `cwd`, as `user`, within `seconds` and the part's deadline; Failed unless it
         exits with 0."""
         print(f"$ {shell or ' '.join(map(str, argv))}", flush=True)
         process = subprocess.Popen(
@@ -172,7 +172,9 @@ class Workplace:
             code = process.wait(left if seconds is None else min(left, seconds))
         except subprocess.TimeoutExpired:
             end_group(process)
-            raise Failed("over its budget" if seconds is None or left < seconds else f"took {seconds:.0f} s") from None
+            raise Failed(
+                "far over its budget" if seconds is None or left < seconds else f"took {seconds:.0f} s"
+            ) from None
         if code:
             raise Failed(f"exit code {code}")
 
@@ -491,6 +493,7 @@ def container(place: Workplace) -> None:
     tier("container")(place)
 
 
+SLOW_MACHINE = 2  # times its budget, and a part fails; what takes longer than its budget is said to
 # Name, budget in seconds, what runs. Together the budgets stay under an hour.
 PARTS: list[tuple[str, int, Callable[[Workplace], None]]] = [
     ("readme-demo", 80, readme_demo),
@@ -523,7 +526,7 @@ def run_part(place: Workplace, name: str, budget: int, part: Callable[[Workplace
     """Run one part and return its line of the summary."""
     print(f"\n=== {name} (budget {budget} s)", flush=True)
     start = time.monotonic()
-    place.deadline, place.counts, place.notes = start + budget, None, []
+    place.deadline, place.counts, place.notes = start + budget * SLOW_MACHINE, None, []
     try:
         part(place)
         outcome, counts = "passed", place.counts or Counts(passed=1)
@@ -532,7 +535,10 @@ def run_part(place: Workplace, name: str, budget: int, part: Callable[[Workplace
     except (Failed, OSError, subprocess.SubprocessError) as wrong:
         outcome, counts = f"FAILED: {wrong}", place.counts or Counts()
         counts.failed = max(1, counts.failed)
-    lines = [f"{name:<14}{time.monotonic() - start:6.0f} s of {budget:4} s  {outcome}"]
+    seconds = time.monotonic() - start
+    if seconds > budget and outcome == "passed":
+        outcome = "passed, over its budget"
+    lines = [f"{name:<14}{seconds:6.0f} s of {budget:4} s  {outcome}"]
     return "\n".join([*lines, *(f"{'':14}{note}" for note in place.notes)]), counts
 
 
