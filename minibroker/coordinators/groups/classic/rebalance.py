@@ -165,7 +165,7 @@ class Rebalance:
             group.pending_syncs.add(member_id)
             leads = member_id == group.leader_id
             response = group.join_response(member_id, with_members=leads)
-            parked = [(answer, response) for answer in group.take_join(member)]
+            parked: list[Answer] = [(answer, response) for answer in group.take_join(member)]
             if leads and len(group.members) > STEPS_AT_ONCE:
                 last = parked  # its answer names all members: not in the turn that has most to do
             else:
