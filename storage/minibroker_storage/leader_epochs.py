@@ -127,7 +127,10 @@ def read_epochs(
     unreadable file is as good as none: batches know their epochs."""
     file = join(path, FILE_NAME)
     try:
-        epochs = LeaderEpochCache.decode(disk.read_bytes(file), file) if disk.exists(file) else LeaderEpochCache()
+        data = disk.read_bytes(file) if disk.exists(file) else b""
+        epochs = LeaderEpochCache.decode(data, file)
+        if data and not clean and not data.endswith(b"\n"):  # the last number may be the beginning of another
+            raise MalformedFile(file, data.count(b"\n") + 1, "expected a line end", unit="line")
     except MalformedFile as error:
         if clean:
             raise

@@ -446,7 +446,8 @@ def test_a_lost_or_torn_epoch_file_is_made_again_from_the_batches() -> None:
     log.flush()
     recovery_point = log.recovery_point
     log.abandon()
-    for content in (None, b"", b"0\n2\n0 "):
+    cut_in_a_number = b"0\n2\n0 0\n1 1"  # of 1 and more digits
+    for content in (None, b"", b"0\n2\n0 ", cut_in_a_number):
         crashed = copy(disk)
         if content is None:
             crashed.remove("t-0/leader-epoch-checkpoint")
