@@ -90,7 +90,7 @@ async def _read_all(ctx: RequestContext, fetch: Fetch) -> None:
 
 def _in_order(reads: list[Read]) -> list[Read]:
     """As Kafka tells them: what was refused before a log was asked comes last, ids that are none before names."""
-    if all(read.routed for read in reads):
+    if len(reads) < 2 or all(read.routed for read in reads):
         return reads
     return sorted(
         reads, key=lambda read: 0 if read.routed else 1 if read.data.error_code == ErrorCode.UNKNOWN_TOPIC_ID else 2

@@ -12,7 +12,7 @@ from __future__ import annotations
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.auth_helper import NOT_ASKED, authorize, authorized_operations
 from minibroker.handlers.context import RequestContext
-from minibroker.kernel.turns import STEP
+from minibroker.kernel.turns import AT_A_TIME, STEP, STEPS, parts
 from minibroker.metadata.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -46,10 +46,14 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
     may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
     if may_be_made and ctx.broker.settings.get_boolean("auto.create.topics.enable"):
         missing = []
-        for topic in wanted:
-            await STEP
-            if topic.name is not None and topic.topic_id == NO_ID and topic.name not in image.topics:
-                missing.append(topic.name)
+        for few in parts(wanted):
+            missing += [
+                topic.name
+                for topic in few
+                if topic.name is not None and topic.topic_id == NO_ID and topic.name not in image.topics
+            ]
+            if len(few) == AT_A_TIME:
+                await STEPS
         if missing:
             refused = await ctx.broker.create_topics(missing)
     return _answer(ctx, request, [await _find(ctx, request, topic, refused) for topic in wanted])
@@ -119,9 +123,10 @@ async def _describe(
     ctx: RequestContext, request: MetadataRequest, topic: TopicImage
 ) -> MetadataResponse.MetadataResponseTopic:
     partitions = []
-    for partition in topic.partitions:
-        await STEP
-        partitions.append(_partition(ctx, partition))
+    for few in parts(topic.partitions):
+        partitions += [_partition(ctx, partition) for partition in few]
+        if len(few) == AT_A_TIME:
+            await STEPS
     return _Topic(
         name=topic.name,
         topic_id=topic.topic_id,

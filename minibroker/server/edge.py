@@ -180,6 +180,8 @@ class Edge:
         return room
 
     def _answer_room(self) -> int:
+        if not self.holding and not self.unread:  # as mostly
+            return self.limits.queued_max_response_bytes
         held = sum(one.held for one in self.holding) + sum(one.unsent for one in self.unread)
         return max(0, self.limits.queued_max_response_bytes - held)
 
