@@ -36,7 +36,7 @@ class Commands:
     """The commands of one cluster; costs its requests nothing until a rule is set or exchanges are recorded."""
 
     def __init__(self, cluster: Cluster, timers: Timers) -> None:
-        self._cluster = cluster
+        self._cluster = self.cluster = cluster
         self._timers = timers
         self.engine = FaultEngine(cluster, timers, self._changed)
         self._broker_tap = BrokerTap(self.engine)

@@ -16,22 +16,33 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minibroker.config.types import parse_address
+from minibroker.config.types import format_address, parse_address
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.outside_json import parse_json
 from minibroker.version import __version__
 from minibroker_protocol.errors import ApiError
 
+if TYPE_CHECKING:
+    from minibroker.control.live_page import LivePage
+
 log = get_logger(__name__)
 
 PREFIX = "/v1/"
+_PAGE = "/page"
 _MAX_BODY_BYTES = 1024 * 1024
 _MAX_CONNECTIONS = 128
 _MAX_LENGTH_DIGITS = 12
 _SOCKET_SECONDS = 30.0
+_PAGE_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
 
 Run = Callable[[str, Mapping[str, Any]], Future[Any]]
 """Begins a command where the cluster runs."""
@@ -47,30 +58,50 @@ def make_token() -> str:
 
 
 class ControlServer:
-    """Serves `run` on `address` to clients with `token`. commands: all commands. Raises OSError for the address."""
+    """Serves `run` on `address` to clients with `token`, and `page`, if there is one, to all. Raises OSError for the
+    address."""
 
-    def __init__(self, address: tuple[str, int], token: str, run: Run, description: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        token: str,
+        run: Run,
+        description: Callable[[], Any],
+        page: LivePage | None = None,
+    ) -> None:
         self.run = run
         self.token = token
         self.description = description
+        self.page = page
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         server_type = type("_Server", (_Server,), {"address_family": family})
         self._server: _Server = server_type(address, _Handler)
         self._server.control = self
         if not ipaddress.ip_address(self._server.server_address[0].partition("%")[0]).is_loopback:
             log.warning(
-                "the control API is reachable from other machines, on %s; its token gives full control", address[0]
+                "the control API is reachable from other machines, on %s; its token gives full control%s",
+                address[0],
+                "" if page is None else ", and whoever reaches the page sees every request",
             )
         self.address: tuple[str, int] = self._server.server_address[:2]
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="minibroker-control", daemon=True
         )
 
+    @property
+    def page_url(self) -> str:
+        """Where this machine's browsers find the live page; "" without."""
+        host, port = self.address
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return "" if self.page is None else f"http://{format_address(host, port)}{_PAGE}/"
+
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
         """Accept nothing more; requests under way get their answers from threads that end with the process."""
+        if self.page is not None:
+            self.page.close()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -173,7 +204,46 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._command)
 
     def do_GET(self) -> None:
-        self._answer(self._look)
+        page = self.server.control.page
+        if page is not None and (self.path == _PAGE or self.path.startswith(f"{_PAGE}/")):
+            self._show(page)
+        else:
+            self._answer(self._look)
+
+    def _show(self, page: LivePage) -> None:
+        """The live page and what it loads, to anybody who may see it: without the token it only shows."""
+        try:
+            self._check_page()
+            found = page.events() if self.path == f"{_PAGE}/events" else page.file(self.path.removeprefix(f"{_PAGE}/"))
+            if found is None and self.path == f"{_PAGE}/events":
+                raise _Refused(503, "BUSY", "too many pages are open")
+            if found is None:
+                raise _Refused(404, "NOT_FOUND", f"the page is at {_PAGE}/")
+        except _Refused as refusal:
+            self._send(refusal.status, {"error": {"code": refusal.code, "message": str(refusal)}})
+            return
+        if isinstance(found, tuple):
+            self._begin_page(found[0])
+            self.send_header("Content-Length", str(len(found[1])))
+            self.end_headers()
+            self.wfile.write(found[1])
+            return
+        with contextlib.closing(found) as events:
+            self.close_connection = True
+            self._begin_page("text/event-stream")
+            self.send_header("Connection", "close")
+            self.end_headers()
+            for event in events:
+                self.wfile.write(event)
+
+    def _begin_page(self, content_type: str) -> None:
+        from minibroker.control.live_page import POLICY
+
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        for name, value in _PAGE_HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Security-Policy", POLICY)
 
     def _answer(self, serve: Callable[[], Any]) -> None:
         try:
@@ -216,12 +286,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _check_caller(self) -> None:
-        """A page in a browser must not reach this: neither from another origin nor under a name made to point here."""
-        if self.headers.get("Origin") is not None:
-            raise _Refused(403, "ORIGIN", "requests of web pages are not served")
-        if not _is_address_or_localhost(self.headers.get("Host", "")):
+    def _check_origin(self) -> None:
+        """Another page in a browser must not reach this: neither from its origin nor under a name made to point
+        here."""
+        origin, host = self.headers.get("Origin"), self.headers.get("Host", "")
+        if origin is not None and (self.server.control.page is None or origin.lower() != f"http://{host}".lower()):
+            raise _Refused(403, "ORIGIN", "requests of other web pages are not served")
+        if not _is_address_or_localhost(host):
             raise _Refused(403, "HOST", "the Host header must be localhost or an address")
+
+    def _check_page(self) -> None:
+        self._check_origin()
+        # A link may lead to the page; nothing of it may be loaded into another.
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin") and self.path != f"{_PAGE}/":
+            raise _Refused(403, "ORIGIN", "requests of other web pages are not served")
+
+    def _check_caller(self) -> None:
+        self._check_origin()
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(token.encode(), self.server.control.token.encode()):
             raise _Refused(401, "TOKEN", "the header Authorization: Bearer TOKEN is missing or wrong")

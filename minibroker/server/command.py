@@ -65,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--control-token-file", metavar="FILE", help="file with the control API's token (default: a new one, on stderr)"
     )
     parser.add_argument(
+        "--page", action="store_true", help="show transactions, groups and requests live in a browser (default: off)"
+    )
+    parser.add_argument(
         "--metrics", metavar="HOST:PORT", help="serve Kafka's metrics in Prometheus' format (default: off)"
     )
     parser.add_argument("--log-level", default="info", choices=logs.LEVELS, help="(default: info)")
@@ -136,6 +139,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         control=control,
         control_token=_control_token(arguments.control_token_file),
         metrics=metrics,
+        page=arguments.page,
     )
 
 
@@ -201,6 +205,8 @@ def _say_control(service: Any) -> None:
     if service.options.control_token is None:
         print(f"minibroker: the control API's token is {control.token}", file=sys.stderr, flush=True)
     sys.stdout.write(f"control={host}:{port}\n")
+    if control.page is not None:
+        sys.stdout.write(f"page={control.page_url}\n")
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:

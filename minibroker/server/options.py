@@ -21,7 +21,7 @@ class Options:
     removed at the end. transaction_version: None for the semantics' own. as_version: the release of Kafka to answer
     as, None for the newest. topics: name → partitions.
     control: address of the control API, None for none; control_token: None for a new one. metrics: address of the page
-    for Prometheus, None for none.
+    for Prometheus, None for none. page: the control API shows the live page, too.
     """
 
     host: str
@@ -36,6 +36,7 @@ class Options:
     control: tuple[str, int] | None = None
     control_token: str | None = field(default=None, repr=False)
     metrics: tuple[str, int] | None = None
+    page: bool = False
 
 
 def make_options(
@@ -54,8 +55,10 @@ def make_options(
     control: tuple[str, int] | None = None,
     control_token: str | None = None,
     metrics: tuple[str, int] | None = None,
+    page: bool = False,
 ) -> Options:
     """Checked options. `ports` names every broker's port; `port` the first one's, the others take the next numbers.
+    With `page` and no `control` address the API is served on a free port of the loopback interface.
 
     Raises ConfigError with one line.
     """
@@ -79,9 +82,10 @@ def make_options(
         as_version=as_version,
         topics=dict(topics or {}),
         config=dict(config or {}),
-        control=control,
+        control=(DEFAULT_HOST, 0) if page and control is None else control,
         control_token=control_token,
         metrics=metrics,
+        page=page,
     )
 
 

@@ -172,12 +172,18 @@ class Service:
         from minibroker.kernel.loop_calls import call_in_loop
 
         commands = self.commands
+        page = None
+        if self.options.page:
+            from minibroker.control.live_page import LivePage
+
+            page = LivePage(commands, lambda work: call_in_loop(loop, work))
         try:
             self.control = ControlServer(
                 address,
                 self.options.control_token or make_token(),
                 lambda name, arguments: call_in_loop(loop, lambda: commands.call(name, arguments)),
                 lambda: describe(all_commands()),
+                page,
             )
         except OSError as error:
             raise StartError(f"the control API: {why_not(error, *address)}") from None

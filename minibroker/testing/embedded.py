@@ -37,6 +37,10 @@ class Runner(Protocol):
     def metrics(self) -> str:
         """HOST:PORT of the metrics once the broker serves; "" without."""
 
+    @property
+    def page(self) -> str:
+        """Address of the live page once the broker serves; "" without."""
+
     def caller(self) -> Caller:
         """How the running broker is asked to do something."""
 
@@ -49,7 +53,8 @@ class Minibroker(Controlled):
     or from a temporary directory. semantics: "kafka" or "kip". transaction_version: 0, 1 or 2. as_version: the release
     of Kafka to answer as, such as "3.9". config: settings under Kafka's names. process: run in a child process, which
     ends with this one however that ends, instead of a thread. record: how many of the last exchanges to keep for
-    `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one.
+    `requests`. metrics: HOST:PORT of a page for Prometheus (docs/metrics.md), port 0 for a free one. page: show
+    what happens in a browser, at `page_url`.
 
     Raises ConfigError for what makes no sense, when constructed; StartError when it cannot start.
     """
@@ -71,6 +76,7 @@ class Minibroker(Controlled):
         process: bool = False,
         record: int = 0,
         metrics: str | None = None,
+        page: bool = False,
     ) -> None:
         self._options = make_options(
             host=host,
@@ -85,6 +91,7 @@ class Minibroker(Controlled):
             topics=topics,
             config=config,
             metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
+            page=page,
         )
         self._process = process
         self._record = record
@@ -111,6 +118,14 @@ class Minibroker(Controlled):
         if not served:
             raise RuntimeError("no metrics are served: use Minibroker(metrics='127.0.0.1:0') in a with block")
         return f"http://{served}/metrics"
+
+    @property
+    def page_url(self) -> str:
+        """The live page of a running broker; RuntimeError without `page`, or when it does not run."""
+        served = self._runner.page if self._runner is not None and self._bootstrap_servers else ""
+        if not served:
+            raise RuntimeError("there is no page: use Minibroker(page=True) in a with block")
+        return served
 
     @property
     def cluster(self) -> RunningCluster:

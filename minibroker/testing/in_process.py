@@ -26,6 +26,7 @@ log = get_logger("minibroker.process")
 _PREFIX = "bootstrap.servers="
 _CONTROL_PREFIX = "control="
 _METRICS_PREFIX = "metrics="
+_PAGE_PREFIX = "page="
 _STOP_SECONDS = 10.0
 _TAIL_LINES = 20
 
@@ -46,6 +47,7 @@ class ChildRunner:
         self._helpers: list[threading.Thread] = []
         self._control = ""
         self.metrics = ""
+        self.page = ""
         self._token = secrets.token_urlsafe(24)
 
     def start(self) -> Future[str]:
@@ -102,6 +104,8 @@ class ChildRunner:
         assert child.stdout is not None
         line = child.stdout.readline()
         self._control = child.stdout.readline().removeprefix(_CONTROL_PREFIX).strip()
+        if self._options.page:
+            self.page = child.stdout.readline().removeprefix(_PAGE_PREFIX).strip()
         if self._options.metrics is not None:
             self.metrics = child.stdout.readline().removeprefix(_METRICS_PREFIX).strip()
         child.stdout.close()
@@ -158,6 +162,8 @@ def _arguments(options: Options) -> list[str]:
         arguments += ["--data-dir", options.data_dir]
     if options.ephemeral:
         arguments.append("--ephemeral")
+    if options.page:
+        arguments.append("--page")
     if options.metrics is not None:
         arguments += ["--metrics", format_address(*options.metrics)]
     return arguments + behaviour_arguments(options)

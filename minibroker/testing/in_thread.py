@@ -52,6 +52,11 @@ class ThreadRunner:
         served = self.service.metrics
         return "" if served is None else format_address(*served.address)
 
+    @property
+    def page(self) -> str:
+        control = self.service.control
+        return "" if control is None else control.page_url
+
     def _run(self) -> None:
         error: BaseException | None = None
         try:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from minibroker.trace.saved import NoTrace, exchange_of
 
-_SCRIPTS: Final = ("story.js", "draw.js")
-_MODULE_WORDS: Final = re.compile(r"^import .*?;\n|^export (?=function|const|class)", re.MULTILINE)
+_SCRIPTS: Final = ("story.js", "draw.js", "saved.js")
+_MODULE_WORDS: Final = re.compile(r"^import .*?;\n|^export (?=function|const|class|let)", re.MULTILINE)
 _NEEDED: Final = ("number", "time_ms", "took_ms", "api", "outcome", "request")
 
 
@@ -43,15 +43,21 @@ def page(exchanges: Sequence[Mapping[str, Any]], title: str) -> str:
     policy = (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
     )
-    parts = {
-        "policy": policy,
-        "title": escape(title),
-        "style": style,
-        "script": script,
-        # Text in the data must not end its element.
-        "exchanges": json.dumps([*exchanges], ensure_ascii=False).replace("<", "\\u003c"),
-    }
-    frame = (source / "page.html").read_text(encoding="utf-8")
+    # Text in the data must not end its element.
+    data = json.dumps([*exchanges], ensure_ascii=False).replace("<", "\\u003c")
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
+    end = f'<script type="application/json" id="exchanges">{data}</script>\n<script type="module">{script}</script>'
+    return _framed(title, head, end)
+
+
+def live_frame(title: str) -> str:
+    """The page that asks the broker for everything: its style, its modules and what happens."""
+    return _framed(title, '<link rel="stylesheet" href="page.css">', '<script type="module" src="live.js"></script>')
+
+
+def _framed(title: str, head: str, end: str) -> str:
+    parts = {"title": escape(title), "head": head, "end": end}
+    frame = (resources.files("minibroker.trace") / "page" / "page.html").read_text(encoding="utf-8")
     return re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], frame)
 
 

@@ -114,18 +114,6 @@ def test_answers_within_a_millisecond_keep_the_order_of_their_requests() -> None
     assert [kind for kind, _ in lane["marks"]] == ["bump", "fenced"]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("there is no Chromium")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
 @pytest.fixture
 def opened(browser: Any, exchanges: list[dict[str, Any]], tmp_path: Path) -> Iterator[Any]:
     """The page as a file; what it says on its console fails the test."""

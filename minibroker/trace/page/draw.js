@@ -3,10 +3,26 @@ import { endOf, inOrderOfAnswers, story } from "./story.js";
 const SHOWN = 100; // lanes and strips at once; the filter finds the others
 const WIDTH = 1000;
 const SVG = "http://www.w3.org/2000/svg";
-const exchanges = inOrderOfAnswers(JSON.parse(document.getElementById("exchanges").textContent));
-const first = exchanges.length ? exchanges[0].time_ms : 0;
-const last = exchanges.length ? endOf(exchanges.at(-1)) : 1;
-const ends = exchanges.map(endOf);
+const KEPT = 5000; // exchanges; a live page forgets the older ones
+let exchanges = [], ends = [], first = 0, last = 1;
+let chosen = null; // number of the exchange that is shown
+export let pressed = false; // what is being clicked must not be drawn anew before it is let go
+
+/** Have these as well, to be drawn; a slider at its end stays there. */
+export function take(more) {
+  const slider = byId("time"), following = slider.value === slider.max;
+  exchanges = inOrderOfAnswers([...exchanges, ...more]).slice(-KEPT);
+  ends = exchanges.map(endOf);
+  first = exchanges.length ? exchanges[0].time_ms : 0;
+  last = exchanges.length ? ends.at(-1) : 1;
+  slider.max = exchanges.length;
+  if (following) slider.value = exchanges.length;
+}
+
+export function forget() {
+  exchanges = [];
+  take([]);
+}
 
 /** How many exchanges had ended before. */
 function before(at) {
@@ -24,9 +40,9 @@ function x(at) {
   return share * WIDTH;
 }
 const seconds = (at) => `${((at - first) / 1000).toFixed(3)} s`;
-const byId = (id) => document.getElementById(id);
+export const byId = (id) => document.getElementById(id);
 
-function make(name, attributes = {}, ...inside) {
+export function make(name, attributes = {}, ...inside) {
   const made = name.startsWith("svg:") ? document.createElementNS(SVG, name.slice(4)) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...inside); // text stays text, whatever it says
@@ -44,14 +60,19 @@ function chooses(made, exchange, label) {
   return made;
 }
 
-function show(exchange) {
+export function show(exchange) {
+  chosen = exchange.number;
   const { request, response, ...rest } = exchange;
   const about = make("dl");
   const said = { Answer: exchange.errors?.join(", ") || exchange.outcome, Reason: exchange.reasons?.join("\n"), Client: `${exchange.client_id} ${exchange.client}`, Broker: exchange.broker, Time: `${seconds(rest.time_ms)}, ${rest.took_ms} ms` };
   for (const [name, text] of Object.entries(said)) if (text) about.append(make("dt", {}, name), make("dd", {}, String(text)));
   const bodies = make("pre", {}, JSON.stringify({ request, response }, null, 1));
   byId("detail").replaceChildren(make("h2", {}, `${exchange.api} v${exchange.version}, number ${exchange.number}`), about, bodies);
-  for (const row of document.querySelectorAll("#requests tr")) row.classList.toggle("chosen", row.dataset.number === String(exchange.number));
+  mark();
+}
+
+function mark() {
+  for (const row of document.querySelectorAll("#requests tr")) row.classList.toggle("chosen", row.dataset.number === String(chosen));
 }
 
 function lane(found, until) {
@@ -90,15 +111,22 @@ function request(exchange) {
   return chooses(row, exchange, `${exchange.api} number ${exchange.number}`);
 }
 
+/** Other children, of which that has the focus which looks like the one that had it. */
+export function renew(section, children) {
+  const focused = section.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+  section.replaceChildren(...children);
+  if (focused !== null) section.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+}
+
 function fill(id, found, draw) {
   const wanted = byId("filter").value;
   const named = [...found].filter((one) => (one.id ?? one.name ?? JSON.stringify(one)).includes(wanted));
   const shown = id === "requests" ? named.slice(-SHOWN) : named.slice(0, SHOWN);
-  byId(id).replaceChildren(...shown.map(draw));
+  renew(byId(id), shown.map(draw));
   byId(`${id}-count`).textContent = shown.length < named.length ? `${shown.length} of ${named.length}` : String(named.length);
 }
 
-function draw() {
+export function draw() {
   const count = Number(byId("time").value);
   const seen = exchanges.slice(0, count);
   const told = story(seen);
@@ -108,14 +136,14 @@ function draw() {
   fill("partitions", told.partitions.values(), strip);
   fill("groups", told.groups.values(), group);
   fill("requests", byId("refusals").checked ? told.refusals : seen, request);
+  mark();
 }
 
 let waiting = 0;
-function soon() {
+export function soon() {
   if (!waiting) waiting = requestAnimationFrame(() => { waiting = 0; draw(); });
 }
 
-byId("time").max = exchanges.length;
-byId("time").value = exchanges.length;
+document.addEventListener("pointerdown", () => { pressed = true; });
+for (const event of ["pointerup", "pointercancel"]) document.addEventListener(event, () => { pressed = false; soon(); });
 for (const [id, event] of [["time", "input"], ["filter", "input"], ["refusals", "change"], ["scale", "change"]]) byId(id).addEventListener(event, soon);
-draw();

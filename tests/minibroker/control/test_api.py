@@ -179,7 +179,7 @@ def test_the_names_of_the_api() -> None:
 
 NAMES = {
     "Minibroker": """
-        bootstrap_servers cluster control metrics_url refusals start stop
+        bootstrap_servers cluster control metrics_url page_url refusals start stop
     """,
     "Controlled": """
         clock control faults state

@@ -1,0 +1,135 @@
+"""The live page of a cluster: its files, what has been recorded, and what the cluster does now.
+
+It only shows, and so wants no token.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from minibroker.control.commands import Commands
+from minibroker.trace.recorder import Recorded, Recorder
+from minibroker.trace.view import live_frame
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+KEPT: Final = 1000
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+_FILES: Final = ("page.css", "story.js", "draw.js", "live.js")
+MOST_STREAMS: Final = 16
+_LOOK_SECONDS: Final = 0.2
+_BEAT_SECONDS: Final = 1.0
+_ANSWER_SECONDS: Final = 30.0
+_CHUNK: Final = 200
+
+InLoop = Callable[[Callable[[], Any]], Future[Any]]
+"""Calls something on the cluster's thread."""
+
+
+class LivePage:
+    """Records exchanges for the page from now on. `in_loop`: see above; the rest runs on the callers' threads."""
+
+    def __init__(self, commands: Commands, in_loop: InLoop) -> None:
+        self._commands = commands
+        self._in_loop = in_loop
+        self._closed = threading.Event()
+        self._streams = threading.BoundedSemaphore(MOST_STREAMS)
+        commands.set_recorder(Recorder(KEPT))
+
+    def close(self) -> None:
+        """End every stream."""
+        self._closed.set()
+
+    def file(self, name: str) -> tuple[str, bytes] | None:
+        """Content type and content of what the page loads; None for what there is not."""
+        if name == "":
+            return "text/html; charset=utf-8", live_frame("minibroker").encode()
+        if name == "trace.jsonl":
+            _, recorded, _ = self._look(None, 0)
+            return "application/jsonl; charset=utf-8", b"".join(_line(one) for one in recorded)
+        if name not in _FILES:
+            return None
+        source: Traversable = resources.files("minibroker.trace") / "page"
+        return _TYPES[name.rpartition(".")[2]], (source / name).read_bytes()
+
+    def events(self) -> Generator[bytes] | None:
+        """Server-sent events, without end; None when too many read them already.
+
+        ``begin`` when all that was shown before is void; ``exchanges``: a list of those that are over, in the order of
+        their numbers; ``state`` when it changes, and each second.
+        """
+        if not self._streams.acquire(blocking=False):
+            return None
+        stream = self._follow()
+        next(stream)  # from here on closing it gives the place back
+        return stream
+
+    def _follow(self) -> Generator[bytes]:
+        try:
+            yield b""
+            seen: Recorder | None = None
+            after, told, due = 0, "", 0.0
+            yield _event("begin", {})
+            while not self._closed.is_set():
+                recorder, recorded, state = self._look(seen, after)
+                if recorder is not seen:
+                    if seen is not None:
+                        yield _event("begin", {})
+                    seen, after = recorder, 0
+                for start in range(0, len(recorded), _CHUNK):
+                    yield _event("exchanges", [one.to_json() for one in recorded[start : start + _CHUNK]])
+                after = recorded[-1].number if recorded else after
+                lasting = json.dumps({**state, "clock": state["clock"]["frozen"]})
+                if lasting != told or time.monotonic() >= due:
+                    told, due = lasting, time.monotonic() + _BEAT_SECONDS
+                    yield _event("state", state)
+                self._closed.wait(_LOOK_SECONDS)
+        finally:
+            self._streams.release()
+
+    def _look(self, seen: Recorder | None, after: int) -> tuple[Recorder | None, list[Recorded], dict[str, Any]]:
+        """What is new since `after`, or everything if another recorder took over. Short on the cluster's thread: what
+        is found is made to JSON on the caller's."""
+
+        def look() -> tuple[Recorder | None, list[Recorded], list[Recorded], dict[str, Any]]:
+            recorder = self._commands.tap.recorder
+            kept = () if recorder is None else tuple(recorder.last)
+            since = after if recorder is seen else 0
+            waiting = [one for one in kept if one.outcome == "waiting" and one.fault]
+            return recorder, [one for one in kept if one.number > since], waiting, self._state()
+
+        recorder, recorded, waiting, state = self._in_loop(look).result(_ANSWER_SECONDS)
+        recorded.sort(key=lambda one: one.number)
+        return recorder, recorded, {**state, "waiting": [one.to_json() for one in waiting]}
+
+    def _state(self) -> dict[str, Any]:
+        call = self._commands.call
+        cluster = self._commands.cluster
+        return {
+            "recording": self._commands.tap.recorder is not None,
+            "clock": call("clock.get", {}),
+            "rules": [{**rule, "hits": []} for rule in call("fault.list", {})],
+            "brokers": sorted(cluster.brokers),
+            "all_brokers": sorted(node.node_id for node in cluster.nodes),
+            "paused_brokers": cluster.paused_brokers,
+        }
+
+
+def _line(recorded: Recorded) -> bytes:
+    return json.dumps(recorded.to_json()).encode() + b"\n"
+
+
+def _event(name: str, data: Any) -> bytes:
+    # JSON has no line ends in it, which would end the event.
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()

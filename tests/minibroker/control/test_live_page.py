@@ -1,0 +1,195 @@
+"""The live page over HTTP: who may load it, what it is given, and that it only shows."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from minibroker import Minibroker
+from minibroker.client.transactional import TransactionalClient
+from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
+from minibroker.trace.view import read
+
+HOSTILE = "</script><script>alert(1)</script>\n\nevent: begin\ndata: {}"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Minibroker]:
+    with Minibroker(ephemeral=True, page=True) as running:
+        with TransactionalClient(running.bootstrap_servers) as client:
+            client.init_producer_id(HOSTILE, 60_000, transaction_version=2)
+        yield running
+
+
+@contextmanager
+def got(broker: Minibroker, path: str, method: str = "GET", **headers: str) -> Iterator[http.client.HTTPResponse]:
+    url = urlsplit(broker.page_url)
+    connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=20)
+    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    with connection.getresponse() as response:
+        yield response
+    connection.close()
+
+
+def events(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
+    while name := response.readline():
+        data = response.readline()
+        assert response.readline() == b"\n"
+        yield name.decode().removeprefix("event: ").strip(), json.loads(data.removeprefix(b"data: "))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("", "text/html"), ("page.css", "text/css"), ("live.js", "text/javascript"), ("story.js", "text/javascript")],
+)
+def test_what_the_page_loads(broker: Minibroker, name: str, kind: str) -> None:
+    with got(broker, f"/page/{name}") as response:
+        assert response.status == 200
+        assert (response.getheader("Content-Type") or "").startswith(kind)
+        assert response.getheader("Content-Security-Policy") == POLICY
+        assert response.getheader("X-Content-Type-Options") == "nosniff"
+        assert response.getheader("Access-Control-Allow-Origin") is None
+        text = response.read().decode()
+    assert "http:" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "innerHTML" not in text
+
+
+def test_what_was_recorded_is_a_trace(broker: Minibroker) -> None:
+    with got(broker, "/page/trace.jsonl") as response:
+        found = read(response.read().decode().splitlines())
+    assert [one["request"]["transactional_id"] for one in found if one["api"] == "InitProducerId"] == [HOSTILE]
+
+
+def test_events_go_on_where_they_are(broker: Minibroker) -> None:
+    with got(broker, "/page/events") as response:
+        assert response.getheader("Content-Type") == "text/event-stream"
+        told = events(response)
+        assert next(told) == ("begin", {})
+        name, old = next(told)
+        assert name == "exchanges"
+        # What the id says ends no event.
+        assert HOSTILE in [one["request"].get("transactional_id") for one in old]
+        name, state = next(told)
+        assert (name, state["brokers"], state["rules"], state["waiting"]) == ("state", [1], [], [])
+        with TransactionalClient(broker.bootstrap_servers) as client:
+            client.init_producer_id("later", 60_000, transaction_version=2)
+        new: list[Any] = []
+        while "InitProducerId" not in [one["api"] for one in new]:
+            name, data = next(told)
+            new += data if name == "exchanges" else []
+        assert min(one["number"] for one in new) > max(one["number"] for one in old)
+        # Another trace begins with another number 1.
+        broker.control.record(KEPT)
+        while name != "begin":
+            name, _ = next(told)
+
+
+def test_a_rule_and_what_it_holds_are_told(broker: Minibroker) -> None:
+    with (
+        got(broker, "/page/events") as response,
+        broker.faults.inject("InitProducerId", "hold", transactional_id="held") as rule,
+        TransactionalClient(broker.bootstrap_servers) as client,
+    ):
+        states = (data for name, data in events(response) if name == "state")
+        assert next(state for state in states if state["rules"])["rules"][0]["rule"]["action"]["name"] == "hold"
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(client.init_producer_id, "held", 60_000, transaction_version=2)
+            told = next(state for state in states if state["waiting"])
+            assert [one["request"]["transactional_id"] for one in told["waiting"]] == ["held"]
+            assert told["rules"][0]["held"] == 1
+            rule.release()
+            waiting.result(20)
+        assert next(state for state in states if not state["waiting"])["rules"][0]["held"] == 0
+
+
+PATHS = ["/page/", "/page/draw.js", "/page/trace.jsonl", "/page/events"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.nip.io"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+    ],
+    ids=lambda headers: " ".join(headers.values()),
+)
+def test_nothing_for_other_pages(broker: Minibroker, path: str, headers: dict[str, str]) -> None:
+    with got(broker, path, **headers) as response:
+        assert response.status == 403
+        assert json.loads(response.read())["error"]["code"] in ("HOST", "ORIGIN")
+
+
+@pytest.mark.parametrize("path", PATHS[1:])
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_nothing_of_it_is_loaded_into_others(broker: Minibroker, path: str, site: str) -> None:
+    """`same-site` is another port of this machine."""
+    with got(broker, path, Sec_Fetch_Site=site) as response:
+        assert response.status == 403
+
+
+def test_its_own_requests_are_served(broker: Minibroker) -> None:
+    own = broker.page_url.removesuffix("/page/")
+    with got(broker, "/page/draw.js", Origin=own, Sec_Fetch_Site="same-origin") as response:
+        assert response.status == 200
+
+
+def test_it_gives_no_command_without_the_token(broker: Minibroker) -> None:
+    own = broker.page_url.removesuffix("/page/")
+    with got(broker, "/v1/clock/freeze", "POST", Origin=own) as response:
+        assert response.status == 401
+    assert not broker.clock.frozen
+
+
+@pytest.mark.parametrize("path", ["/page/../server.py", "/page/page.html", "/page/x", "/pages", "/page/events?a"])
+def test_what_there_is_not(broker: Minibroker, path: str) -> None:
+    with got(broker, path) as response:
+        assert response.status in (401, 404)
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_no_page_and_no_record_unless_asked_for(process: bool) -> None:
+    with Minibroker(ephemeral=True, process=process) as plain:
+        with pytest.raises(RuntimeError, match="page=True"):
+            _ = plain.page_url
+        assert plain.control.exchanges() == []
+
+
+def test_so_many_pages_at_once() -> None:
+    with Minibroker(ephemeral=True, page=True) as running:
+        with ExitStack() as open_pages:
+            for _ in range(MOST_STREAMS):
+                assert open_pages.enter_context(got(running, "/page/events")).status == 200
+            with got(running, "/page/events") as response:
+                assert response.status == 503
+        deadline = time.monotonic() + 30
+        while response.status != 200:  # the thread of a page that was closed learns of it when it writes next
+            assert time.monotonic() < deadline
+            with got(running, "/page/events") as response:
+                pass
+
+
+def test_a_stream_ends_with_the_broker() -> None:
+    with Minibroker(ephemeral=True, page=True) as running:
+        response = got(running, "/page/events")
+        told = events(response.__enter__())
+        next(told)
+    for _ in told:
+        pass
+    response.__exit__(None, None, None)
+
+
+def test_in_a_child_process() -> None:
+    with Minibroker(ephemeral=True, process=True, page=True) as running, got(running, "/page/") as response:
+        assert response.status == 200
