@@ -32,7 +32,9 @@ class Hole:
 
 
 _WAITS = re.compile(r"got sequence \d+ while sequence \d+ still waits for the verification")
-_OLDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch -?\d+; known: .*remembered batches (\S+)$")
+_OLDER = re.compile(
+    r"expected sequence (\d+), got (\d+) at epoch -?\d+; known: .*remembered batches \S+(, \S+){0,3}$"  # of five at most
+)
 _BEGAN = re.compile(r"expected sequence \d+, got 0 at epoch -?\d+; known: .*remembered batches (\d+)-")
 _OUT_OF_ORDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch")
 _FORGOTTEN = re.compile(

@@ -15,7 +15,7 @@ from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
 from minibroker.rules.catalogue import finding
 from minibroker.rules.rows import CONSUMER_OFFSETS, Log
-from minibroker.simulation.evidence import Dropped
+from minibroker.simulation.evidence import Dropped, Fact
 from minibroker.simulation.history import Record
 from minibroker.simulation.holes import explained
 from minibroker.simulation.network_conditions import Chances
@@ -451,3 +451,15 @@ def test_a_producer_began_anywhere_where_no_batch_remembered_is_its_first(*, rem
     hole = explained(finding("refusal", Log("", "t0", 0), message), world)
     assert (hole is not None) == explains
     assert hole is None or hole.name == "unknown producer begins anywhere"
+
+
+@pytest.mark.parametrize(
+    ("remembered", "explains"),
+    [("17-17@17", True), ("16-16@16, 17-17@17", True), ("13-13@13, 14-14@14, 15-15@15, 16-16@16, 17-17@17", False)],
+)
+def test_a_retry_older_than_what_a_snapshot_and_the_batches_after_it_say(*, remembered: str, explains: bool) -> None:
+    world = calm_world()
+    message = f"t0-0: expected sequence 18, got 12 at epoch 0; known: epoch 0, remembered batches {remembered}"
+    world.history.evidence.facts[message] = frozenset({Fact.RETRY, Fact.NEW_LEADER})
+    hole = explained(finding("refusal", Log("", "t0", 0), message), world)
+    assert (hole is not None and hole.name == "window forgotten by restart") == explains
