@@ -33,7 +33,7 @@ class Hole:
 
 _WAITS = re.compile(r"got sequence \d+ while sequence \d+ still waits for the verification")
 _OLDER = re.compile(
-    r"expected sequence (\d+), got (\d+) at epoch -?\d+; known: .*remembered batches \S+(, \S+){0,3}$"  # of five at most
+    r"expected sequence (\d+), got (\d+) at epoch -?\d+; known: .*remembered batches \S+(, \S+){0,3}$"  # not all five
 )
 _BEGAN = re.compile(r"expected sequence \d+, got 0 at epoch -?\d+; known: .*remembered batches (\d+)-")
 _OUT_OF_ORDER = re.compile(r"expected sequence (\d+), got (\d+) at epoch")
