@@ -123,11 +123,13 @@ def test_two_coordinators_with_one_transactional_id(
     assert old is not None
     for other in (-1, *(node for node in cluster.broker_ids if node != old)):
         cluster.cut_link(old, other)
-    successor = confluent_producer(config)
     end = time.monotonic() + SECONDS
     while cluster.coordinator("transaction", unique_transactional_id) in (None, old):
         assert time.monotonic() < end
         time.sleep(0.05)
+    addresses = zip(cluster.broker_ids, minibroker_cluster.bootstrap_servers.split(","), strict=True)
+    others = ",".join(address for node, address in addresses if node != old)  # the old one still names itself
+    successor = confluent_producer({**config, "bootstrap.servers": others})
     successor.init_transactions(SECONDS)  # aborts what the zombie left, by the new coordinator's word
     minibroker_cluster.state.restore()
     with pytest.raises(KafkaException) as raised:
