@@ -19,8 +19,8 @@ import admin_tools
 import pytest
 import yaml
 from broker import installed_command
+from free_ports import free_port
 from reference import TABLES, rewritten
-from tls_files import free_port
 
 from minibroker.cli import commands
 from minibroker.client.connection import Connection

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import subprocess
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 from broker import BrokerProcess, start_minibroker
 from durability import read_all
+from free_ports import free_port
 
 from minibroker_storage.check import ERROR, check_directory
 from minibroker_storage.os_disk import OsDisk
@@ -189,12 +189,6 @@ class Transactional(Load):
         if number not in self.unknown:
             self.unknown.append(number)
         return self._producer()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def kill(broker: BrokerProcess) -> None:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from tls_files import LOCALHOST, free_port, trusting
+from free_ports import free_port
+from tls_files import LOCALHOST, trusting
 
 from minibroker import Minibroker
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tls_files import LOCALHOST, free_port
+from free_ports import free_port
+from tls_files import LOCALHOST
 
 from minibroker import Minibroker
 

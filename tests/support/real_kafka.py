@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from free_ports import free_ports
 from jvm import FAST_START, NEWEST, POMS, java_command
 
 CLUSTER_ID = "bWluaWJyb2tlci10ZXN0cw"
@@ -40,18 +41,6 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 """
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listened on a moment ago; Kafka cannot tell which port it got, so it has to be told one."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def is_taken(port: int) -> bool:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from broker import python_path
-from real_kafka import free_ports
+from free_ports import free_ports
 
 SECONDS = 90.0
 _children: dict[int, subprocess.Popen[bytes]] = {}

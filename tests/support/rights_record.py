@@ -16,8 +16,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from free_ports import free_ports
 from jvm import NEWEST, POMS
-from real_kafka import RealKafka, free_ports
+from real_kafka import RealKafka
 from rights_cases import CASES, Table, run
 from rights_stories import STORIES, Told
 from rights_world import ADMIN, CLOSED, SESSION_USERS, USERS, fitted, furnish

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from pathlib import Path
 
@@ -15,11 +14,3 @@ ENCRYPTED = _DIRECTORY / "encrypted.pem"
 def trusting() -> ssl.SSLContext:
     """A client's context that trusts the certificate and checks the name."""
     return ssl.create_default_context(cafile=str(LOCALHOST))
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

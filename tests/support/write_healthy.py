@@ -19,7 +19,8 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
-from real_kafka import RealKafka, free_ports
+from free_ports import free_ports
+from real_kafka import RealKafka
 
 from minibroker.client.connection import Connection, parse_address
 from minibroker_protocol import messages as m

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tls_files import free_port
+from free_ports import free_port
 
 from minibroker import ConfigError, Minibroker, StartError
 from minibroker.client.connection import Connection

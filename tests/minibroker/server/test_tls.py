@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tls_files import ENCRYPTED, LOCALHOST, free_port, trusting
+from free_ports import free_port
+from tls_files import ENCRYPTED, LOCALHOST, trusting
 
 from minibroker import ConfigError, Minibroker
 from minibroker.config.settings import Settings
