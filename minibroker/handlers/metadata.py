@@ -56,7 +56,12 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
                 await STEPS
         if missing:
             refused = await ctx.broker.create_topics(missing)
-    return _answer(ctx, request, [await _find(ctx, request, topic, refused) for topic in wanted])
+    topics = []
+    for few in parts(wanted):
+        topics += [await _find(ctx, request, topic, refused) for topic in few]
+        if len(few) == AT_A_TIME:
+            await STEPS
+    return _answer(ctx, request, topics)
 
 
 def _ids_refused(wanted: list[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse:
@@ -73,7 +78,6 @@ async def _find(
     wanted: MetadataRequest.MetadataRequestTopic,
     refused: dict[str, ErrorCode],
 ) -> MetadataResponse.MetadataResponseTopic:
-    await STEP
     image = ctx.broker.image
     if wanted.topic_id != NO_ID:
         topic = image.topic_by_id(wanted.topic_id)
