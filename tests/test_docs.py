@@ -20,7 +20,7 @@ import pytest
 import yaml
 from broker import installed_command
 from free_ports import free_port
-from reference import TABLES, rewritten
+from reference import TABLES, WHOLE, rewritten
 
 from minibroker.cli import commands
 from minibroker.client.connection import Connection
@@ -112,6 +112,12 @@ def test_generated_tables_are_up_to_date(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if any(f"<!-- begin {name} -->" in text for name in TABLES):
         assert rewritten(text) == text, f"run: PYTHONPATH=tools python -m reference {name_of(page)}"
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_generated_files_are_up_to_date(name: str) -> None:
+    page = ROOT / "docs" / name
+    assert WHOLE[name]() == page.read_text("utf-8"), f"run: PYTHONPATH=tools python -m reference {name_of(page)}"
 
 
 def test_there_are_blocks_of_each_kind() -> None:

@@ -1,7 +1,8 @@
 """Tables of the documentation, generated from the code they describe.
 
 ``PYTHONPATH=tools python -m reference FILE…`` rewrites the parts of Markdown files between
-``<!-- begin NAME -->`` and ``<!-- end NAME -->``; with ``--check`` it only says which are out of date.
+``<!-- begin NAME -->`` and ``<!-- end NAME -->``, and whole files that have a name of `WHOLE`; with ``--check`` it only
+says which are out of date.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from api_reference import api_actions, api_commands, api_python
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigKey
-from minibroker.museum.cases import Measured, read_all
+from minibroker.museum.cases import Case, Measured, read_all
+from minibroker.museum.matrix import as_html, as_json, as_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = ROOT / "pyproject.toml"
@@ -177,7 +179,7 @@ def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
 def museum_table() -> str:
     """The cases of the museum, and how often each was seen."""
     lines = ["| case | what happens | rule | seen | never seen | thread |", "|---|---|---|---|---|---|"]
-    for case in read_all(ROOT / "museum" / "cases"):
+    for case in museum():
         seen = [one for one in case.measured if one.broken]
         never = [one for one in case.measured if not one.broken]
         fixed = f"fixed in {case.fixed}" if case.fixed else "open"
@@ -193,24 +195,8 @@ def _rates(measured: Sequence[Measured]) -> str:
     return "; ".join(f"{one.version}{'' if one.failures else ' without failures'}: {one.rate}" for one in measured)
 
 
-def museum_versions() -> str:
-    """A table for each client of the museum: cases by versions."""
-    lines: list[str] = []
-    cases = read_all(ROOT / "museum" / "cases")
-    for client in sorted({case.client for case in cases}):
-        own = [case for case in cases if case.client == client]
-        versions = {_column(one) for case in own for one in case.measured}
-        columns = sorted(versions, key=lambda name: ([int(n) for n in re.findall(r"\d+", name)], name))
-        lines += ["", f"| {client} | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
-        for case in own:
-            rates = {_column(one): one.rate for one in case.measured}
-            lines.append(f"| `{case.id}` | {' | '.join(rates.get(name, '') for name in columns)} |")
-    dates = [one.date for case in cases for one in case.measured]
-    return f"Measured {min(dates)} to {max(dates)}.\n" + "\n".join(lines) + "\n"
-
-
-def _column(one: Measured) -> str:
-    return one.version if one.failures else f"{one.version} calm"
+def museum() -> list[Case]:
+    return read_all(ROOT / "museum" / "cases")
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -224,12 +210,18 @@ TABLES: dict[str, Callable[[], str]] = {
     "deviations": deviations_table,
     "ignored-variables": ignored_variables_table,
     "museum": museum_table,
-    "museum-versions": museum_versions,
+    "museum-versions": lambda: as_markdown(museum()),
     "releases": releases_table,
     "semantics": semantics_table,
     "settings": settings_table,
     "addresses": addresses_table,
 }
+
+WHOLE: dict[str, Callable[[], str]] = {
+    "museum.html": lambda: as_html(museum()),
+    "museum.json": lambda: as_json(museum()),
+}
+"""Files that are generated as a whole, by their name."""
 
 # What the ApiVersions of a Kafka 4.4.0 broker lists beside the rows of the table.
 KAFKA_OTHERS: dict[int, str] = {
@@ -279,8 +271,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     stale = 0
     for file in options.files:
-        before = file.read_text(encoding="utf-8")
-        after = rewritten(before)
+        before = file.read_text(encoding="utf-8") if file.exists() or file.name not in WHOLE else ""
+        after = WHOLE[file.name]() if file.name in WHOLE else rewritten(before)
         if after == before:
             continue
         stale += 1

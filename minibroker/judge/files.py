@@ -28,12 +28,12 @@ from minibroker.trace.recorder import told
 NAME: Final = "judge"
 _CLASSES: Final = {HELD: "good", BROKEN: "bad", UNDECIDED: "neutral", NOT_APPLICABLE: "neutral"}
 _STYLE: Final = """
-.lane{position:relative;height:1.6em;background:#f3f3f3;margin:.2em 0 .2em 12em}
+.lane{position:relative;height:1.6em;background:var(--lane);margin:.2em 0 .2em 12em}
 .lane b{position:absolute;right:100%;width:12em;font-weight:400;overflow:hidden;white-space:nowrap}
 .lane i{position:absolute;top:0;bottom:0;width:2px;background:#8aa}
-.lane i.fault{background:#e08a00;width:3px}.lane i.first{background:#b3261e;width:5px}
+.lane i.fault{background:#e08a00;width:3px}.lane i.first{background:var(--bad);width:5px}
 .times{font:12px/1.5 ui-monospace,monospace}.times td{white-space:pre-wrap;overflow-wrap:anywhere}
-.times tr.fault{background:#fff2dc}.times tr.first{background:#fbdcd9}"""
+.times tr.fault{background:var(--fault-back)}.times tr.first{background:var(--bad-back)}"""
 _LANES_SHOWN: Final = 20
 
 

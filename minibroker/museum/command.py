@@ -16,10 +16,12 @@ from minibroker.judge.trial import Task, try_out
 from minibroker.kernel.words import counted, reason
 from minibroker.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
 from minibroker.museum.clients import ClientError, parse_client, program
+from minibroker.museum.matrix import NAME, REPORTS, as_markdown, makers
 from minibroker.server.service import StartError
+from minibroker.testing.reports import add_report_arguments, write_reports
 
 EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED = 0, 1, 2, 77
-_LIST, _SHOW, _RUN = "list", "show", "run"
+_LIST, _SHOW, _RUN, _MATRIX = "list", "show", "run", "matrix"
 _OTHER = "broken otherwise"
 
 
@@ -30,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "status of run: 0 the rule held in every run, 1 it was broken, 2 it could not be decided, 77 the client's "
         "version cannot be had here."
     )
-    parser.add_argument("do", nargs="?", choices=(_LIST, _SHOW, _RUN), default=_LIST, help="default: list")
+    parser.add_argument("do", nargs="?", choices=(_LIST, _SHOW, _RUN, _MATRIX), default=_LIST, help="default: list")
     parser.add_argument("case", nargs="*", metavar="CASE", help="ids of cases")
     parser.add_argument("--all", action="store_true", help="run every case")
     parser.add_argument(
@@ -46,15 +48,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--matrix", action="store_true", help="run with every version that the case names")
     parser.add_argument("--save", action="store_true", help="write the rates to rates.json beside the folder of cases")
     parser.add_argument("--cases", metavar="DIR", help="folder of cases (default: museum/cases of the repository)")
+    add_report_arguments(parser, NAME, tuple(REPORTS))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when the rules held, 1 when one was broken, 2 when that could not be decided, 77 when nothing could be run."""
     try:
         cases = read_all(find(arguments.cases))
+        if arguments.report and arguments.do != _MATRIX:
+            raise CaseError(f"--report goes with {_MATRIX}: rates are saved first, and reported then")
         if arguments.do == _LIST:
             return _list(cases)
         wanted = cases if arguments.all else [chosen(cases, name) for name in arguments.case]
+        if arguments.do == _MATRIX:
+            return _matrix(wanted or cases, arguments)
         if not wanted:
             raise CaseError(f"name a case: minibroker museum {arguments.do} CASE")
         if arguments.do == _SHOW:
@@ -90,6 +97,13 @@ def _list(cases: list[Case]) -> int:
     width = max(len(case.id) for case in cases)
     for case in cases:
         print(f"{case.id:<{width}}  {case.client} {case.affected}: {case.about}")
+    return EXIT_HELD
+
+
+def _matrix(cases: list[Case], arguments: argparse.Namespace) -> int:
+    print(as_markdown(cases), end="")
+    for path in write_reports(arguments.report, arguments.report_dir, NAME, makers(cases)):
+        print(f"wrote {path}", file=sys.stderr)
     return EXIT_HELD
 
 

@@ -13,18 +13,18 @@ ENDINGS: Final[Mapping[str, str]] = {"html": ".html", "junit": ".xml", "json": "
 """Kind of report → the ending of its file."""
 
 
-def add_report_arguments(parser: argparse.ArgumentParser, name: str) -> None:
-    """`--report KIND,…` and `--report-dir DIR`; `name` is that of the files without their ending."""
-    files = ", ".join(f"{name}{ending}{' (junit)' if kind == 'junit' else ''}" for kind, ending in ENDINGS.items())
-    parser.add_argument("--report", type=_kinds, default=[], metavar="KIND,…", help=f"write {files}")
+def add_report_arguments(parser: argparse.ArgumentParser, name: str, offered: Sequence[str] = tuple(ENDINGS)) -> None:
+    """`--report KIND,…` and `--report-dir DIR`; `name`: of the files, without ending; `offered`: the kinds."""
+
+    def kinds(text: str) -> list[str]:
+        named = text.split(",")
+        if odd := [kind for kind in named if kind not in offered]:
+            raise argparse.ArgumentTypeError(f"{odd[0]!r} is none of {', '.join(offered)}")
+        return named
+
+    files = ", ".join(f"{name}{ENDINGS[kind]}{' (junit)' if kind == 'junit' else ''}" for kind in offered)
+    parser.add_argument("--report", type=kinds, default=[], metavar="KIND,…", help=f"write {files}")
     parser.add_argument("--report-dir", type=Path, default=Path(), metavar="DIR", help="directory of the reports (.)")
-
-
-def _kinds(text: str) -> list[str]:
-    kinds = text.split(",")
-    if odd := [kind for kind in kinds if kind not in ENDINGS]:
-        raise argparse.ArgumentTypeError(f"{odd[0]!r} is none of {', '.join(ENDINGS)}")
-    return kinds
 
 
 def write_reports(
@@ -97,14 +97,21 @@ def _xml_text(text: str) -> str:
     return "".join(c if c in "\t\n\r" or c >= " " else "\ufffd" for c in text)
 
 
-_STYLE: Final = """body{font:14px/1.5 system-ui,sans-serif;margin:2em;max-width:75em}
-table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left}
-td{vertical-align:top}small{color:#555}
-.good{color:#187a2e}.bad{color:#b3261e;font-weight:600}.neutral{color:#777}"""
+_STYLE: Final = """:root{color-scheme:light dark;--ink:#1c2733;--back:#fff;--line:#ccc;--soft:#555;--lane:#f3f3f3;
+--good:#187a2e;--bad:#b3261e;--neutral:#777;--fault-back:#fff2dc;--bad-back:#fbdcd9}
+@media(prefers-color-scheme:dark){:root{--ink:#e4e9ef;--back:#141a21;--line:#3a4551;--soft:#9aa6b2;--lane:#1e2730;
+--good:#4cc38a;--bad:#ff7a6b;--neutral:#98a2ad;--fault-back:#40310f;--bad-back:#4d211e}}
+body{font:14px/1.5 system-ui,sans-serif;margin:2em;max-width:75em;color:var(--ink);background:var(--back)}
+table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid var(--line);padding:.2em .6em;text-align:left}
+td{vertical-align:top}small{color:var(--soft)}
+.good{color:var(--good)}.bad{color:var(--bad);font-weight:600}.neutral{color:var(--neutral)}"""
 
 
 def page(title: str, body: str, style: str = "") -> str:
-    """One HTML page without anything to load. body: HTML; title: text. Classes: good, bad, neutral."""
+    """One HTML page without anything to load, light or dark as the reader's system is. body: HTML; title: text.
+
+    Classes: good, bad, neutral.
+    """
     return f"""<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}{style}</style>
 <h1>{escape(title)}</h1>

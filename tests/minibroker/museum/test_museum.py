@@ -82,6 +82,10 @@ def test_what_is_there_is_listed_and_shown(cases: Path, capsys: pytest.CaptureFi
     ("arguments", "said"),
     [
         (["run", "mini-8"], "there is no case 'mini-8', did you mean mini-7?"),
+        (
+            ["run", "mini-7", "--report", "html"],
+            "--report goes with matrix: rates are saved first, and reported then",
+        ),
         (["show"], "name a case: minibroker museum show CASE"),
         (["run", "mini-7", "--client", "maxi==1.0"], "the case mini-7 is about mini, not maxi"),
         (["--cases", "nowhere"], "there are no cases in nowhere: each is a folder with a case.toml"),
