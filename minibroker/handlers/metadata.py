@@ -39,12 +39,12 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
         return _answer(ctx, request, [await _describe(ctx, request, topic) for topic in image.topics.values()])
     if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
         return _ids_refused(wanted)
-    # Each is told once. Where one is asked for by id, those without one do not count.
-    by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
-    wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
+    if len(wanted) > 1:
+        # Each is told once. Where one is asked for by id, those without one do not count.
+        by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
+        wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
     refused: dict[str, ErrorCode] = {}
-    may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
-    if may_be_made and ctx.broker.settings.get_boolean("auto.create.topics.enable"):
+    if ctx.api_version < 4 or request.allow_auto_topic_creation:
         missing = []
         for few in parts(wanted):
             missing += [
@@ -54,11 +54,13 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
             ]
             if len(few) == AT_A_TIME:
                 await STEPS
-        if missing:
+        if missing and ctx.broker.settings.get_boolean("auto.create.topics.enable"):
             refused = await ctx.broker.create_topics(missing)
     topics = []
     for few in parts(wanted):
-        topics += [await _find(ctx, request, topic, refused) for topic in few]
+        for topic in few:
+            found = _find(ctx, request, topic, refused)
+            topics.append(await _describe(ctx, request, found) if isinstance(found, TopicImage) else found)
         if len(few) == AT_A_TIME:
             await STEPS
     return _answer(ctx, request, topics)
@@ -72,18 +74,16 @@ def _ids_refused(wanted: list[MetadataRequest.MetadataRequestTopic]) -> Metadata
     return MetadataResponse(topics=topics)
 
 
-async def _find(
+def _find(
     ctx: RequestContext,
     request: MetadataRequest,
     wanted: MetadataRequest.MetadataRequestTopic,
     refused: dict[str, ErrorCode],
-) -> MetadataResponse.MetadataResponseTopic:
+) -> TopicImage | MetadataResponse.MetadataResponseTopic:
+    """The topic, or why it is not told of."""
     image = ctx.broker.image
     if wanted.topic_id != NO_ID:
-        topic = image.topic_by_id(wanted.topic_id)
-        if topic is None:
-            return _unknown_id(ctx, wanted.topic_id)
-        return await _describe(ctx, request, topic)
+        return image.topic_by_id(wanted.topic_id) or _unknown_id(ctx, wanted.topic_id)
     name = wanted.name
     if name is None:
         return _unknown_id(ctx, NO_ID)
@@ -93,7 +93,7 @@ async def _find(
     not_yet = ctx.broker.not_yet
     if not_yet is not None and not topic.internal and (code := not_yet.next_code(name)) is not None:
         return _unavailable(ctx, request, name, code)
-    return await _describe(ctx, request, topic)
+    return topic
 
 
 def _unavailable(
