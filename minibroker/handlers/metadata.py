@@ -9,10 +9,12 @@ controller's when it refuses to create a topic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.auth_helper import NOT_ASKED, authorize, authorized_operations
 from minibroker.handlers.context import RequestContext
-from minibroker.kernel.turns import AT_A_TIME, STEP, STEPS, parts
+from minibroker.kernel.turns import AT_A_TIME, STEP, STEPS, Work, parts
 from minibroker.metadata.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -32,11 +34,26 @@ _ENDPOINT_BROKER = 1
 _IDS_UNUSED = (10, 11)
 
 
-async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Work[MetadataResponse]:
+    """One topic of few partitions, as most clients ask for, costs no coroutine."""
+    if request.topics is not None and len(request.topics) == 1:
+        wanted = request.topics[0]
+        topic = ctx.broker.image.topics.get(wanted.name or "")
+        if topic is not None and wanted.topic_id == NO_ID and len(topic.partitions) <= AT_A_TIME:
+            found = _find(ctx, request, wanted, {})
+            return _answer(
+                ctx,
+                request,
+                [_describe(ctx, request, found, found.partitions) if isinstance(found, TopicImage) else found],
+            )
+    return _in_turns(ctx, request)
+
+
+async def _in_turns(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     wanted = request.topics
     image = ctx.broker.image
     if wanted is None or (ctx.api_version == 0 and not wanted):
-        return _answer(ctx, request, [await _describe(ctx, request, topic) for topic in image.topics.values()])
+        return _answer(ctx, request, [await _describe_in_turns(ctx, request, topic) for topic in image.topics.values()])
     if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
         return _ids_refused(wanted)
     if len(wanted) > 1:
@@ -60,7 +77,7 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
     for few in parts(wanted):
         for topic in few:
             found = _find(ctx, request, topic, refused)
-            topics.append(await _describe(ctx, request, found) if isinstance(found, TopicImage) else found)
+            topics.append(await _describe_in_turns(ctx, request, found) if isinstance(found, TopicImage) else found)
         if len(few) == AT_A_TIME:
             await STEPS
     return _answer(ctx, request, topics)
@@ -123,19 +140,25 @@ def _unknown_id(ctx: RequestContext, topic_id: bytes) -> MetadataResponse.Metada
     return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None if ctx.api_version >= 12 else "", topic_id=topic_id)
 
 
-async def _describe(
+async def _describe_in_turns(
     ctx: RequestContext, request: MetadataRequest, topic: TopicImage
 ) -> MetadataResponse.MetadataResponseTopic:
-    partitions = []
-    for few in parts(topic.partitions):
-        partitions += [_partition(ctx, partition) for partition in few]
-        if len(few) == AT_A_TIME:
-            await STEPS
+    first, *others = parts(topic.partitions)
+    told = _describe(ctx, request, topic, first)
+    for few in others:
+        await STEPS
+        told.partitions += [_partition(ctx, partition) for partition in few]
+    return told
+
+
+def _describe(
+    ctx: RequestContext, request: MetadataRequest, topic: TopicImage, partitions: Sequence[PartitionImage]
+) -> MetadataResponse.MetadataResponseTopic:
     return _Topic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=partitions,
+        partitions=[_partition(ctx, partition) for partition in partitions],
         topic_authorized_operations=authorized_operations(ctx, _TOPIC, topic.name)
         if request.include_topic_authorized_operations
         else NOT_ASKED,
