@@ -9,10 +9,12 @@ controller's when it refuses to create a topic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minibroker.controller.topics import check_topic_name
 from minibroker.handlers.auth_helper import NOT_ASKED, authorize, authorized_operations
 from minibroker.handlers.context import RequestContext
-from minibroker.kernel.turns import AT_A_TIME, STEP, STEPS, parts
+from minibroker.kernel.turns import AT_A_TIME, STEP, STEPS, Work, parts
 from minibroker.metadata.image import INTERNAL_TOPICS, NO_LEADER, PartitionImage, TopicImage
 from minibroker.security.acls import AclOperation, ResourceType
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -32,19 +34,35 @@ _ENDPOINT_BROKER = 1
 _IDS_UNUSED = (10, 11)
 
 
-async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse | Work[MetadataResponse]:
+    """One topic of few partitions, as most clients ask for, costs no coroutine."""
+    if request.topics is not None and len(request.topics) == 1:
+        wanted = request.topics[0]
+        topic = ctx.broker.image.topics.get(wanted.name or "")
+        if topic is not None and wanted.topic_id == NO_ID and len(topic.partitions) <= AT_A_TIME:
+            found = _find(ctx, request, wanted, {})
+            return _answer(
+                ctx,
+                request,
+                [_describe(ctx, request, found, found.partitions) if isinstance(found, TopicImage) else found],
+            )
+    return _in_turns(ctx, request)
+
+
+async def _in_turns(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     wanted = request.topics
     image = ctx.broker.image
     if wanted is None or (ctx.api_version == 0 and not wanted):
-        return _answer(ctx, request, [await _describe(ctx, request, topic) for topic in image.topics.values()])
+        return _answer(ctx, request, [await _describe_in_turns(ctx, request, topic) for topic in image.topics.values()])
     if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
         return _ids_refused(wanted)
-    # Each is told once. Where one is asked for by id, those without one do not count.
-    by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
-    wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
+    if len(wanted) > 1:
+        # Each is told once. Where one is asked for by id, those without one do not count.
+        by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
+        wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
     refused: dict[str, ErrorCode] = {}
     may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation
-    if may_be_made and ctx.broker.settings.get_boolean("auto.create.topics.enable"):
+    if may_be_made:
         missing = []
         for few in parts(wanted):
             missing += [
@@ -54,11 +72,13 @@ async def handle(ctx: RequestContext, request: MetadataRequest) -> MetadataRespo
             ]
             if len(few) == AT_A_TIME:
                 await STEPS
-        if missing:
+        if missing and ctx.broker.settings.get_boolean("auto.create.topics.enable"):
             refused = await ctx.broker.create_topics(missing)
     topics = []
     for few in parts(wanted):
-        topics += [await _find(ctx, request, topic, refused) for topic in few]
+        for topic in few:
+            found = _find(ctx, request, topic, refused)
+            topics.append(await _describe_in_turns(ctx, request, found) if isinstance(found, TopicImage) else found)
         if len(few) == AT_A_TIME:
             await STEPS
     return _answer(ctx, request, topics)
@@ -72,18 +92,16 @@ def _ids_refused(wanted: list[MetadataRequest.MetadataRequestTopic]) -> Metadata
     return MetadataResponse(topics=topics)
 
 
-async def _find(
+def _find(
     ctx: RequestContext,
     request: MetadataRequest,
     wanted: MetadataRequest.MetadataRequestTopic,
     refused: dict[str, ErrorCode],
-) -> MetadataResponse.MetadataResponseTopic:
+) -> TopicImage | MetadataResponse.MetadataResponseTopic:
+    """The topic, or why it is not told of."""
     image = ctx.broker.image
     if wanted.topic_id != NO_ID:
-        topic = image.topic_by_id(wanted.topic_id)
-        if topic is None:
-            return _unknown_id(ctx, wanted.topic_id)
-        return await _describe(ctx, request, topic)
+        return image.topic_by_id(wanted.topic_id) or _unknown_id(ctx, wanted.topic_id)
     name = wanted.name
     if name is None:
         return _unknown_id(ctx, NO_ID)
@@ -93,7 +111,7 @@ async def _find(
     not_yet = ctx.broker.not_yet
     if not_yet is not None and not topic.internal and (code := not_yet.next_code(name)) is not None:
         return _unavailable(ctx, request, name, code)
-    return await _describe(ctx, request, topic)
+    return topic
 
 
 def _unavailable(
@@ -123,19 +141,25 @@ def _unknown_id(ctx: RequestContext, topic_id: bytes) -> MetadataResponse.Metada
     return _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None if ctx.api_version >= 12 else "", topic_id=topic_id)
 
 
-async def _describe(
+async def _describe_in_turns(
     ctx: RequestContext, request: MetadataRequest, topic: TopicImage
 ) -> MetadataResponse.MetadataResponseTopic:
-    partitions = []
-    for few in parts(topic.partitions):
-        partitions += [_partition(ctx, partition) for partition in few]
-        if len(few) == AT_A_TIME:
-            await STEPS
+    first, *others = parts(topic.partitions)
+    told = _describe(ctx, request, topic, first)
+    for few in others:
+        await STEPS
+        told.partitions += [_partition(ctx, partition) for partition in few]
+    return told
+
+
+def _describe(
+    ctx: RequestContext, request: MetadataRequest, topic: TopicImage, partitions: Sequence[PartitionImage]
+) -> MetadataResponse.MetadataResponseTopic:
     return _Topic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=partitions,
+        partitions=[_partition(ctx, partition) for partition in partitions],
         topic_authorized_operations=authorized_operations(ctx, _TOPIC, topic.name)
         if request.include_topic_authorized_operations
         else NOT_ASKED,

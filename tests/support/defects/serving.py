@@ -299,7 +299,7 @@ SERVING: Final = (
     Defect(
         "metadata-creates-topics",
         "Metadata makes a missing topic only when asked to",
-        "minibroker.handlers.metadata:handle",
+        "minibroker.handlers.metadata:_in_turns",
         "may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation",
         "may_be_made = True",
     ),
@@ -375,7 +375,7 @@ SERVING: Final = (
     Defect(
         "metadata-never-creates-topics",
         "Metadata makes a missing topic when asked to",
-        "minibroker.handlers.metadata:handle",
+        "minibroker.handlers.metadata:_in_turns",
         "may_be_made = ctx.api_version < 4 or request.allow_auto_topic_creation",
         "may_be_made = False",
     ),

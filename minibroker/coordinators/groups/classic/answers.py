@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from minibroker.coordinators.groups.environment import GroupTimers
 from minibroker.coordinators.result import CoordinatorResult
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.turns import STEPS_AT_ONCE
 
-Answer = tuple[Deferred[Any], object]
-"""A parked request and what it is answered."""
+
+class Answer(NamedTuple):
+    """parked: the request, if there is one. response: makes what it is answered, when its turn comes."""
+
+    parked: Deferred[Any] | None
+    response: Callable[[], object]
+
 
 _KEY = ("answers", "", "")
 
@@ -30,22 +36,21 @@ class Answers:
             if not self._waiting:
                 self._timers.schedule(_KEY, 0, self._next_turn)
             self._waiting += answers[now:]
-        for answer, response in answers[:now]:
-            _resolve(answer, response)
+        _resolve(answers[:now])
 
     def finish(self) -> None:
         """All that wait: there will be no next turn."""
         while self._waiting:
-            _resolve(*self._waiting.popleft())
+            _resolve([self._waiting.popleft()])
 
     def _next_turn(self) -> CoordinatorResult[None]:
         if len(self._waiting) > STEPS_AT_ONCE:
             self._timers.schedule(_KEY, 0, self._next_turn)
-        for _ in range(min(len(self._waiting), STEPS_AT_ONCE)):
-            _resolve(*self._waiting.popleft())
+        _resolve([self._waiting.popleft() for _ in range(min(len(self._waiting), STEPS_AT_ONCE))])
         return CoordinatorResult(None)
 
 
-def _resolve(answer: Deferred[Any], response: object) -> None:
-    if not answer.done:
-        answer.resolve(response)
+def _resolve(answers: Iterable[Answer]) -> None:
+    for parked, response in [(answer.parked, answer.response()) for answer in answers]:
+        if parked is not None and not parked.done:
+            parked.resolve(response)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from minibroker.coordinators.groups.classic.member import ClassicMember, Protocols
 from minibroker.coordinators.groups.classic.states import PREVIOUS, GroupState, legal
@@ -339,14 +340,23 @@ class ClassicGroup:
         self, member_id: str, *, leader: str | None = None, with_members: bool = False, skip_assignment: bool = False
     ) -> JoinGroupResponse:
         """The current generation as JoinGroup tells it."""
-        return JoinGroupResponse(
+        response = self.generation()(
+            member_id=member_id,
+            skip_assignment=skip_assignment,
+            members=self.join_members() if with_members else [],
+        )
+        if leader is not None:
+            response.leader = leader
+        return response
+
+    def generation(self) -> Callable[..., JoinGroupResponse]:
+        """Makes responses of the generation that is current now, later too."""
+        return partial(
+            JoinGroupResponse,
             generation_id=self.generation_id,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol_name,
-            leader=(self.leader_id or "") if leader is None else leader,
-            skip_assignment=skip_assignment,
-            member_id=member_id,
-            members=self.join_members() if with_members else [],
+            leader=self.leader_id or "",
         )
 
     def described(self) -> DescribeGroupsResponse.DescribedGroup:
@@ -372,27 +382,25 @@ class ClassicGroup:
 
     def complete_join(self, member: ClassicMember, response: JoinGroupResponse) -> None:
         """Answer the parked JoinGroup of a member, if it has one."""
-        for answer in self.take_join(member):
-            if not answer.done:
-                answer.resolve(response)
+        answer = self.take_join(member)
+        if answer is not None and not answer.done:
+            answer.resolve(response)
 
     def complete_sync(self, member: ClassicMember, response: SyncGroupResponse) -> None:
         """Answer the parked SyncGroup of a member, if it has one."""
-        for answer in self.take_sync(member):
-            if not answer.done:
-                answer.resolve(response)
+        answer = self.take_sync(member)
+        if answer is not None and not answer.done:
+            answer.resolve(response)
 
-    def take_join(self, member: ClassicMember) -> list[Deferred[JoinGroupResponse]]:
+    def take_join(self, member: ClassicMember) -> Deferred[JoinGroupResponse] | None:
         """The parked JoinGroup of a member, if it has one, for the caller to answer."""
         answer, member.awaiting_join = member.awaiting_join, None
-        if answer is None:
-            return []
-        self.awaiting_joins -= 1
-        return [answer]
+        self.awaiting_joins -= answer is not None
+        return answer
 
-    def take_sync(self, member: ClassicMember) -> list[Deferred[SyncGroupResponse]]:
+    def take_sync(self, member: ClassicMember) -> Deferred[SyncGroupResponse] | None:
         answer, member.awaiting_sync = member.awaiting_sync, None
-        return [] if answer is None else [answer]
+        return answer
 
     def durable(self) -> GroupMetadataValue | None:
         return self.persisted

@@ -26,6 +26,7 @@ class ClassicMember:
 
     is_new: its first JoinGroup is not answered yet, so it cannot send heartbeats.
     awaiting_join, awaiting_sync: its parked request.
+    unanswered: its request is decided; the answer waits for its turn (see `Answers`).
     """
 
     member_id: str
@@ -41,6 +42,7 @@ class ClassicMember:
     is_new: bool = field(default=False, init=False)
     awaiting_join: Deferred[JoinGroupResponse] | None = field(default=None, init=False)
     awaiting_sync: Deferred[SyncGroupResponse] | None = field(default=None, init=False)
+    unanswered: bool = field(default=False, init=False)
 
     @property
     def static(self) -> bool:
@@ -49,7 +51,8 @@ class ClassicMember:
     @property
     def satisfied_heartbeat(self) -> bool:
         """Whether an expired session is forgiven: a known member that waits in a rebalance is alive."""
-        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+        waits = self.awaiting_join is not None or self.awaiting_sync is not None or self.unanswered
+        return waits and not self.is_new
 
     def metadata(self, protocol_name: str | None) -> bytes:
         for name, metadata in self.protocols:

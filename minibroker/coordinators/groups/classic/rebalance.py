@@ -6,7 +6,8 @@ Kafka: the classic half of GroupMetadataManager (prepareRebalance, completeClass
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from minibroker.coordinators.groups.classic.answers import Answer, Answers
 from minibroker.coordinators.groups.classic.group import ClassicGroup
@@ -15,10 +16,13 @@ from minibroker.coordinators.groups.classic.states import GroupState
 from minibroker.coordinators.groups.environment import Environment, join_key, session_key, sync_key
 from minibroker.coordinators.groups.records import group_metadata
 from minibroker.coordinators.result import CoordinatorResult
+from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
 from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.groups import JoinGroupResponse, SyncGroupResponse
+
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -158,20 +162,20 @@ class Rebalance:
 
     def _tell_generation(self, group: ClassicGroup) -> None:
         log.info("group %s: generation %d of %d members", group.group_id, group.generation_id, len(group.members))
+        generation = group.generation()
         answers: list[Answer] = []
         last: list[Answer] = []
         for member in group.members.values():
-            member_id = member.member_id
-            group.pending_syncs.add(member_id)
-            leads = member_id == group.leader_id
-            response = group.join_response(member_id, with_members=leads)
-            parked: list[Answer] = [(answer, response) for answer in group.take_join(member)]
-            if leads and len(group.members) > STEPS_AT_ONCE:
-                last = parked  # its answer names all members: not in the turn that has most to do
-            else:
-                answers += parked
-            self.rearm_session(group, member)
+            group.pending_syncs.add(member.member_id)
             member.is_new = False
+            make = partial(generation, member_id=member.member_id)
+            if member.member_id == group.leader_id:
+                make = partial(make, members=group.join_members())
+            answer = self._answer(group, member, group.take_join(member), make)
+            if member.member_id == group.leader_id and len(group.members) > STEPS_AT_ONCE:
+                last.append(answer)  # it names all members: not in the turn that has most to do
+            else:
+                answers.append(answer)
         self.answers.give(answers + last)
         generation_id = group.generation_id
         self._env.timers.schedule(
@@ -199,22 +203,34 @@ class Rebalance:
         """Forget the assignment and answer all members that wait for it."""
         for member in group.members.values():
             member.assignment = b""
-        self._answer_syncs(group, lambda _: SyncGroupResponse(error_code=error))
+        self._answer_syncs(group, partial(SyncGroupResponse, error_code=error))
 
     def propagate(self, group: ClassicGroup) -> None:
         """Answer each member that waits with its assignment."""
         self._answer_syncs(
             group,
-            lambda member: SyncGroupResponse(
-                protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
-            ),
+            partial(SyncGroupResponse, protocol_type=group.protocol_type, protocol_name=group.protocol_name),
         )
 
-    def _answer_syncs(self, group: ClassicGroup, response: Callable[[ClassicMember], SyncGroupResponse]) -> None:
+    def _answer_syncs(self, group: ClassicGroup, response: Callable[..., SyncGroupResponse]) -> None:
         answers: list[Answer] = []
         for member in group.members.values():
-            for answer in group.take_sync(member):
-                answers.append((answer, response(member)))
+            parked = group.take_sync(member)
+            if parked is not None:
                 # A session that ended while the leader was awaited was forgiven and not armed again.
-                self.rearm_session(group, member)
+                make = partial(response, assignment=member.assignment)
+                answers.append(self._answer(group, member, parked, make))
         self.answers.give(answers)
+
+    def _answer(
+        self, group: ClassicGroup, member: ClassicMember, parked: Deferred[T] | None, make: Callable[[], T]
+    ) -> Answer:
+        """What a member is told when its turn comes. Its session begins then, and does not end before."""
+        member.unanswered = True
+
+        def response() -> T:
+            member.unanswered = False
+            self.rearm_session(group, member)
+            return make()
+
+        return Answer(parked, response)

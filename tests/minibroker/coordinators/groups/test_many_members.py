@@ -109,3 +109,24 @@ def test_a_coordinator_that_resigns_answers_all_at_once(group: Group) -> None:
     _, shard = group.cluster.broker.coordinators.groups.shard_for("g")
     shard.resigned()
     assert {answer.result().error_code for answer in waiting} == {0}
+
+
+def test_a_session_does_not_end_before_its_member_is_answered(group: Group) -> None:
+    ids = [answer.member_id for answer in joined(group)]
+    timers, arm = group.cluster.timers, group.cluster.timers.call_later
+    _, shard = group.cluster.broker.coordinators.groups.shard_for("g")
+    members = shard.groups["g"].members
+    timers.advance(20_000)  # of their sessions of 30 s
+    waiting = [group.sync(member, 1) for member in ids[1:]]
+    timers.call_later = lambda delay_ms, turn: arm(delay_ms or 15_000, turn)  # type: ignore[method-assign]
+    waiting.append(group.sync(ids[0], 1, ids))
+    timers.advance(14_000)
+    assert sum(answer.done for answer in waiting) == STEPS_AT_ONCE
+    assert len(members) == MANY
+    timers.call_later = arm  # type: ignore[method-assign]
+    timers.advance(2_000)
+    assert all(answer.done for answer in waiting)
+    timers.advance(27_000)
+    assert len(members) == MANY - STEPS_AT_ONCE, "the first ones were answered 15 s earlier"
+    timers.advance(2_000)
+    assert not members, "their sessions began with their answers"
