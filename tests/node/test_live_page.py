@@ -11,6 +11,7 @@ import pytest
 
 from minibroker import Minibroker
 from minibroker.client.transactional import TransactionalClient
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import Record, build_batch
 
@@ -137,6 +138,15 @@ def test_a_rule_the_clock_a_broker_and_a_leader(tab: Any, broker: Minibroker) ->
     tab.get_by_role("button", name="Start 2").click()
     tab.locator("#now-section .away").wait_for(state="detached")
     assert broker.control.describe()["brokers"] == [1, 2]
+
+
+def test_a_deleted_topic_goes(tab: Any, broker: Minibroker) -> None:
+    broker.state.create_topic(topic="going")
+    strip = tab.locator("#partitions .row", has_text="going-0")
+    strip.wait_for()
+    with TransactionalClient(broker.bootstrap_servers) as client:
+        client.ask_any(m.DeleteTopicsRequest(topic_names=["going"], timeout_ms=9000), m.DeleteTopicsResponse, 4)
+    strip.wait_for(state="detached")
 
 
 def test_without_the_token_it_only_shows(browser: Any, broker: Minibroker) -> None:
