@@ -1,6 +1,6 @@
 """The live page of a cluster: its files, what has been recorded, and what the cluster does now.
 
-It only shows, and so wants no token.
+To show it wants no token. What it does on a click it asks the control API for, which does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from minibroker.control.commands import Commands
+from minibroker.control.live_state import LiveState, Row
 from minibroker.trace.recorder import Recorded, Recorder
 from minibroker.trace.view import live_frame
 
@@ -26,7 +27,7 @@ POLICY: Final = (
     "form-action 'none'; frame-ancestors 'none'"
 )
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
-_FILES: Final = ("page.css", "story.js", "draw.js", "live.js")
+_FILES: Final = ("page.css", "story.js", "draw.js", "hands.js", "live.js")
 MOST_STREAMS: Final = 16
 _LOOK_SECONDS: Final = 0.2
 _BEAT_SECONDS: Final = 1.0
@@ -45,6 +46,8 @@ class LivePage:
         self._in_loop = in_loop
         self._closed = threading.Event()
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
+        self._rows = LiveState(commands.cluster)
+        self._due = 0.0
         commands.set_recorder(Recorder(KEPT))
 
     def close(self) -> None:
@@ -67,7 +70,7 @@ class LivePage:
         """Server-sent events, without end; None when too many read them already.
 
         ``begin`` when all that was shown before is void; ``exchanges``: a list of those that are over, in the order of
-        their numbers; ``state`` when it changes, and each second.
+        their numbers; ``rows``: see `live_state.Row`; ``state`` when it changes, and each second.
         """
         if not self._streams.acquire(blocking=False):
             return None
@@ -79,17 +82,20 @@ class LivePage:
         try:
             yield b""
             seen: Recorder | None = None
-            after, told, due = 0, "", 0.0
+            after, version, told, due = 0, 0, "", 0.0
             yield _event("begin", {})
             while not self._closed.is_set():
                 recorder, recorded, state = self._look(seen, after)
                 if recorder is not seen:
                     if seen is not None:
                         yield _event("begin", {})
-                    seen, after = recorder, 0
+                    seen, after, version = recorder, 0, 0
                 for start in range(0, len(recorded), _CHUNK):
                     yield _event("exchanges", [one.to_json() for one in recorded[start : start + _CHUNK]])
                 after = recorded[-1].number if recorded else after
+                version, rows = self._in_loop(lambda: self._read_rows(version)).result(_ANSWER_SECONDS)  # noqa: B023
+                for start in range(0, len(rows), _CHUNK):
+                    yield _event("rows", rows[start : start + _CHUNK])
                 lasting = json.dumps({**state, "clock": state["clock"]["frozen"]})
                 if lasting != told or time.monotonic() >= due:
                     told, due = lasting, time.monotonic() + _BEAT_SECONDS
@@ -112,6 +118,13 @@ class LivePage:
         recorder, recorded, waiting, state = self._in_loop(look).result(_ANSWER_SECONDS)
         recorded.sort(key=lambda one: one.number)
         return recorder, recorded, {**state, "waiting": [one.to_json() for one in waiting]}
+
+    def _read_rows(self, version: int) -> tuple[int, list[Row]]:
+        """All streams share what is read, so that many of them cost no more than one."""
+        if time.monotonic() >= self._due:
+            self._rows.look()
+            self._due = time.monotonic() + _LOOK_SECONDS / 2
+        return self._rows.since(version)
 
     def _state(self) -> dict[str, Any]:
         call = self._commands.call

@@ -39,7 +39,7 @@ class Runner(Protocol):
 
     @property
     def page(self) -> str:
-        """Address of the live page once the broker serves; "" without."""
+        """Address of the live page, with its token, once the broker serves; "" without."""
 
     def caller(self) -> Caller:
         """How the running broker is asked to do something."""
@@ -121,7 +121,8 @@ class Minibroker(Controlled):
 
     @property
     def page_url(self) -> str:
-        """The live page of a running broker; RuntimeError without `page`, or when it does not run."""
+        """The live page of a running broker, with the token that lets it act; RuntimeError without `page`, or when it
+        does not run."""
         served = self._runner.page if self._runner is not None and self._bootstrap_servers else ""
         if not served:
             raise RuntimeError("there is no page: use Minibroker(page=True) in a with block")

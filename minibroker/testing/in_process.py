@@ -105,7 +105,8 @@ class ChildRunner:
         line = child.stdout.readline()
         self._control = child.stdout.readline().removeprefix(_CONTROL_PREFIX).strip()
         if self._options.page:
-            self.page = child.stdout.readline().removeprefix(_PAGE_PREFIX).strip()
+            page = child.stdout.readline().removeprefix(_PAGE_PREFIX).strip()
+            self.page = f"{page}#token={self._token}" if page else ""
         if self._options.metrics is not None:
             self.metrics = child.stdout.readline().removeprefix(_METRICS_PREFIX).strip()
         child.stdout.close()

@@ -55,7 +55,7 @@ class ThreadRunner:
     @property
     def page(self) -> str:
         control = self.service.control
-        return "" if control is None else control.page_url
+        return f"{control.page_url}#token={control.token}" if control is not None and control.page is not None else ""
 
     def _run(self) -> None:
         error: BaseException | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 from minibroker_protocol.records import UNHURRIED, BatchHeader, Buffer, Pace
@@ -317,6 +318,11 @@ class PartitionLog:
         del fetch_offset  # the result knows it
         with storage_errors():
             return reading.aborted_transactions(self._segments, self.log_end_offset, result)
+
+    def last_aborted(self, most: int) -> list[AbortedTxn]:
+        """The aborted transactions whose markers come last, at most so many, in marker order."""
+        newest = (one for segment in reversed(self.segments) for one in reversed(segment.txn_index))
+        return [*islice(newest, most)][::-1]
 
     def bytes_between(self, offset: int, bound: int) -> int:
         """Bytes a reader at ``offset`` could have up to ``bound``."""

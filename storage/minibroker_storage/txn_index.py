@@ -100,5 +100,8 @@ class TxnIndex:
     def __iter__(self) -> Iterator[AbortedTxn]:
         return iter(self._entries)
 
+    def __reversed__(self) -> Iterator[AbortedTxn]:
+        return reversed(self._entries)
+
     def __len__(self) -> int:
         return len(self._entries)

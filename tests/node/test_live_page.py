@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from minibroker import Minibroker
 from minibroker.client.transactional import TransactionalClient
+from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import Record, build_batch
 
@@ -19,7 +22,8 @@ HOSTILE = "<img src=x onerror=document.title='owned'>"
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Minibroker]:
-    with Minibroker(ephemeral=True, page=True, topics={"orders": 1}) as running:
+    with Minibroker(ephemeral=True, page=True, brokers=2, topics={"orders": 1}) as running:
+        running.state.create_topic(topic="replicated", replication_factor=2)
         yield running
 
 
@@ -28,11 +32,12 @@ def tab(browser: Any, broker: Minibroker) -> Iterator[Any]:
     """The page; what it says on its console, and what it loads from elsewhere, fails the test."""
     opened = browser.new_page()
     said: list[str] = []
-    own = broker.page_url.removesuffix("page/")
+    own = broker.page_url.partition("page/")[0]
     opened.on("console", lambda message: said.append(message.text))
     opened.on("pageerror", lambda error: said.append(str(error)))
     opened.on("request", lambda request: said.append(request.url) if not request.url.startswith(own) else None)
     opened.goto(broker.page_url)
+    assert "token" not in opened.url
     yield opened
     opened.close()
     assert said == []
@@ -50,12 +55,16 @@ def test_a_transaction_and_its_fencing_are_seen(tab: Any, broker: Minibroker) ->
         lane.locator(".state.Ongoing").wait_for()
         assert lane.locator("b").inner_text() == HOSTILE
         tab.locator("#partitions .batch.open").wait_for()
+        strip = tab.locator("#partitions .row", has_text="orders-0")
+        strip.filter(has_text="start 0 · stable 0 · high 2 · end 2").wait_for()
+        assert strip.locator(".range.open").count() == 1
         client.init_producer_id(HOSTILE, 60_000, transaction_version=2)
         with pytest.raises(ApiError):
             client.end(zombie, commit=True)
         lane.locator(".mark.fenced").wait_for()
         # What is chosen stays while more comes.
         lane.locator(".mark.fenced").press("Enter")
+        strip.locator(".range.aborted").wait_for()
         assert "current epoch" in tab.locator("#detail").inner_text()
         client.init_producer_id("another", 60_000, transaction_version=2)
         lane.nth(1).wait_for()
@@ -74,3 +83,88 @@ def test_a_transaction_and_its_fencing_are_seen(tab: Any, broker: Minibroker) ->
         tab.keyboard.press("End")
         lane.nth(2).wait_for()
     assert tab.title() == "minibroker"
+
+
+def test_what_is_held_is_released_by_a_click(tab: Any, broker: Minibroker) -> None:
+    hold = broker.faults.inject("EndTxn", "hold", transactional_id=HOSTILE)
+    with hold, TransactionalClient(broker.bootstrap_servers) as client, ThreadPoolExecutor(1) as pool:
+        producer = client.init_producer_id(HOSTILE, 60_000, transaction_version=2)
+        client.add_partitions(producer, "orders", [0])
+        ended = pool.submit(client.end, producer, commit=True)
+        tab.get_by_role("button", name=f"Release rule {hold.id}").click()
+        ended.result(20)
+        tab.locator("#transactions .state.CompleteCommit").first.wait_for()
+    acts = tab.locator("#acts")
+    shell, python = acts.locator("pre").all_inner_texts()
+    assert shell == f"minibroker control --control {tab.url.split('/')[2]} fault.release id={hold.id}"
+    injected, released = python.splitlines()
+    assert injected.startswith('fault = broker.faults.inject(["EndTxn"], {"name": "hold"')
+    assert f"transactional_id={json.dumps(HOSTILE)}" in injected
+    assert released == "fault.release()"
+    acts.get_by_role("button", name="Close").click()
+    assert acts.inner_text() == ""
+
+
+def test_a_rule_the_clock_a_broker_and_a_leader(tab: Any, broker: Minibroker) -> None:
+    rule = tab.get_by_role("form", name="A rule")
+    rule.locator("[name=api]").fill("InitProducerId")
+    rule.locator("[name=action]").select_option("error")
+    rule.locator("[name=detail]").fill("INVALID_PRODUCER_EPOCH")
+    rule.locator("[name=transactional_id]").fill("it's")
+    rule.get_by_role("button", name="Set rule").click()
+    tab.locator("#now-section .rule").wait_for()
+    (found,) = broker.faults.list()
+    assert found["rule"]["action"] == {"name": "error", "code": "INVALID_PRODUCER_EPOCH"}
+    assert r"'transactional_id=it'\''s'" in tab.locator("#acts").inner_text()
+    tab.get_by_role("button", name="Remove rule").click()
+    tab.locator("#now-section .rule").wait_for(state="detached")
+    tab.get_by_role("button", name="Freeze", exact=True).click()
+    tab.locator("#now-section", has_text="frozen").wait_for()
+    before = broker.clock.now_ms
+    tab.get_by_role("button", name="Advance the clock by 1 min").click()
+    tab.locator("#acts .done").wait_for()
+    assert broker.clock.now_ms == before + 60_000
+    assert "broker.clock.advance(minutes=1)" in tab.locator("#acts").inner_text()
+    line = tab.locator("[name=line]")
+    line.fill("clock.unfreeze")
+    line.press("Enter")
+    tab.locator("#now-section", has_not_text="frozen").wait_for()
+    tab.get_by_role("button", name="About replicated-0").press("Enter")
+    tab.get_by_role("button", name="Have broker").click()
+    tab.locator("#partitions .row", has_text="replicated-0").filter(has_text="leader 2").wait_for()
+    tab.locator("#detail dd").first.filter(has_text="2").wait_for()
+    tab.get_by_role("button", name="Kill 2").click()
+    tab.locator("#now-section .away", has_text="Broker 2").wait_for()
+    tab.get_by_role("button", name="Start 2").click()
+    tab.locator("#now-section .away").wait_for(state="detached")
+    assert broker.control.describe()["brokers"] == [1, 2]
+
+
+def test_a_deleted_topic_goes(tab: Any, broker: Minibroker) -> None:
+    broker.state.create_topic(topic="going")
+    strip = tab.locator("#partitions .row", has_text="going-0")
+    strip.wait_for()
+    with TransactionalClient(broker.bootstrap_servers) as client:
+        client.ask_any(m.DeleteTopicsRequest(topic_names=["going"], timeout_ms=9000), m.DeleteTopicsResponse, 4)
+    strip.wait_for(state="detached")
+
+
+def test_without_the_token_it_only_shows(browser: Any, broker: Minibroker) -> None:
+    address, _, token = broker.page_url.partition("#token=")
+    opened = browser.new_page()
+    opened.goto(address)
+    opened.locator("#now-section li").first.wait_for()
+    assert opened.locator("#now-section button").count() == 0
+    field = opened.locator("[name=token]")
+    field.fill("not it")
+    field.press("Enter")
+    opened.locator("#acts", has_text="That is not the token.").wait_for()
+    field.fill(token)
+    field.press("Enter")
+    opened.get_by_role("button", name="Freeze", exact=True).wait_for()
+    opened.get_by_role("button", name="Kill 1").wait_for()
+    line = opened.locator("[name=line]")
+    line.fill("state.move_leader topic=replicated partition=0 to=7")
+    line.press("Enter")
+    opened.locator("#acts .refused", has_text="7").wait_for()
+    opened.close()

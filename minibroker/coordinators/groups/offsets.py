@@ -81,6 +81,12 @@ class OffsetStore:
     def pending(self, group_id: str) -> list[TopicPartition]:
         return list(self._open.get(group_id, ()))
 
+    def pending_offsets(self, group_id: str) -> Iterator[tuple[TopicPartition, Offset]]:
+        """What open transactions hold of a group."""
+        producer_ids = {one for owners in self._open.get(group_id, {}).values() for one in owners}
+        for producer_id in sorted(producer_ids):
+            yield from self._pending[producer_id][group_id].items()
+
     @property
     def committed_count(self) -> int:
         """Committed offsets of all groups."""

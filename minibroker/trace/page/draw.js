@@ -6,6 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const KEPT = 5000; // exchanges; a live page forgets the older ones
 let exchanges = [], ends = [], first = 0, last = 1;
 let chosen = null; // number of the exchange that is shown
+const known = { partition: new Map(), group: new Map(), transaction: new Map(), broker: new Map() }; // as the cluster has it now
 export let pressed = false; // what is being clicked must not be drawn anew before it is let go
 
 /** Have these as well, to be drawn; a slider at its end stays there. */
@@ -21,7 +22,26 @@ export function take(more) {
 
 export function forget() {
   exchanges = [];
+  for (const rows of Object.values(known)) rows.clear();
   take([]);
+}
+
+/** What a live page is told of partitions, groups and the like: see minibroker/control/live_state.py. */
+export function learn(rows) {
+  for (const row of rows) {
+    if (row.gone) known[row.kind].delete(row.name);
+    else known[row.kind].set(row.name, row);
+  }
+}
+
+export const brokers = () => known.broker;
+
+/** What exchanges tell, with what the cluster has now; first what has exchanges. */
+function* joined(told, kind, empty) {
+  const now = byId("time").value === byId("time").max ? known[kind] : new Map();
+  for (const [name, found] of told) yield Object.assign(found, { live: now.get(name) });
+  const all = byId("filter").value !== ""; // internal topics only when they are looked for
+  for (const [name, row] of now) if (!told.has(name) && (all || !row.internal)) yield { ...empty, id: name, name, live: row };
 }
 
 /** How many exchanges had ended before. */
@@ -50,13 +70,13 @@ export function make(name, attributes = {}, ...inside) {
 }
 
 /** Something that shows an exchange when it is chosen by a click or by Enter. */
-function chooses(made, exchange, label) {
+function chooses(made, exchange, label, then = show) {
   made.setAttribute("tabindex", "0");
   made.setAttribute("role", "button");
   made.setAttribute("aria-label", label);
   if (made.namespaceURI === SVG) made.append(make("svg:title", {}, label)); // shown under the pointer
-  made.addEventListener("click", () => show(exchange));
-  made.addEventListener("keydown", (event) => { if (event.key === "Enter") show(exchange); });
+  made.addEventListener("click", () => then(exchange));
+  made.addEventListener("keydown", (event) => { if (event.key === "Enter") then(exchange); });
   return made;
 }
 
@@ -67,9 +87,29 @@ export function show(exchange) {
   const said = { Answer: exchange.errors?.join(", ") || exchange.outcome, Reason: exchange.reasons?.join("\n"), Client: `${exchange.client_id} ${exchange.client}`, Broker: exchange.broker, Time: `${seconds(rest.time_ms)}, ${rest.took_ms} ms` };
   for (const [name, text] of Object.entries(said)) if (text) about.append(make("dt", {}, name), make("dd", {}, String(text)));
   const bodies = make("pre", {}, JSON.stringify({ request, response }, null, 1));
-  byId("detail").replaceChildren(make("h2", {}, `${exchange.api} v${exchange.version}, number ${exchange.number}`), about, bodies);
+  delete byId("detail").dataset.partition;
+  byId("detail").replaceChildren(make("h2", {}, `${exchange.api} v${exchange.version}, number ${exchange.number}`), about, ways(request), bodies);
   mark();
 }
+
+/** From an exchange to the transactional id, the partitions and the group that it names. */
+function ways(request) {
+  const topics = [...(request?.topic_data ?? []), ...(request?.topics ?? [])];
+  const partitions = topics.flatMap((topic) => (topic.partition_data ?? topic.partitions ?? []).map((one) => `${topic.name}-${one.index ?? one.partition_index ?? one.partition ?? one}`));
+  const names = [request?.transactional_id ?? request?.v3_and_below_transactional_id, request?.group_id, ...partitions];
+  const links = [...new Set(names)].filter((name) => name && rowOf(name)).slice(0, SHOWN).map((name) => {
+    const link = make("button", { type: "button" }, name);
+    link.addEventListener("click", () => {
+      const row = rowOf(name);
+      row?.scrollIntoView({ block: "center" });
+      (row?.querySelector("[tabindex]:last-of-type") ?? row)?.focus({ preventScroll: true });
+    });
+    return link;
+  });
+  return make("p", { class: "ways" }, ...(links.length ? ["See ", ...links] : []));
+}
+
+const rowOf = (name) => document.querySelector(`.row[data-name="${CSS.escape(name)}"]`);
 
 function mark() {
   for (const row of document.querySelectorAll("#requests tr")) row.classList.toggle("chosen", row.dataset.number === String(chosen));
@@ -84,25 +124,52 @@ function lane(found, until) {
   }
   for (const mark of found.marks)
     drawn.append(chooses(make("svg:rect", { x: x(mark.at) - 2, y: 0, width: 4, height: 26, class: `mark ${mark.kind}` }), mark.exchange, `${found.id}: ${mark.kind}, ${mark.text}, ${seconds(mark.at)}`));
-  return make("div", { class: "row" }, make("b", {}, found.id), drawn, make("span", {}, `${found.state} · ${found.producerId}/${found.epoch}`));
+  const { state, producer_id: producerId, epoch } = found.live ?? { ...found, producer_id: found.producerId };
+  return make("div", { class: "row", "data-name": found.id }, make("b", {}, found.id), drawn, make("span", {}, `${state} · ${producerId}/${epoch}`));
 }
 
 function strip(found) {
   const drawn = make("svg:svg", { viewBox: `0 0 ${WIDTH} 26`, preserveAspectRatio: "none", class: "lane" });
-  const scale = (offset) => (offset / Math.max(found.end, 1)) * WIDTH;
+  const { live } = found, end = Math.max(found.end, live?.end ?? 0);
+  const scale = (offset) => (offset / Math.max(end, 1)) * WIDTH;
+  const range = (from, to, attributes, title) => {
+    const part = make("svg:rect", { x: scale(from), y: 4, width: Math.max(scale(to) - scale(from) - 0.5, 1), height: 18, ...attributes });
+    if (title) part.append(make("svg:title", {}, title));
+    return part;
+  };
+  for (const [from, to] of live?.aborted ?? []) drawn.append(range(from, to + 1, { class: "range aborted" }, `aborted ${from}–${to}`));
+  for (const [from, owner] of live?.open ?? []) drawn.append(range(from, end, { class: "range open" }, `open since ${from}, producer id ${owner}`));
   for (const batch of found.batches) {
     const label = `${found.name}: offsets ${batch.from}–${batch.to - 1}, ${batch.outcome}, producer id ${batch.producerId} epoch ${batch.epoch} sequence ${batch.sequence}`;
-    drawn.append(chooses(make("svg:rect", { x: scale(batch.from), y: 4, width: Math.max(scale(batch.to) - scale(batch.from) - 0.5, 1), height: 18, class: `batch ${batch.outcome}` }), batch.exchange, label));
+    drawn.append(chooses(range(batch.from, batch.to, { class: `batch ${batch.outcome}` }), batch.exchange, label));
   }
   const open = found.batches.filter((batch) => batch.outcome === "open").map((batch) => batch.from);
-  const stable = open.length ? Math.min(...open) : found.end;
-  return make("div", { class: "row" }, make("b", {}, found.name), drawn, make("span", {}, `start ${found.start} · stable ${stable} · end ${found.end}`));
+  const at = live?.end === undefined ? { start: found.start, stable: open.length ? Math.min(...open) : end } : live;
+  for (const [kind, name] of [["start", "log start"], ["stable", "last stable offset"], ["high", "high watermark"]])
+    if (at[kind] !== undefined) drawn.append(make("svg:rect", { x: Math.min(scale(at[kind]), WIDTH - 3), y: 0, width: 3, height: 26, class: `edge ${kind}` }, make("svg:title", {}, `${name} ${at[kind]}`)));
+  const offsets = [`start ${at.start}`, `stable ${at.stable}`, at.high === undefined ? "" : `high ${at.high}`, `end ${end}`];
+  const said = [live ? `leader ${live.leader}` : "", ...offsets].filter(Boolean).join(" · ");
+  const name = live ? chooses(make("b"), live, `About ${found.name}`, tell) : make("b");
+  name.append(found.name);
+  return make("div", { class: "row", "data-name": found.name }, name, drawn, make("span", { title: said }, said));
 }
 
+let tell = () => {};
+/** What is to happen when a partition is chosen. */
+export function telling(what) { tell = (row) => what(row); }
+
 function group(found) {
-  const committed = [...found.committed].map(([place, offset]) => `${place}: ${offset}`).join(", ") || "none";
-  const pending = [...found.pending].map(([place, { offset }]) => `${place}: ${offset}`).join(", ");
-  return make("div", { class: "row" }, make("b", {}, found.id), make("div", {}, `generation ${found.generation}, members ${found.members.size}; committed ${committed}${pending ? `; pending ${pending}` : ""}`));
+  const { live } = found;
+  const list = (pairs) => [...pairs].map(([place, offset]) => `${place}: ${offset}`).join(", ");
+  const committed = list(live ? Object.entries(live.committed) : found.committed) || "none";
+  const pending = list(live ? Object.entries(live.pending) : [...found.pending].map(([place, { offset }]) => [place, offset]));
+  const said = [
+    live ? `${live.state}${live.protocol ? `, ${live.protocol}` : ""}, coordinator ${live.coordinator}` : "",
+    `generation ${live?.generation ?? found.generation}, ${live?.count ?? found.members.size} members${live?.members.length ? ` (${live.members.join(", ")})` : ""}`,
+    `committed ${committed}`,
+    pending ? `pending ${pending}` : "",
+  ].filter(Boolean);
+  return make("div", { class: "row", "data-name": found.id }, make("b", {}, found.id), make("div", {}, said.join("; ")));
 }
 
 function request(exchange) {
@@ -132,9 +199,9 @@ export function draw() {
   const told = story(seen);
   const until = seen.length ? endOf(seen.at(-1)) : first;
   byId("now").textContent = `${count} of ${exchanges.length} exchanges, ${seconds(until)}`;
-  fill("transactions", told.transactions.values(), (found) => lane(found, until));
-  fill("partitions", told.partitions.values(), strip);
-  fill("groups", told.groups.values(), group);
+  fill("transactions", joined(told.transactions, "transaction", { segments: [], marks: [] }), (found) => lane(found, until));
+  fill("partitions", joined(told.partitions, "partition", { batches: [], start: 0, end: 0 }), strip);
+  fill("groups", joined(told.groups, "group", { members: new Set(), committed: new Map(), pending: new Map() }), group);
   fill("requests", byId("refusals").checked ? told.refusals : seen, request);
   mark();
 }

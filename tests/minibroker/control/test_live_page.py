@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,7 +49,13 @@ def events(response: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("", "text/html"), ("page.css", "text/css"), ("live.js", "text/javascript"), ("story.js", "text/javascript")],
+    [
+        ("", "text/html"),
+        ("page.css", "text/css"),
+        ("live.js", "text/javascript"),
+        ("hands.js", "text/javascript"),
+        ("story.js", "text/javascript"),
+    ],
 )
 def test_what_the_page_loads(broker: Minibroker, name: str, kind: str) -> None:
     with got(broker, f"/page/{name}") as response:
@@ -77,6 +84,8 @@ def test_events_go_on_where_they_are(broker: Minibroker) -> None:
         assert name == "exchanges"
         # What the id says ends no event.
         assert HOSTILE in [one["request"].get("transactional_id") for one in old]
+        name, rows = next(told)
+        assert (name, [row["name"] for row in rows if row["kind"] == "transaction"]) == ("rows", [HOSTILE])
         name, state = next(told)
         assert (name, state["brokers"], state["rules"], state["waiting"]) == ("state", [1], [], [])
         with TransactionalClient(broker.bootstrap_servers) as client:
@@ -86,10 +95,12 @@ def test_events_go_on_where_they_are(broker: Minibroker) -> None:
             name, data = next(told)
             new += data if name == "exchanges" else []
         assert min(one["number"] for one in new) > max(one["number"] for one in old)
-        # Another trace begins with another number 1.
+        # Another trace begins with another number 1, and all rows are told again.
         broker.control.record(KEPT)
         while name != "begin":
             name, _ = next(told)
+        again = [row for name, data in islice(told, 5) if name == "rows" for row in data]
+        assert {row["name"] for row in again if row["kind"] == "transaction"} == {HOSTILE, "later"}
 
 
 def test_a_rule_and_what_it_holds_are_told(broker: Minibroker) -> None:
@@ -140,13 +151,13 @@ def test_nothing_of_it_is_loaded_into_others(broker: Minibroker, path: str, site
 
 
 def test_its_own_requests_are_served(broker: Minibroker) -> None:
-    own = broker.page_url.removesuffix("/page/")
+    own = broker.page_url.partition("/page/")[0]
     with got(broker, "/page/draw.js", Origin=own, Sec_Fetch_Site="same-origin") as response:
         assert response.status == 200
 
 
 def test_it_gives_no_command_without_the_token(broker: Minibroker) -> None:
-    own = broker.page_url.removesuffix("/page/")
+    own = broker.page_url.partition("/page/")[0]
     with got(broker, "/v1/clock/freeze", "POST", Origin=own) as response:
         assert response.status == 401
     assert not broker.clock.frozen
@@ -190,6 +201,12 @@ def test_a_stream_ends_with_the_broker() -> None:
     response.__exit__(None, None, None)
 
 
-def test_in_a_child_process() -> None:
-    with Minibroker(ephemeral=True, process=True, page=True) as running, got(running, "/page/") as response:
-        assert response.status == 200
+@pytest.mark.parametrize("process", [False, True])
+def test_its_address_has_the_token(process: bool) -> None:
+    with Minibroker(ephemeral=True, process=process, page=True) as running:
+        token = urlsplit(running.page_url).fragment.removeprefix("token=")
+        with got(running, "/page/") as response:
+            assert response.status == 200
+            assert token not in response.read().decode()
+        with got(running, "/v1/openapi.json", Authorization=f"Bearer {token}") as response:
+            assert response.status == 200

@@ -1,0 +1,106 @@
+"""What the live page is told of partitions, groups, transactional ids and brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from memory_cluster import MemoryCluster
+
+from minibroker import Minibroker
+from minibroker.client.transactional import Producer, TransactionalClient
+from minibroker.control.live_state import AT_A_LOOK, LiveState
+from minibroker_protocol import messages as m
+from minibroker_protocol.records import Record, build_batch
+
+
+@pytest.fixture
+def cluster() -> Iterator[MemoryCluster]:
+    made = MemoryCluster(topics={"orders": 2 * AT_A_LOOK})
+    yield made
+    made.stop()
+
+
+def batch(producer: Producer, sequence: int) -> bytes:
+    named = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    records = [Record(0, 1_700_000_000_000, None, b"v")] * 3
+    return bytes(build_batch(records, base_sequence=sequence, transactional=True, **named))
+
+
+def rows(state: LiveState, version: int = 0) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(row["kind"], row["name"]): row for row in state.since(version)[1]}
+
+
+def seen(cluster: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    state = LiveState(cluster)
+    state.look()
+    return rows(state)
+
+
+def test_a_look_is_short_and_the_next_one_goes_on(cluster: MemoryCluster) -> None:
+    state = LiveState(cluster.cluster)
+    state.look()
+    assert [row["name"] for row in state.since(0)[1]] == [f"orders-{index}" for index in range(AT_A_LOOK)]
+    state.look()
+    state.look()
+    assert len([key for key in rows(state) if key[0] == "partition"]) == 2 * AT_A_LOOK
+    assert rows(state)["broker", "1"] == {"kind": "broker", "name": "1", "leads": 2 * AT_A_LOOK, "controller": True}
+
+
+def test_what_is_as_before_is_not_told_again(cluster: MemoryCluster) -> None:
+    state = LiveState(cluster.cluster)
+    for _ in range(3):
+        state.look()
+    version, _ = state.since(0)
+    cluster.cluster.stop_controller()
+    for _ in range(3):
+        state.look()
+    assert rows(state, version) == {
+        ("broker", "1"): {"kind": "broker", "name": "1", "leads": 2 * AT_A_LOOK, "controller": False}
+    }
+    version, none = state.since(state.since(0)[0])
+    assert none == []
+
+
+def test_what_is_gone_is_told_once(cluster: MemoryCluster) -> None:
+    state = LiveState(cluster.cluster)
+    for _ in range(3):
+        state.look()
+    version, _ = state.since(0)
+    cluster.send(m.DeleteTopicsRequest(topic_names=["orders"], timeout_ms=1000), 4)
+    cluster.timers.advance(1000)
+    state.look()
+    told = rows(state, version)
+    assert told["partition", "orders-0"] == {"kind": "partition", "name": "orders-0", "gone": True}
+    assert len(told) == 2 * AT_A_LOOK + 1  # the broker leads none now
+    version, _ = state.since(0)
+    state.look()
+    assert rows(state, version) == {}
+
+
+def test_rows_have_offsets_states_and_members() -> None:
+    with (
+        Minibroker(ephemeral=True, topics={"orders": 1}) as broker,
+        TransactionalClient(broker.bootstrap_servers) as client,
+    ):
+        committed = client.init_producer_id("app", 60_000, transaction_version=2)
+        client.produce(committed, "orders", 0, batch(committed, 0))
+        client.commit_offset(committed, "g", "orders", 0, 7, "")
+        client.end(committed, commit=True)
+        aborted = client.init_producer_id("app", 60_000, transaction_version=2)
+        client.produce(aborted, "orders", 0, batch(aborted, 0))
+        client.end(aborted, commit=False)
+        still = client.init_producer_id("app", 60_000, transaction_version=2)
+        client.produce(still, "orders", 0, batch(still, 0))
+        client.commit_offset(still, "g", "orders", 0, 9, "")
+        found = broker.cluster.run(seen)
+    partition = found["partition", "orders-0"]
+    expected = {"leader": 1, "start": 0, "stable": 8, "high": 11, "end": 11, "isr": [1], "internal": False}
+    assert partition.items() >= expected.items()
+    assert partition["aborted"] == [[4, 7]]
+    assert partition["open"] == [[8, still.producer_id]]
+    group = found["group", "g"]
+    assert (group["state"], group["committed"], group["pending"]) == ("Empty", {"orders-0": 7}, {"orders-0": 9})
+    transaction = found["transaction", "app"]
+    assert (transaction["state"], transaction["epoch"]) == ("Ongoing", still.producer_epoch)
