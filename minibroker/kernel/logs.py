@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from typing import IO, Any
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -86,15 +85,16 @@ class JsonLine(logging.Formatter):
     """One line a record, with the names that structlog gives: event, level, logger, timestamp (UTC), exception."""
 
     def format(self, record: logging.LogRecord) -> str:
+        import datetime
         import json
 
-        second, rest = divmod(int(record.created * 1_000_000), 1_000_000)
+        written = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         line = {"event": record.getMessage()}
         if record.stack_info:
             line["stack_info"] = record.stack_info
         line["level"] = record.levelname.lower()
         line["logger"] = record.name
-        line["timestamp"] = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(second))}.{rest:06}Z"
+        line["timestamp"] = written.isoformat(timespec="microseconds").replace("+00:00", "Z")
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
