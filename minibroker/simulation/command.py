@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     """0 when no promise was broken, 1 when one was."""
     logging.disable(logging.CRITICAL)  # a simulated crash is no news to a log
     if options.seed is not None:
-        return _tell(simulate(options.seed, telling=True), options.about)
+        return tell(simulate(options.seed, telling=True), options.about)
     began = time.perf_counter()
     counts: Counter[str] = Counter()
     broken = []
@@ -112,7 +112,7 @@ _LEGEND = """\
 """
 
 
-def _tell(outcome: SeedResult, about: list[str]) -> int:
+def tell(outcome: SeedResult, about: Sequence[str] = ()) -> int:
     """The story, of all or of the lines that have one of `about`, and the verdict."""
     print(outcome.plan.told())
     print(_LEGEND)

@@ -1,0 +1,106 @@
+"""The site: its pages lead to one another, load nothing from elsewhere and have the facts of the repository."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from posixpath import normpath
+
+import pytest
+from seeds import SEEDS
+from website import __main__ as website
+from website.markdown_pages import DeadLink, Pages
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    assert website.main([str(folder), "--without-playground"]) == 0
+    return folder
+
+
+class Read(HTMLParser):
+    """What a page points at, and what it loads."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.ids: set[str] = set()
+        self.policy = ""
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.ids.add(given.get("id", ""))
+        if tag == "a":
+            self.links.append(given.get("href", ""))
+        elif tag in ("img", "script", "link", "iframe"):
+            self.loaded.append(given.get("src") or given.get("href", ""))
+        elif given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = given["content"]
+
+
+def pages(site: Path) -> Iterator[tuple[Path, Read]]:
+    for page in site.rglob("*.html"):
+        if page.name != "museum.html" or page.parent == site / "docs":
+            yield page, Read(page)
+
+
+def test_every_link_leads_somewhere(site: Path) -> None:
+    read = dict(pages(site))
+    assert len(read) > 60
+    for page, found in read.items():
+        for address in [*found.links, *found.loaded]:
+            if address.startswith(("https:", "http:", "data:", "mailto:")):
+                continue
+            path, _, fragment = address.partition("#")
+            target = Path(normpath(page.parent / path)) if path else page
+            assert target.is_file(), f"{page}: {address}"
+            if fragment and target in read:
+                assert fragment in read[target].ids, f"{page}: {address}"
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    for page, found in pages(site):
+        assert not [one for one in found.loaded if one.startswith(("http:", "https:", "//"))], page
+        if found.policy or page.parent != site / "docs" or page.name != "museum.html":
+            assert "default-src 'none'" in found.policy, page
+
+
+def test_every_row_of_the_texts_has_its_answers(site: Path) -> None:
+    text = (site / "answers.html").read_text(encoding="utf-8")
+    rows = text.split('<h2 id="row-')[1:]
+    assert [row.partition('"')[0] for row in rows] == list(SEEDS)
+    assert all("<table>" in row for row in rows)
+    # KIP-360: the retry at the last epoch; recorded from Kafka 4.3.1 and 4.4.0.
+    retried = next(row for row in rows if row.startswith("360-5"))
+    assert "restart-keeps-last-epoch" in retried
+    # A release that answers otherwise has a column of its own.
+    assert "<th>kafka-3.9</th>" in text
+    assert "<th>kip</th>" in text
+
+
+def test_tables_of_museum_and_judge_are_there(site: Path) -> None:
+    assert "librdkafka-4736" in (site / "museum.html").read_text(encoding="utf-8")
+    assert "<table>" in (site / "docs" / "museum.html").read_text(encoding="utf-8")
+    assert "<table>" in (site / "docs" / "judge.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("link", ["gone.md", "../outside.md", "there.md#no-such-heading"])
+def test_a_dead_link_is_found(tmp_path: Path, link: str) -> None:
+    (tmp_path / "a.md").write_text(f"# A\n\n[it]({link})\n", encoding="utf-8")
+    (tmp_path / "there.md").write_text("# There\n", encoding="utf-8")
+    found = Pages(tmp_path)
+    with pytest.raises(DeadLink, match=re.escape(link.replace("there.md", "there.html"))):
+        found.read(["a.md"])
+        found.check()
+
+
+def test_headings_are_named_as_links_have_them(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("# A `code` – and: more\n\n## Twice\n\n## Twice\n", encoding="utf-8")
+    found = Pages(tmp_path)
+    found.read(["a.md"])
+    assert found.pages["a.html"].ids == {"a-code--and-more", "twice", "twice-1"}

@@ -1,0 +1,102 @@
+"""``python -m website FOLDER`` (see the package)."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path, PurePosixPath
+from posixpath import relpath
+from typing import Final
+
+from website import answers, playground
+from website.markdown_pages import DeadLink, Page, Pages
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+POLICY: Final = (
+    "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self' 'wasm-unsafe-eval'; "
+    "worker-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
+)
+_NAMED: Final = ("answers.html", "playground.html", "museum.html")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """1 with a line on stderr for a dead link."""
+    parser = argparse.ArgumentParser(prog="python -m website", description="Build the site as static files.")
+    parser.add_argument("folder", type=Path, help="made if it is not there; what is in it is kept")
+    parser.add_argument("--without-playground", action="store_true", help="fetch nothing")
+    options = parser.parse_args(arguments)
+    try:
+        build(options.folder, with_playground=not options.without_playground)
+    except DeadLink as error:
+        print(f"website: dead link: {error}", file=sys.stderr)
+        return 1
+    print(f"{options.folder}: python -m http.server -d {options.folder} shows it")
+    return 0
+
+
+def build(folder: Path, *, with_playground: bool) -> None:
+    """Write the site. Raises DeadLink."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = Pages(ROOT)
+    documents = sorted(one.relative_to(ROOT).as_posix() for one in (ROOT / "docs").rglob("*.md"))
+    found.read(["README.md", "CHANGELOG.md", *documents])
+    found.check()
+    made = [answers.page()]
+    if with_playground:
+        played = playground.build(ROOT, folder)
+        if isinstance(played, Page):
+            made.append(played)
+        else:
+            print(f"website: without the playground: {played}", file=sys.stderr)
+    pages = {**{page.path: page for page in made}, **found.pages}
+    for path, page in pages.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_framed(page, pages), encoding="utf-8")
+    for copied in found.copied:
+        (folder / copied).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / copied, folder / copied)
+    shutil.copy(playground.STATIC / "site.css", folder)
+    shutil.copy(ROOT / "docs" / "museum.html", folder / "museum.html")
+
+
+def _framed(page: Page, pages: dict[str, Page]) -> str:
+    up = relpath(".", str(PurePosixPath(page.path).parent))
+    first = ["index.html", *(name for name in _NAMED if name in pages or name == "museum.html")]
+    menus = [
+        _menu("minibroker", first, page, pages),
+        _menu("How to", _below("docs/how-to", pages), page, pages),
+        _menu("Reference", [name for name in _below("docs", pages) if name.count("/") == 1], page, pages),
+        _menu("Guides", _below("docs/guides", pages), page, pages),
+        _menu("Decisions", _below("docs/adr", pages), page, pages),
+    ]
+    return (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f"<title>{escape(page.title)}</title>\n"
+        f'<link rel="icon" href="data:,">\n<link rel="stylesheet" href="{up}/site.css">\n'
+        f'<nav aria-label="Pages">{"".join(menus)}</nav>\n<main>\n{page.body}\n</main>\n</html>\n'
+    )
+
+
+def _below(folder: str, pages: dict[str, Page]) -> list[str]:
+    """Pages made of Markdown; the others have no headings to point at."""
+    return sorted(path for path, page in pages.items() if path.startswith(f"{folder}/") and page.ids)
+
+
+def _menu(name: str, paths: Iterable[str], page: Page, pages: dict[str, Page]) -> str:
+    items = []
+    for path in paths:
+        title = {"index.html": "Start", "museum.html": "Museum"}.get(path) or pages[path].title
+        here = ' aria-current="page"' if path == page.path else ""
+        address = relpath(path, str(PurePosixPath(page.path).parent))
+        items.append(f'<li><a href="{escape(address)}"{here}>{escape(title)}</a></li>')
+    return f"<p>{escape(name)}</p><ul>{''.join(items)}</ul>"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+// Runs seeds of the simulation, off the page's thread.
+
+import { loadPyodide } from "./pyodide/pyodide.mjs";
+
+const TELL = `
+import contextlib, io, sys
+sys.path.insert(0, "/minibroker")
+import logging
+logging.disable(logging.CRITICAL)
+from minibroker.simulation.command import tell
+from minibroker.simulation.run import simulate
+
+def story(seed):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        tell(simulate(seed, telling=True))
+    return said.getvalue()
+
+story
+`;
+
+async function ready() {
+  const python = await loadPyodide({ indexURL: new URL("./pyodide/", import.meta.url).href });
+  const sources = await fetch("minibroker.zip");
+  python.unpackArchive(await sources.arrayBuffer(), "zip", { extractDir: "/minibroker" });
+  return python.runPython(TELL);
+}
+
+let story = null;
+self.addEventListener("message", async ({ data: { seed, number } }) => {
+  if (story === null) self.postMessage({ number, state: "Loading Python …" });
+  story ??= ready();
+  try {
+    self.postMessage({ number, story: (await story)(seed) });
+  } catch (error) {
+    self.postMessage({ number, state: String(error) });
+  }
+});
