@@ -80,10 +80,15 @@ def statements(node: ast.AST, inside: str = "") -> Iterator[tuple[ast.stmt, str]
         if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
             if isinstance(child, FUNCTION):
                 yield from statements(child, "function")
-            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            elif isinstance(child, ast.If) and any(named(part) == "TYPE_CHECKING" for part in ast.walk(child.test)):
                 yield from statements(child, inside or "TYPE_CHECKING")
             else:
                 yield from statements(child, inside)
+
+
+def named(node: ast.AST) -> str | None:
+    """The last word of a name."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
 
 
 @cache

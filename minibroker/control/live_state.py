@@ -103,10 +103,11 @@ class LiveState:
             "replicas": list(partition.replicas),
         }
         broker = self._cluster.brokers.get(partition.leader)
-        log = None
+        led = None
         with suppress(ApiError):  # it is about to begin, or to be deleted
-            log = broker.partition(topic.name, partition.index).log if broker is not None else None
-        if log is not None:
+            led = broker.partition(topic.name, partition.index) if broker is not None else None
+        if led is not None and led.is_open:  # `log` would open it, which takes time, and makes files
+            log = led.log
             row["start"], row["end"] = log.log_start_offset, log.log_end_offset
             row["stable"], row["high"] = log.last_stable_offset, log.high_watermark
             row["open"] = [list(one) for one in islice(log.producers.open_transactions().items(), _SHOWN)]

@@ -1,8 +1,8 @@
 """Log lines on stderr: text where a person reads them, JSON elsewhere.
 
 Modules log through the standard library's calls, so that an embedding program's own logging sees them as well.
-structlog, which takes longer to import than the broker takes to start, formats them and is imported by the first line
-that is really written.
+A JSON line is made here. structlog, which takes as long to import as half of the broker, makes the text and is imported
+by the first line of text that is really written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def configure(level: str = "info", format: str = "auto", stream: IO[str] | None 
     if format == "auto":
         format = "text" if stream.isatty() else "json"
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(LineFormatter(as_json=format == "json", colors=format == "text" and stream.isatty()))
+    handler.setFormatter(JsonLine() if format == "json" else TextLine(colors=stream.isatty()))
     logger = logging.getLogger(ROOT)
     reset()
     logger.addHandler(handler)
@@ -43,7 +43,7 @@ def reset() -> None:
     """Undo `configure`."""
     logger = logging.getLogger(ROOT)
     for handler in list(logger.handlers):
-        if isinstance(handler.formatter, LineFormatter):
+        if isinstance(handler.formatter, JsonLine | TextLine):
             logger.removeHandler(handler)
     logger.setLevel(logging.NOTSET)
     logger.propagate = True
@@ -74,12 +74,37 @@ def _level_of(logger: logging.Logger) -> str:
     return next((name for name, least in NAMED_LEVELS.items() if number >= least), "TRACE")
 
 
-class LineFormatter(logging.Formatter):
-    """One line a record, with exceptions inside it in JSON and below it in text."""
+def load_ahead() -> None:
+    """Import what the next line needs, where lines go now."""
+    for handler in logging.getLogger(ROOT).handlers:
+        if isinstance(handler.formatter, TextLine):
+            import structlog  # noqa: F401
 
-    def __init__(self, *, as_json: bool, colors: bool = False) -> None:
+
+class JsonLine(logging.Formatter):
+    """One line a record, with the names that structlog gives: event, level, logger, timestamp (UTC), exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        import datetime
+        import json
+
+        written = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line = {"event": record.getMessage()}
+        if record.stack_info:
+            line["stack_info"] = record.stack_info
+        line["level"] = record.levelname.lower()
+        line["logger"] = record.name
+        line["timestamp"] = written.isoformat(timespec="microseconds").replace("+00:00", "Z")
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+class TextLine(logging.Formatter):
+    """One line a record, with exceptions below it."""
+
+    def __init__(self, *, colors: bool = False) -> None:
         super().__init__()
-        self._as_json = as_json
         self._colors = colors
         self._inner: logging.Formatter | None = None
 
@@ -97,9 +122,6 @@ class LineFormatter(logging.Formatter):
             structlog.processors.TimeStamper(fmt="iso", utc=True),
         ]
         final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-        if self._as_json:
-            final += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-        else:
-            plain = structlog.dev.plain_traceback
-            final.append(structlog.dev.ConsoleRenderer(colors=self._colors, exception_formatter=plain))
+        plain = structlog.dev.plain_traceback
+        final.append(structlog.dev.ConsoleRenderer(colors=self._colors, exception_formatter=plain))
         return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=processors, processors=final)

@@ -233,9 +233,9 @@ def _load_ahead() -> None:
         for name in (
             "minibroker.coordination.transaction_service",
             "minibroker.coordination.group_service",
-            "structlog",
         ):
             importlib.import_module(name)
+        logs.load_ahead()
 
     threading.Thread(target=load, name="minibroker-load-ahead", daemon=True).start()
 

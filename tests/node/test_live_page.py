@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from minibroker import Minibroker
+from minibroker.cli import main
 from minibroker.client.transactional import TransactionalClient
+from minibroker.control import TOKEN_VARIABLE
 from minibroker_protocol import messages as m
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import Record, build_batch
@@ -58,6 +61,12 @@ def test_a_transaction_and_its_fencing_are_seen(tab: Any, broker: Minibroker) ->
         strip = tab.locator("#partitions .row", has_text="orders-0")
         strip.filter(has_text="start 0 · stable 0 · high 2 · end 2").wait_for()
         assert strip.locator(".range.open").count() == 1
+        client.commit_offset(zombie, HOSTILE, "orders", 0, 9, "")
+        group = tab.locator("#groups .row", has_text="pending orders-0: 9")
+        group.wait_for()
+        assert group.locator("b").inner_text() == HOSTILE
+        unused = tab.locator("#partitions .row", has_text="replicated-0")
+        unused.filter(has_text="not used since the broker's start").wait_for()
         client.init_producer_id(HOSTILE, 60_000, transaction_version=2)
         with pytest.raises(ApiError):
             client.end(zombie, commit=True)
@@ -168,3 +177,23 @@ def test_without_the_token_it_only_shows(browser: Any, broker: Minibroker) -> No
     line.press("Enter")
     opened.locator("#acts .refused", has_text="7").wait_for()
     opened.close()
+
+
+def test_each_line_does_the_same_again(tab: Any, broker: Minibroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line and the Python that are shown, with an id that looks like a number."""
+    line = tab.locator("[name=line]")
+    line.fill(
+        """fault.add api=EndTxn action='{"name":"error","code":"NOT_COORDINATOR"}' transactional_id='"123"' times=2"""
+    )
+    line.press("Enter")
+    tab.locator("#acts .done").wait_for()
+    shell, python = tab.locator("#acts pre").all_inner_texts()
+    program, *arguments = shlex.split(shell)
+    assert program == "minibroker"
+    monkeypatch.setenv(TOKEN_VARIABLE, broker.page_url.partition("#token=")[2])
+    assert main(arguments) == 0
+    exec(python, {"broker": broker})
+    first, second, third = (set_["rule"] for set_ in broker.faults.list())
+    assert first == second == third
+    assert first["transactional_id"] == "123"
+    broker.faults.clear()

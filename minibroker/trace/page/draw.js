@@ -145,10 +145,11 @@ function strip(found) {
   }
   const open = found.batches.filter((batch) => batch.outcome === "open").map((batch) => batch.from);
   const at = live?.end === undefined ? { start: found.start, stable: open.length ? Math.min(...open) : end } : live;
+  const unused = live && live.end === undefined && !found.batches.length; // its log is not open, and is not opened to be shown
   for (const [kind, name] of [["start", "log start"], ["stable", "last stable offset"], ["high", "high watermark"]])
-    if (at[kind] !== undefined) drawn.append(make("svg:rect", { x: Math.min(scale(at[kind]), WIDTH - 3), y: 0, width: 3, height: 26, class: `edge ${kind}` }, make("svg:title", {}, `${name} ${at[kind]}`)));
+    if (at[kind] !== undefined && !unused) drawn.append(make("svg:rect", { x: Math.min(scale(at[kind]), WIDTH - 3), y: 0, width: 3, height: 26, class: `edge ${kind}` }, make("svg:title", {}, `${name} ${at[kind]}`)));
   const offsets = [`start ${at.start}`, `stable ${at.stable}`, at.high === undefined ? "" : `high ${at.high}`, `end ${end}`];
-  const said = [live ? `leader ${live.leader}` : "", ...offsets].filter(Boolean).join(" · ");
+  const said = [live ? (live.leader < 0 ? "no leader" : `leader ${live.leader}`) : "", ...(unused ? ["not used since the broker's start"] : offsets)].filter(Boolean).join(" · ");
   const name = live ? chooses(make("b"), live, `About ${found.name}`, tell) : make("b");
   name.append(found.name);
   return make("div", { class: "row", "data-name": found.name }, name, drawn, make("span", { title: said }, said));

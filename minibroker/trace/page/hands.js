@@ -51,8 +51,11 @@ function made(name, text) {
 
 const quoted = (text) => (/^[\w.,:=@%+/-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`);
 
+/** Text that looks like JSON, such as the id 123, is written as JSON, or it would be taken for a number. */
+const worded = (value) => (typeof value === "string" && /^[A-Za-z_]/.test(value) && !/^(true|false|null|NaN|Infinity)$/.test(value) ? value : JSON.stringify(value));
+
 export function shell(command, given) {
-  const values = Object.entries(given).map(([name, value]) => quoted(`${name}=${typeof value === "string" ? value : JSON.stringify(value)}`));
+  const values = Object.entries(given).map(([name, value]) => quoted(`${name}=${worded(value)}`));
   return ["minibroker control --control", location.host, command, ...values].join(" ");
 }
 

@@ -462,7 +462,7 @@ def wait():
         time.sleep(0.01)
     os.close(ending)
 threading.Thread(target=wait, daemon=True).start()
-sys.exit(main(["serve", "--port", "0", "--ephemeral", "--until-stdin-closes"]))
+sys.exit(main(["serve", "--port", "0", "--ephemeral", "--until-stdin-closes", "--log-format", "text"]))
 """
 
 

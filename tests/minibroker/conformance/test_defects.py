@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from types import CodeType, FunctionType
 
@@ -23,13 +24,18 @@ STALE = DEFECTS["accept-stale-epoch"]
 
 def as_written(function: FunctionType) -> CodeType:
     """The code its file says; what runs may be pytest's, which rewrites the assertions of plugins."""
-    module = sys.modules[function.__module__]
+    code = code_named(module_as_written(function.__module__), function.__qualname__)
+    assert code is not None
+    return code
+
+
+@cache
+def module_as_written(name: str) -> CodeType:
+    module = sys.modules[name]
     assert module.__file__
     whole = SourceFileLoader(module.__name__, module.__file__).get_code(module.__name__)
     assert whole is not None
-    code = code_named(whole, function.__qualname__)
-    assert code is not None
-    return code
+    return whole
 
 
 def says(code: CodeType) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,3 +105,12 @@ def test_rows_have_offsets_states_and_members() -> None:
     assert (group["state"], group["committed"], group["pending"]) == ("Empty", {"orders-0": 7}, {"orders-0": 9})
     transaction = found["transaction", "app"]
     assert (transaction["state"], transaction["epoch"]) == ("Ongoing", still.producer_epoch)
+
+
+def test_what_was_not_used_is_not_opened_to_be_seen(tmp_path: Path) -> None:
+    """Looking makes no files, and a partition without a log has no offsets."""
+    with Minibroker(data_dir=tmp_path, topics={"orders": 3}) as broker:
+        files = sorted(tmp_path.rglob("*"))
+        partition = broker.cluster.run(seen)["partition", "orders-2"]
+        assert "end" not in partition
+        assert sorted(tmp_path.rglob("*")) == files

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+import structlog
 
 from minibroker.kernel import logs
 
@@ -60,9 +64,49 @@ def test_an_embedding_program_gets_the_lines_through_its_own_logging(caplog: pyt
     assert "hello" in caplog.text
 
 
-def test_structlog_is_imported_by_the_first_line_only() -> None:
+@pytest.mark.parametrize(("format", "loads"), [("json", False), ("text", True)])
+def test_structlog_is_imported_by_the_first_line_of_text_only(format: str, loads: bool) -> None:
     code = (
-        "import sys; from minibroker.kernel import logs; logs.configure(); log = logs.get_logger('minibroker.x');"
-        "log.debug('no'); assert 'structlog' not in sys.modules; log.info('yes'); assert 'structlog' in sys.modules"
+        f"import sys; from minibroker.kernel import logs; logs.configure(format={format!r});"
+        "log = logs.get_logger('minibroker.x');"
+        "log.debug('no'); assert 'structlog' not in sys.modules;"
+        f"log.info('yes'); assert ('structlog' in sys.modules) is {loads}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)}, timeout=30)
+
+
+def test_a_line_of_json_is_the_one_that_structlog_writes() -> None:
+    """The broker makes it itself: structlog takes longer to import than a line is worth."""
+    final: list[Any] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(),
+    ]
+    first: list[Any] = [structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name]
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    theirs = structlog.stdlib.ProcessorFormatter(foreign_pre_chain=[*first, stamp], processors=final)
+    for level, message, stack in (
+        ("INFO", "a é 100 %", None),
+        ("WARNING", 'a "b"\n', "Stack:\n  f"),
+        ("CRITICAL", "", None),
+    ):
+        for failure in (None, ValueError("boom")):
+            info = (type(failure), failure, None) if failure else None
+            record = logging.LogRecord(
+                "minibroker.x", getattr(logging, level), "x.py", 1, message, (), info, None, stack
+            )
+            ours, wanted = (json.loads(one.format(record), object_pairs_hook=list) for one in (logs.JsonLine(), theirs))
+            assert without_time(ours) == without_time(wanted)
+
+
+def without_time(line: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Its names and values in their order; the time is only looked at."""
+    assert datetime.fromisoformat(dict(line)["timestamp"]).tzinfo is UTC
+    assert len(dict(line)["timestamp"]) == len("2026-11-24T03:11:21.203145Z")
+    return [(name, "" if name == "timestamp" else value) for name, value in line]
+
+
+def test_a_line_has_the_time_of_its_record() -> None:
+    record = logging.LogRecord("minibroker.x", logging.INFO, "x.py", 1, "", (), None)
+    record.created = 1_790_000_000.25
+    assert json.loads(logs.JsonLine().format(record))["timestamp"] == "2026-09-21T14:13:20.250000Z"

@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -55,7 +56,7 @@ def broken(defect: Defect) -> tuple[FunctionType, CodeType]:
     """The function a defect is for, and its code with the defect. Raises NoPlace."""
     module_name, _, path = defect.where.partition(":")
     module = importlib.import_module(module_name)
-    tree = ast.parse(inspect.getsource(module))
+    tree = ast.parse(_source(module))
     try:
         change(tree, path, defect.old, defect.new)
     except NoPlace as error:
@@ -67,6 +68,11 @@ def broken(defect: Defect) -> tuple[FunctionType, CodeType]:
     if code is None or code.co_freevars != function.__code__.co_freevars:
         raise NoPlace(f"planted defect {defect.name}: {module_name}:{path} cannot be replaced")
     return function, code
+
+
+@cache
+def _source(module: ModuleType) -> str:
+    return inspect.getsource(module)
 
 
 def _function(module: ModuleType, path: str) -> FunctionType:

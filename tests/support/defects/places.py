@@ -70,7 +70,7 @@ def change(tree: ast.Module, function: str, old: str, new: str) -> None:
             other = "" if places else _elsewhere(known, old)
             raise NoPlace(f"{old!r} is {len(places)} times in {function}{other}")
         places[0].put(len(was.nodes), will_be.nodes)
-    ast.fix_missing_locations(tree)
+    ast.fix_missing_locations(known[function])
 
 
 def _elsewhere(known: Mapping[str, FunctionNode], old: str) -> str:
