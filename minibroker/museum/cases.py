@@ -100,9 +100,9 @@ class Case:
 
     @property
     def column(self) -> list[tuple[str, bool]]:
-        """What to measure: versions, each with whether something fails."""
+        """What to measure: versions, each with whether something fails; where nothing has to, each run has the bug."""
         versions = [(version, True) for version in (*self.bad, *self.good)]
-        return versions if self.good else [*versions, (self.shown_on, False)]
+        return versions if self.good or not self.script().steps else [*versions, (self.shown_on, False)]
 
     def script(self) -> Script:
         """The failures. Raises CaseError."""

@@ -17,7 +17,7 @@ from minibroker.judge.run import end
 from minibroker.program import uninterrupted
 
 _INSTALL_SECONDS = 300
-_NAME = re.compile(r"(@?[A-Za-z0-9._/-]+)==([A-Za-z0-9.!+_-]+(?:@[0-9.]+)?)")
+_NAME = re.compile(r"(@?[A-Za-z0-9._/-]+)==([A-Za-z0-9.!+_-]+(?:@(?:[0-9.]+|kip))?)")
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -42,7 +42,9 @@ LIBRARIES = {
     "franz-go": Library("go", "github.com/twmb/franz-go", ("plan_franz.go", "plan.go")),
     "sarama": Library("go", "github.com/IBM/sarama", ("plan_sarama.go", "plan.go")),
     # Before 2.0: with these versions came librdkafka's, and no wheel of Python has them.
-    "confluent-kafka-go": Library("go", "github.com/confluentinc/confluent-kafka-go", ("plan_confluent.go", "plan.go")),
+    "confluent-kafka-go": Library(
+        "go", "github.com/confluentinc/confluent-kafka-go", ("plan_confluent.go", "read_confluent.go", "plan.go")
+    ),
     "segmentio-kafka-go": Library("go", "github.com/segmentio/kafka-go"),
     "kafkajs": Library("npm", "kafkajs", ("plan_kafkajs.mjs", "plan.mjs")),
     "@platformatic/kafka": Library("npm", "@platformatic/kafka"),
@@ -55,7 +57,8 @@ def library(name: str) -> Library:
 
 
 def parse_client(text: str) -> tuple[str, str]:
-    """``NAME==VERSION``, or ``NAME==VERSION@RELEASE`` against a broker of this release. Raises ValueError."""
+    """``NAME==VERSION``, or ``NAME==VERSION@RELEASE`` against a broker of this release, or of the
+    semantics ``kip``. Raises ValueError."""
     match = _NAME.fullmatch(text)
     if match is None:
         raise ValueError(f"expected NAME==VERSION, such as confluent-kafka==2.3.0, got {text!r}")

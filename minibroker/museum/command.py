@@ -23,6 +23,7 @@ from minibroker.testing.reports import add_report_arguments, write_reports
 EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED = 0, 1, 2, 77
 _LIST, _SHOW, _RUN, _MATRIX = "list", "show", "run", "matrix"
 _OTHER = "broken otherwise"
+_KIP = "kip"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -139,7 +140,8 @@ def _run(case: Case, version: str, times: int, *, failing: bool) -> tuple[int, M
     what = f"{case.id} on {case.client} {version}{'' if failing else ' without failures'}"
     release, _, broker = version.partition("@")
     if broker:
-        case = replace(case, broker={**case.broker, "as_version": broker})
+        option = "semantics" if broker == _KIP else "as_version"
+        case = replace(case, broker={**case.broker, option: broker})
     try:
         with program(case.client, release, case.sources) as command:
             outcomes = _outcomes(case, [*command, *case.arguments], times, what, failing=failing)

@@ -59,11 +59,36 @@ public final class Plan {
         }
     }
 
+    /** One record in a transaction, on the same producer until it is committed. */
+    private static void transact(String value) throws InterruptedException {
+        while (true) {
+            String name = value + "." + ++transaction;
+            try {
+                producer.beginTransaction();
+                tell("send", "\"value\": \"" + name + "\", \"transaction\": " + transaction);
+                producer.send(new ProducerRecord<>(TOPIC, 0, null, name));
+                producer.commitTransaction();
+                ended("commit");
+                return;
+            } catch (RuntimeException failed) {
+                System.out.println(name + ": " + failed);
+            }
+            try {
+                producer.abortTransaction();
+                ended("abort");
+            } catch (RuntimeException failed) {
+                System.out.println("abort: " + failed);
+                Thread.sleep(300);
+            }
+        }
+    }
+
     private static void step(String word, String what) throws Exception {
         switch (word) {
             case "open" -> { identity = what; open(); }
             case "begin" -> { transaction++; producer.beginTransaction(); }
             case "send", "insist" -> send(what, word.equals("insist"));
+            case "transact" -> transact(what);
             case "flush" -> producer.flush();
             case "sleep" -> Thread.sleep((long) (1000 * Double.parseDouble(what)));
             case "commit" -> { producer.commitTransaction(); ended(word); }

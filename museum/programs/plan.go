@@ -25,6 +25,11 @@ type client interface {
 	abort() error
 }
 
+// reader: a library that has the step "read". found is called with each record.
+type reader interface {
+	read(last string, found func(value string, partition int32, offset int64)) error
+}
+
 var telling sync.Mutex
 
 func tell(event string, fields map[string]any) {
@@ -66,6 +71,10 @@ func follow(c client) {
 		case "sleep":
 			seconds, _ := strconv.ParseFloat(what, 64)
 			time.Sleep(time.Duration(seconds * float64(time.Second)))
+		case "read":
+			err = c.(reader).read(what, func(value string, partition int32, offset int64) {
+				tell("read", map[string]any{"value": value, "partition": partition, "offset": offset})
+			})
 		case "send", "insist":
 			send(c, word == "insist", what, identity != "", transaction)
 		default:

@@ -30,6 +30,8 @@ def follow(client):
                 value, _, partition = what.partition("@")
                 tell("send", value=value, **({"transaction": transaction} if identity else {}))
                 send(client, value, int(partition or 0), insist=word == "insist")
+            elif word == "transact":
+                transaction = transact(client, what, transaction)
             elif word == "sleep":
                 client.sleep(float(what))
             else:
@@ -66,6 +68,27 @@ def send(client, value, partition, *, insist):
         if not done:
             client.sleep(0.3)
             client.send(value, partition, acked)
+
+
+def transact(client, value, transaction):
+    """One record in a transaction, on the same producer until it is committed; the number of the last transaction."""
+    while True:
+        transaction += 1
+        try:
+            client.begin()
+            tell("send", value=f"{value}.{transaction}", transaction=transaction)
+            client.send(f"{value}.{transaction}", 0, lambda: None)
+            client.commit()
+            tell("end", transaction=transaction, outcome="commit")
+            return transaction
+        except Exception as error:
+            print(f"{value}: {error!r}", flush=True)
+        try:
+            client.abort()
+            tell("end", transaction=transaction, outcome="abort")
+        except Exception as error:
+            print(f"abort: {error!r}", flush=True)
+            client.sleep(0.3)
 
 
 def given_up(client, identity, transaction, steps):

@@ -15,10 +15,13 @@ QUICK = [
     "aiokafka-torn-commit",
     "franz-go-unconfirmed-end-txn",
     "kafka-python-late-produce",
+    "librdkafka-3020",
+    "librdkafka-3369",
     "librdkafka-late-end-txn",
     "librdkafka-lost-first-batch",
     "librdkafka-topic-away",
     "sarama-late-end-txn",
+    "segmentio-kafka-go-1332",
 ]
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import runpy
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from museum_case import CASE, SCRIPT, write_case
 
 from minibroker.cli import main
+from minibroker.judge.report import Judged
+from minibroker.judge.scripts import Script
+from minibroker.judge.trial import Task, try_out
 from minibroker.museum import clients, command
 from minibroker.museum.cases import CaseError, Measured, find, read, read_all, save
 from minibroker.museum.clients import ClientError, installed, parse_client, program
@@ -134,6 +140,25 @@ def test_a_release_that_does_not_exist(cases: Path, capsys: pytest.CaptureFixtur
     assert "0.9" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("version", "options"),
+    [("2.0", {}), ("2.0@4.0", {"as_version": "4.0"}), ("2.0@kip", {"semantics": "kip"})],
+)
+def test_a_version_names_its_broker(
+    cases: Path, monkeypatch: pytest.MonkeyPatch, version: str, options: dict[str, str]
+) -> None:
+    asked: list[dict[str, object]] = []
+
+    def tried(task: Task, script: Script, what: str) -> Judged:
+        asked.append(dict(task.broker))
+        return try_out(task, script, what)
+
+    monkeypatch.setattr(command, "try_out", tried)
+    assert main(["museum", "run", "mini-7", "--cases", str(cases), "--client", f"mini=={version}"]) == 0
+    topics = asked[0].pop("topics")
+    assert (topics, asked) == ({"orders": 1, "in": 1, "out": 1}, [options])
+
+
 def test_rates_are_saved(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["museum", "run", "mini-7", "--cases", str(cases), "--save"]
     for more in (["--matrix", "--times", "2"], ["--client", "mini==9.9"], ["--calm"], []):
@@ -178,6 +203,47 @@ def test_a_case_has_a_program_of_its_own_or_a_plan(tmp_path: Path) -> None:
     assert read(folder).arguments == ['{"x": 1}', "open", "send a"]
 
 
+def test_what_is_measured_of_a_case(tmp_path: Path) -> None:
+    write_case(tmp_path / "good", "")
+    assert read(tmp_path / "good").column == [("1.0", True), ("2.0", True)]
+    open_upstream = CASE.replace('good = ["2.0"]', "good = []")
+    write_case(tmp_path / "open", "", open_upstream)
+    assert read(tmp_path / "open").column == [("1.0", True), ("1.0", False)]
+    write_case(tmp_path / "bare", "", open_upstream, 'about = "Nothing fails."')
+    assert read(tmp_path / "bare").column == [("1.0", True)]
+
+
+def test_a_plan_goes_on_with_the_same_producer_until_a_transaction_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    class Client:
+        """Its first commit fails, and the abort after it once."""
+
+        failing: ClassVar = ["commit", "abort"]
+
+        def __getattr__(self, word: str) -> Callable[..., None]:
+            def call(*arguments: object) -> None:
+                called.append(word)
+                if word in self.failing:
+                    self.failing.remove(word)
+                    raise OSError(word)
+
+            return call
+
+    history = tmp_path / "history"
+    monkeypatch.setenv("BOOTSTRAP_SERVERS", "")
+    monkeypatch.setenv("MINIBROKER_HISTORY", str(history))
+    monkeypatch.setattr(sys, "argv", ["plan.py", "{}", "open tx", "transact a"])
+    runpy.run_path(str(ROOT / "museum" / "programs" / "plan.py"))["follow"](Client())
+    assert called == ["open", "begin", "send", "commit", "abort", "sleep", "begin", "send", "commit"]
+    told = [json.loads(line) for line in history.read_text().splitlines()]
+    assert [(one["event"], one["transaction"]) for one in told] == [("send", 0), ("send", 1), ("end", 1)]
+    assert [one["value"] for one in told[:2]] == ["a.0", "a.1"]
+    assert told[2]["outcome"] == "commit"
+
+
 def test_a_case_without_its_files(tmp_path: Path) -> None:
     write_case(tmp_path / "c", "", script=SCRIPT.replace("drop_reply", "drop"))
     with pytest.raises(CaseError, match="fault 1"):
@@ -187,10 +253,13 @@ def test_a_case_without_its_files(tmp_path: Path) -> None:
 # Installing
 
 
-@pytest.mark.parametrize("text", ["mini", "mini==", "mini>=1.0", "--pre==1.0==2", "a b==1", "mini==1.0;x"])
+@pytest.mark.parametrize(
+    "text", ["mini", "mini==", "mini>=1.0", "--pre==1.0==2", "a b==1", "mini==1.0;x", "mini==1.0@kiq"]
+)
 def test_a_client_is_a_name_and_a_version(text: str) -> None:
     assert parse_client("confluent-kafka==2.3.0") == ("confluent-kafka", "2.3.0")
     assert parse_client("@platformatic/kafka==2.12.1@3.9") == ("@platformatic/kafka", "2.12.1@3.9")
+    assert parse_client("mini==1.0@kip") == ("mini", "1.0@kip")
     with pytest.raises(ValueError, match="expected NAME==VERSION"):
         parse_client(text)
 
@@ -271,9 +340,9 @@ def test_what_an_installer_says_is_one_line(tmp_path: Path, said: list[str], rea
 
 def test_every_case_is_whole() -> None:
     cases = read_all(ROOT / "museum" / "cases")
-    assert len(cases) >= 11
+    assert len(cases) >= 40
     for case in cases:
-        assert case.script().steps or case.broker, case.id
+        assert case.script().steps or case.broker or not case.good, case.id
         assert all(path.is_file() for path in case.sources), case.id
         assert case.plan or len(case.sources[0].read_text().splitlines()) <= 40, case.id
         rates = {(one.version, one.failures): one for one in case.measured}
