@@ -215,7 +215,7 @@ def test_its_address_has_the_token(process: bool) -> None:
 
 def test_what_came_too_fast_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream rests after its work; of what ends meanwhile the recorder keeps the last ones."""
-    monkeypatch.setattr(live_page, "_LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(live_page, "_LOOK_SECONDS", 0.5)
     with Minibroker(ephemeral=True, page=True) as running, got(running, "/page/events") as response:
         running.control.record(10)
         told = events(response)
