@@ -244,6 +244,17 @@ def test_a_broker_that_is_away_is_asked_again(broker: Minibroker, sink: Sink) ->
     assert visible(broker, sink) == list(range(12))
 
 
+def test_a_broker_that_goes_while_its_settings_are_asked_for(broker: Minibroker, sink: Sink) -> None:
+    """Only below transaction.version 2 the sink has to know them."""
+    with SinkDriver(sink)._client as client:
+        asks = client.transaction_version() < 2
+    rule = broker.faults.inject("DescribeConfigs", DropReply(), times=2, expected=False)
+    run(sink, 0)
+    assert rule.fired == 2 * asks
+    rule.remove()
+    assert visible(broker, sink) == list(range(12))
+
+
 @pytest.mark.parametrize(
     ("api", "action"),
     [
