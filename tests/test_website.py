@@ -11,6 +11,7 @@ from posixpath import normpath
 import pytest
 from seeds import SEEDS
 from website import __main__ as website
+from website import playground
 from website.markdown_pages import DeadLink, Pages
 
 
@@ -70,6 +71,14 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
             assert "default-src 'none'" in found.policy, page
 
 
+@pytest.mark.parametrize(
+    "text", [*playground.STATIC.glob("*.css"), *playground.STATIC.glob("*.js")], ids=lambda one: one.name
+)
+def test_scripts_and_styles_load_nothing_from_elsewhere(text: Path) -> None:
+    loaded = r"""(?:@import|\burl|\bfrom|\bimport|\bfetch|\bWorker)[\s("'`]*(?:[a-z]+:)?//"""
+    assert not re.findall(loaded, text.read_text(encoding="utf-8"))
+
+
 def test_every_row_of_the_texts_has_its_answers(site: Path) -> None:
     text = (site / "answers.html").read_text(encoding="utf-8")
     rows = text.split('<h2 id="row-')[1:]
@@ -80,7 +89,7 @@ def test_every_row_of_the_texts_has_its_answers(site: Path) -> None:
     assert "restart-keeps-last-epoch" in retried
     # A release that answers otherwise has a column of its own.
     assert "<th>kafka-3.9</th>" in text
-    assert "<th>kip</th>" in text
+    assert re.search(r"<th>kafka-[\d.]+</th><th>kip</th>", text), "the texts beside the releases"
 
 
 def test_tables_of_museum_and_judge_are_there(site: Path) -> None:
@@ -104,3 +113,25 @@ def test_headings_are_named_as_links_have_them(tmp_path: Path) -> None:
     found = Pages(tmp_path)
     found.read(["a.md"])
     assert found.pages["a.html"].ids == {"a-code--and-more", "twice", "twice-1"}
+
+
+def test_a_dead_link_ends_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("# Start\n\n[it](docs/a.md#gone)\n", encoding="utf-8")
+    for name in ("CHANGELOG.md", "docs/a.md"):
+        (tmp_path / name).write_text("# A\n", encoding="utf-8")
+    monkeypatch.setattr(website, "ROOT", tmp_path)
+    assert website.main([str(tmp_path / "site"), "--without-playground"]) == 1
+    assert capsys.readouterr().err == "website: dead link: index.html: docs/a.html#gone\n"
+
+
+def test_without_npm_the_rest_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(playground.shutil, "which", lambda _: None)
+    assert website.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "website: without the playground: there is no npm\n"
+    assert "playground" not in re.findall(r'href="(\w+)\.html"', (tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert not (tmp_path / "playground.html").exists()

@@ -87,16 +87,20 @@ class TransactionalClient(ReadingClient):
     def unverified(self) -> list[int]:
         """Brokers that append to a partition whether or not it is in a transaction."""
         kind = m.DescribeConfigsRequest
-        found = []
-        for node_id, address in sorted(self.brokers().items()):
-            wanted = kind.DescribeConfigsResource(
-                resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[VERIFICATION]
-            )
-            (result,) = self.ask(address, kind(resources=[wanted]), m.DescribeConfigsResponse, 1).results
-            require(result.error_code, f"configuration of broker {node_id}", result.error_message)
-            if any(config.value == "false" for config in result.configs):
-                found.append(node_id)
-        return found
+
+        def ask() -> list[int]:
+            found = []
+            for node_id, address in sorted(self.brokers().items()):
+                wanted = kind.DescribeConfigsResource(
+                    resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[VERIFICATION]
+                )
+                (result,) = self.ask(address, kind(resources=[wanted]), m.DescribeConfigsResponse, 1).results
+                require(result.error_code, f"configuration of broker {node_id}", result.error_message)
+                if any(config.value == "false" for config in result.configs):
+                    found.append(node_id)
+            return found
+
+        return self._patiently(ask)
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, *, transaction_version: int = BUMPS_EPOCH

@@ -31,6 +31,9 @@ _FILES: Final = ("page.css", "story.js", "draw.js", "hands.js", "live.js")
 MOST_STREAMS: Final = 16
 _LOOK_SECONDS: Final = 0.2
 _BEAT_SECONDS: Final = 1.0
+_REST: Final = 40
+"""A stream rests so many times as long as it had the processor, or a page beside busy clients would cost them much."""
+_LONGEST_REST_SECONDS: Final = 2.0
 _ANSWER_SECONDS: Final = 30.0
 _CHUNK: Final = 200
 
@@ -82,17 +85,21 @@ class LivePage:
         try:
             yield b""
             seen: Recorder | None = None
-            after, version, told, due = 0, 0, "", 0.0
+            after, version, missed, told, due = 0, 0, 0, "", 0.0
             yield _event("begin", {})
             while not self._closed.is_set():
+                began = time.thread_time()
                 recorder, recorded, state = self._look(seen, after)
                 if recorder is not seen:
                     if seen is not None:
                         yield _event("begin", {})
-                    seen, after, version = recorder, 0, 0
+                    seen, after, version, missed = recorder, 0, 0, 0
                 for start in range(0, len(recorded), _CHUNK):
                     yield _event("exchanges", [one.to_json() for one in recorded[start : start + _CHUNK]])
-                after = recorded[-1].number if recorded else after
+                if recorded:  # the recorder keeps some only, and more may have ended since the last look
+                    missed += max(0, recorded[-1].number - after - len(recorded)) if after else 0
+                    after = recorded[-1].number
+                state["missed"] = missed
                 version, rows = self._in_loop(lambda: self._read_rows(version)).result(_ANSWER_SECONDS)  # noqa: B023
                 for start in range(0, len(rows), _CHUNK):
                     yield _event("rows", rows[start : start + _CHUNK])
@@ -100,7 +107,8 @@ class LivePage:
                 if lasting != told or time.monotonic() >= due:
                     told, due = lasting, time.monotonic() + _BEAT_SECONDS
                     yield _event("state", state)
-                self._closed.wait(_LOOK_SECONDS)
+                rest = _REST * (time.thread_time() - began)
+                self._closed.wait(min(max(_LOOK_SECONDS, rest), _LONGEST_REST_SECONDS))
         finally:
             self._streams.release()
 

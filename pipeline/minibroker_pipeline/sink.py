@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import PLAINTEXT, Security
 from minibroker.client.transactional import (
     BUMPS_EPOCH,
@@ -256,9 +257,11 @@ class SinkDriver:
 
 @contextmanager
 def sink_errors(sink: Sink) -> Iterator[None]:
-    """A broker's refusal as one of the sink."""
+    """A broker's refusal as one of the sink, and that there was none to ask."""
     try:
         yield
+    except BrokerFailed as error:
+        raise SinkRefused(f"sink {sink.name}: {error}") from None
     except ApiError as error:
         if error.code in _FENCED:
             raise Fenced(f"sink {sink.name}: a newer attempt has taken it over ({error.code.name})") from None

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from minibroker.client.connection import BrokerFailed
 from minibroker_pipeline.sink import Sink, SinkDriver, SinkRefused
 
 EVERY: Final = 3600.0
@@ -58,7 +57,7 @@ class Keeper:
         try:
             for sink in sinks:
                 SinkDriver(sink).keep(query)
-        except (SinkRefused, BrokerFailed) as error:  # tried again when it is idle; a batch would say more
+        except SinkRefused as error:  # tried again when it is idle; a batch would say more
             _LOG.warning("the marker of query %s was not kept: %s", query, error)
             return
         self._kept[query] = self._clock()

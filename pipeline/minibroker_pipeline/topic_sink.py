@@ -147,7 +147,7 @@ _KEEPERS: Final[WeakKeyDictionary[Any, Keeper]] = WeakKeyDictionary()
 
 def keep_marker(spark: Any, options: Mapping[str, str]) -> None:
     """See to it that the marker of a query with these options does not expire while the session runs it, although it
-    writes nothing. `exactly_once` does it; the bare format needs it. Raises SinkRefused, BrokerFailed."""
+    writes nothing. `exactly_once` does it; the bare format needs it. Raises SinkRefused."""
     if spark not in _KEEPERS:
         keeper = _KEEPERS[spark] = Keeper()
         spark.streams.addListener(KeepingListener(keeper))
@@ -166,7 +166,7 @@ def exactly_once(df: Any, topic: str, *, bootstrap: str, sink: str, **options: A
     Columns: `value`, and if wanted `key`, `headers`, `timestamp`; others are an error. Without a column `partition` the
     hash of the key decides, of the value where the key is null. sink: the name of the transactional id and of the group
     that holds the marker, one for each query. options: as of the format; a dot in a name is `**{"kafka.…": …}`.
-    Raises SinkRefused, BrokerFailed.
+    Raises SinkRefused.
     """
     from pyspark.sql import functions as F
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minibroker.client.security import LoginFailed
 from minibroker.client.transactional import Producer, TransactionalClient
 from minibroker.faults import DropReply, Error
 from minibroker.testing.embedded import Minibroker
@@ -241,6 +241,17 @@ def test_a_broker_that_is_away_is_asked_again(broker: Minibroker, sink: Sink) ->
         broker.faults.inject(api, DropReply(), transactional_id=sink.name, times=2)
     run(sink, 0)
     broker.faults.verify()
+    assert visible(broker, sink) == list(range(12))
+
+
+def test_a_broker_that_goes_while_its_settings_are_asked_for(broker: Minibroker, sink: Sink) -> None:
+    """Only below transaction.version 2 the sink has to know them."""
+    with SinkDriver(sink)._client as client:
+        asks = client.transaction_version() < 2
+    rule = broker.faults.inject("DescribeConfigs", DropReply(), times=2, expected=False)
+    run(sink, 0)
+    assert rule.fired == 2 * asks
+    rule.remove()
     assert visible(broker, sink) == list(range(12))
 
 
@@ -493,5 +504,22 @@ def test_a_sink_over_tls_with_a_password(tmp_path: Path) -> None:
         named = {"bootstrap": secured.bootstrap_servers, "topic": "secured", "sink": "s"}
         run(sink_of({**named, **given}, streaming=True), 0)
         assert visible(secured, sink_of({**named, **given}, streaming=True)) == list(range(12))
-        with pytest.raises(LoginFailed, match="invalid credentials"):
+        with pytest.raises(SinkRefused, match="invalid credentials"):
             sink_of({**named, **given, "kafka.sasl.password": "wrong"}, streaming=True)
+
+
+@pytest.mark.parametrize("ask", ["begin", "commit", "abort", "keep"])
+def test_no_broker_is_one_line(sink: Sink, monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
+    driver = SinkDriver(sink)
+    attempt = driver.begin()
+    lost = SinkDriver(replace(sink, bootstrap="127.0.0.1:1"))
+    monkeypatch.setattr(TransactionalClient, "patience", 0.0)
+    reports = [Written(attempt, Batch(QUERY, 0), {0: 1}, False)]
+    asked: dict[str, Callable[[], object]] = {
+        "begin": lost.begin,
+        "commit": lambda: lost.commit(reports, 0),
+        "abort": lambda: lost.abort(reports),
+        "keep": lambda: lost.keep(QUERY),
+    }
+    with pytest.raises(SinkRefused, match=rf"^sink {re.escape(sink.name)}: .*127\.0\.0\.1:1"):
+        asked[ask]()

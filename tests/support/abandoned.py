@@ -35,6 +35,7 @@ def abandon(bootstrap: str, topic: str = "t") -> None:
 def committed_values(bootstrap: str, topic: str = "t") -> list[bytes]:
     """What a read_committed consumer is given up to the ends that it is told."""
     settings = {"bootstrap.servers": bootstrap, "group.id": str(uuid.uuid4()), "auto.offset.reset": "earliest"}
+    settings["fetch.wait.max.ms"] = "10"  # an end is told by an empty answer
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
     values, ends = [], 0

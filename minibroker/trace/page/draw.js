@@ -137,6 +137,7 @@ function strip(found) {
     if (title) part.append(make("svg:title", {}, title));
     return part;
   };
+  if (live?.end > live?.start) drawn.append(range(live.start, live.end, { class: "kept", y: 10, height: 6 })); // markers and what no exchange tells of
   for (const [from, to] of live?.aborted ?? []) drawn.append(range(from, to + 1, { class: "range aborted" }, `aborted ${from}–${to}`));
   for (const [from, owner] of live?.open ?? []) drawn.append(range(from, end, { class: "range open" }, `open since ${from}, producer id ${owner}`));
   for (const batch of found.batches) {
@@ -147,7 +148,7 @@ function strip(found) {
   const at = live?.end === undefined ? { start: found.start, stable: open.length ? Math.min(...open) : end } : live;
   const unused = live && live.end === undefined && !found.batches.length; // its log is not open, and is not opened to be shown
   for (const [kind, name] of [["start", "log start"], ["stable", "last stable offset"], ["high", "high watermark"]])
-    if (at[kind] !== undefined && !unused) drawn.append(make("svg:rect", { x: Math.min(scale(at[kind]), WIDTH - 3), y: 0, width: 3, height: 26, class: `edge ${kind}` }, make("svg:title", {}, `${name} ${at[kind]}`)));
+    if (at[kind] !== undefined && !unused) drawn.append(make("svg:rect", { x: Math.min(scale(at[kind]), WIDTH - 6), y: 0, width: 6, height: 26, class: `edge ${kind}` }, make("svg:title", {}, `${name} ${at[kind]}`)));
   const offsets = [`start ${at.start}`, `stable ${at.stable}`, at.high === undefined ? "" : `high ${at.high}`, `end ${end}`];
   const said = [live ? (live.leader < 0 ? "no leader" : `leader ${live.leader}`) : "", ...(unused ? ["not used since the broker's start"] : offsets)].filter(Boolean).join(" · ");
   const name = live ? chooses(make("b"), live, `About ${found.name}`, tell) : make("b");

@@ -16,6 +16,7 @@ import pytest
 
 from minibroker import Minibroker
 from minibroker.client.transactional import TransactionalClient
+from minibroker.control import live_page
 from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
 from minibroker.trace.view import read
 
@@ -210,3 +211,19 @@ def test_its_address_has_the_token(process: bool) -> None:
             assert token not in response.read().decode()
         with got(running, "/v1/openapi.json", Authorization=f"Bearer {token}") as response:
             assert response.status == 200
+
+
+def test_what_came_too_fast_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream rests after its work; of what ends meanwhile the recorder keeps the last ones."""
+    monkeypatch.setattr(live_page, "_LOOK_SECONDS", 0.5)
+    with Minibroker(ephemeral=True, page=True) as running, got(running, "/page/events") as response:
+        running.control.record(10)
+        told = events(response)
+        with TransactionalClient(running.bootstrap_servers) as client:
+            client.init_producer_id("first", 60_000, transaction_version=2)
+            while next(told)[0] != "exchanges":
+                pass
+            for _ in range(100):
+                client.init_producer_id("first", 60_000, transaction_version=2)
+        states = (data for name, data in islice(told, 40) if name == "state")
+        assert next(state for state in states if state["missed"])["missed"] >= 50
