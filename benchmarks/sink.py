@@ -28,7 +28,7 @@ def served(bootstrap: str | None) -> Iterator[str]:
         return
     from minibroker import Minibroker
 
-    with Minibroker(ephemeral=True, process=True) as broker:
+    with Minibroker(process=True) as broker:  # in memory there is no room for all rounds
         yield broker.bootstrap_servers
 
 
