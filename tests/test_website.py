@@ -92,6 +92,14 @@ def test_every_row_of_the_texts_has_its_answers(site: Path) -> None:
     assert re.search(r"<th>kafka-[\d.]+</th><th>kip</th>", text), "the texts beside the releases"
 
 
+def test_an_html_file_does_not_take_the_place_of_the_page_beside_it(site: Path) -> None:
+    """docs/museum.md links to docs/museum.html, and has the same name as a page."""
+    page = (site / "docs" / "museum.html").read_text(encoding="utf-8")
+    assert "<nav" in page
+    assert 'href="../museum.html"' in page
+    assert (site / "museum.html").read_bytes() == (website.ROOT / "docs" / "museum.html").read_bytes()
+
+
 def test_tables_of_museum_and_judge_are_there(site: Path) -> None:
     assert "librdkafka-4736" in (site / "museum.html").read_text(encoding="utf-8")
     assert "<table>" in (site / "docs" / "museum.html").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from posixpath import relpath
 from typing import Final
 
+from minibroker import program
 from website import answers, playground
 from website.markdown_pages import DeadLink, Page, Pages
 
@@ -56,11 +57,10 @@ def build(folder: Path, *, with_playground: bool) -> None:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(_framed(page, pages), encoding="utf-8")
-    for copied in found.copied:
-        (folder / copied).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / copied, folder / copied)
+    for path, source in found.copied.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / source, folder / path)
     shutil.copy(playground.STATIC / "site.css", folder)
-    shutil.copy(ROOT / "docs" / "museum.html", folder / "museum.html")
 
 
 def _framed(page: Page, pages: dict[str, Page]) -> str:
@@ -99,4 +99,4 @@ def _menu(name: str, paths: Iterable[str], page: Page, pages: dict[str, Page]) -
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program.run(lambda: main)

@@ -42,8 +42,8 @@ class Pages:
         self._waiting: deque[PurePosixPath] = deque()
         self._known: set[PurePosixPath] = set()
         self.pages: dict[str, Page] = {}
-        self.copied: set[PurePosixPath] = set()
-        """Pictures and the like, which are taken as they are."""
+        self.copied: dict[str, PurePosixPath] = {}
+        """Path in the site → file: pictures and the like, which are taken as they are."""
 
     def read(self, sources: Iterable[str]) -> None:
         """Make pages of these files and of all that they lead to. Raises DeadLink."""
@@ -109,8 +109,9 @@ class Pages:
         if (self._root / wanted / "README.md").exists():
             wanted /= "README.md"
         if name == "src" or wanted.suffix in (".html", ".json"):
-            self.copied.add(wanted)
-            target = str(wanted)
+            # The page of a Markdown file may have the name of an HTML file that lies beside it.
+            target = wanted.name if wanted.suffix == ".html" else str(wanted)
+            self.copied[target] = wanted
         else:
             self._want(wanted)
             target = path_of(wanted)

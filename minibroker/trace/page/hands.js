@@ -76,7 +76,10 @@ function injected({ api, action, ...match }) {
 export function python(command, given) {
   const [group, name] = command.split(".");
   if (command === "fault.add") return `fault = ${injected(given)}`;
-  if (group === "fault" && "id" in given) return `fault = ${rules.has(given.id) ? injected(rules.get(given.id)) : "…"}\nfault.${name}(${named({ ...given, id: undefined }).replace(/(, )?id=None/, "")})`;
+  if (group === "fault" && "id" in given) {
+    const { id, ...others } = given;
+    return `fault = ${rules.has(id) ? injected(rules.get(id)) : "…"}\nfault.${name}(${named(others)})`;
+  }
   if (group === "fault") return `broker.faults.${name}(${named(given)})`;
   return `broker.${{ state: "state.", clock: "clock." }[group] ?? ""}${name}(${named(given)})`;
 }
