@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMPILERS = ("cc", "gcc", "clang", "c++", "cargo", "rustc", "cl")
 OTHER_PYTHONS = ("3.12", "3.13", "3.14")
 HANGING_SECONDS = 120  # a test that takes longer shows where it is
+LOST_SECONDS = 400  # and one of a tier is ended, with the process it runs in: a client may hang where nothing ends it
 TRIES = 3  # of a test that failed, and of an installation
 INSTALL_SECONDS = 50  # an installation that takes longer hangs on a download: begun again, it mostly does not
 MAX_FAILED_TO_TRY_AGAIN = 10  # with more failures than this something is broken, not moody
@@ -385,7 +386,13 @@ def readable_python(copy: Path, user: int | None) -> Path:
 
 def tier(marker: str, *options: str) -> Callable[[Workplace], None]:
     """Tests of one marker but the slow ones, with the real home, whose caches spare downloads."""
-    return marked(f"{marker} and not slow", *options)
+    return marked(f"{marker} and not slow", *in_a_worker(LOST_SECONDS), *options)
+
+
+def in_a_worker(seconds: int) -> list[str]:
+    """Options of pytest: a test that takes longer ends its process and counts as one failure; the others go on in the
+    next process."""
+    return ["-n", "1", "-o", f"faulthandler_timeout={seconds}", "-o", "faulthandler_exit_on_timeout=true"]
 
 
 def marked(expression: str, *options: str) -> Callable[[Workplace], None]:

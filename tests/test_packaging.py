@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -40,13 +43,30 @@ def steps(name: str) -> list[dict[str, Any]]:
     return [step for job in workflow(name)["jobs"].values() for step in job["steps"]]
 
 
-def parts_of_ci() -> set[str]:
+def pipeline_of_ci() -> ModuleType:
     spec = importlib.util.spec_from_file_location("pipeline_of_ci", ROOT / ".ci" / "pipeline.py")
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules["pipeline_of_ci"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {part[0] for part in module.PARTS}
+    return module
+
+
+def parts_of_ci() -> set[str]:
+    return {part[0] for part in pipeline_of_ci().PARTS}
+
+
+def test_a_test_of_a_tier_that_hangs_is_one_failure(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import time\ndef test_1(): pass\ndef test_2(): time.sleep(60)\ndef test_3(): pass\n"
+    )
+    ci = pipeline_of_ci()
+    argv = [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), "-p", "no:cacheprovider", "--junitxml=it.xml"]
+    options = {**os.environ, "PYTEST_ADDOPTS": "-o faulthandler_timeout=50"}  # as `with_results` sets it
+    subprocess.run([*argv, *ci.in_a_worker(1)], cwd=tmp_path, env=options, capture_output=True, timeout=50)
+    cases = ci.cases_of(tmp_path / "it.xml")
+    assert ["test_2" in name for name in ci.failures(cases)] == [True]
+    assert {case.get("name") for case in cases} >= {"test_1", "test_3"}
 
 
 # Pages
