@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 from minibroker.control.commands import Commands
 from minibroker.control.live_state import LiveState, Row
+from minibroker.trace.paced import PacedRecorder
 from minibroker.trace.recorder import Recorded, Recorder
 from minibroker.trace.view import live_frame
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 KEPT: Final = 1000
+SHOWN_PER_SECOND: Final = 500
+UNSEEN_PER_SECOND: Final = 50
+"""Exchanges that are recorded a second, once more than KEPT came faster: with a page open, and with none."""
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -42,7 +47,8 @@ InLoop = Callable[[Callable[[], Any]], Future[Any]]
 
 
 class LivePage:
-    """Records exchanges for the page from now on. `in_loop`: see above; the rest runs on the callers' threads."""
+    """Records exchanges for the page from now on, of a busy broker some. `in_loop`: see above; the rest runs on the
+    callers' threads."""
 
     def __init__(self, commands: Commands, in_loop: InLoop) -> None:
         self._commands = commands
@@ -51,7 +57,9 @@ class LivePage:
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
         self._rows = LiveState(commands.cluster)
         self._due = 0.0
-        commands.set_recorder(Recorder(KEPT))
+        self._open = 0  # streams; changed on the cluster's thread only
+        self._recorder = PacedRecorder(KEPT, UNSEEN_PER_SECOND, commands.tap.monotonic_ms, commands.rest)
+        commands.set_recorder(self._recorder)
 
     def close(self) -> None:
         """End every stream."""
@@ -84,8 +92,10 @@ class LivePage:
     def _follow(self) -> Generator[bytes]:
         try:
             yield b""
+            self._in_loop(lambda: self._opened(1)).result(_ANSWER_SECONDS)
             seen: Recorder | None = None
-            after, version, missed, told, due = 0, 0, 0, "", 0.0
+            after, version, rests, told, due = 0, 0, 0, "", 0.0
+            missed = False
             yield _event("begin", {})
             while not self._closed.is_set():
                 began = time.thread_time()
@@ -93,13 +103,14 @@ class LivePage:
                 if recorder is not seen:
                     if seen is not None:
                         yield _event("begin", {})
-                    seen, after, version, missed = recorder, 0, 0, 0
+                    seen, after, version, missed = recorder, 0, 0, False
+                    rests = recorder.rests if recorder is not None else 0
                 for start in range(0, len(recorded), _CHUNK):
                     yield _event("exchanges", [one.to_json() for one in recorded[start : start + _CHUNK]])
                 if recorded:  # the recorder keeps some only, and more may have ended since the last look
-                    missed += max(0, recorded[-1].number - after - len(recorded)) if after else 0
+                    missed |= 0 < after < recorded[-1].number - len(recorded)
                     after = recorded[-1].number
-                state["missed"] = missed
+                state["missed"] = missed = missed or (recorder is not None and recorder.rests > rests)
                 version, rows = self._in_loop(lambda: self._read_rows(version)).result(_ANSWER_SECONDS)  # noqa: B023
                 for start in range(0, len(rows), _CHUNK):
                     yield _event("rows", rows[start : start + _CHUNK])
@@ -110,7 +121,13 @@ class LivePage:
                 rest = _REST * (time.thread_time() - began)
                 self._closed.wait(min(max(_LOOK_SECONDS, rest), _LONGEST_REST_SECONDS))
         finally:
+            with suppress(RuntimeError):  # the loop is closed
+                self._in_loop(lambda: self._opened(-1))
             self._streams.release()
+
+    def _opened(self, streams: int) -> None:
+        self._open += streams
+        self._recorder.per_second = SHOWN_PER_SECOND if self._open else UNSEEN_PER_SECOND
 
     def _look(self, seen: Recorder | None, after: int) -> tuple[Recorder | None, list[Recorded], dict[str, Any]]:
         """What is new since `after`, or everything if another recorder took over. Short on the cluster's thread: what

@@ -184,13 +184,21 @@ def _brief(request: dict[str, Any]) -> str:
 
 
 class Recorder:
-    """Keeps the last exchanges, and hands every one to the listeners once it is over. keep_bytes: frames too."""
+    """Keeps the last exchanges, and hands every one to the listeners once it is over. keep_bytes: frames too.
+
+    rests: times in which it left exchanges out.
+    """
 
     def __init__(self, kept: int = 100) -> None:
         self.last: deque[Recorded] = deque(maxlen=kept)
         self.listeners: list[Listener] = []
         self.keep_bytes = False
+        self.rests = 0
         self._count = 0
+
+    def wants(self) -> bool:
+        """Whether the next exchange is to be recorded."""
+        return True
 
     def begin(self, exchange: Exchange, time_ms: int) -> Recorded:
         recorded = Recorded(exchange, time_ms)

@@ -31,21 +31,22 @@ class ExchangeTap:
         self.engine = engine
         self.recorder: Recorder | None = None
         self._wall_ms = wall_ms
-        self._monotonic_ms = monotonic_ms
+        self.monotonic_ms = monotonic_ms
 
     def around(self, api: Api, onward: Handler) -> Handler:
         def handle(ctx: RequestContext, request: Any) -> Answer:
             exchange = Exchange(api, ctx, request, onward)
-            if self.recorder is None:
+            recorder = self.recorder
+            if recorder is None or not recorder.wants():
                 return self.engine.serve(exchange)[0]
-            return self._recorded(self.recorder, exchange)
+            return self._recorded(recorder, exchange)
 
         return handle
 
     def _recorded(self, recorder: Recorder, exchange: Exchange) -> Answer:
         recorded = recorder.begin(exchange, self._wall_ms())
         exchange.context.watchers = (*exchange.context.watchers, recorded.answered)
-        started = self._monotonic_ms()
+        started = self.monotonic_ms()
         given, rule = self.engine.serve(exchange)
         outcome: Deferred[Any] = Deferred()
 
@@ -72,5 +73,5 @@ class ExchangeTap:
         return outcome
 
     def _end(self, recorder: Recorder, recorded: Recorded, started: float, rule: SetRule | None) -> None:
-        recorded.took_ms = self._monotonic_ms() - started
+        recorded.took_ms = self.monotonic_ms() - started
         recorded.fault = rule.number if rule is not None else 0

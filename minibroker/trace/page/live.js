@@ -9,7 +9,7 @@ function state(told) {
   const parts = [
     `clock ${new Date(told.clock.now_ms).toISOString()}${told.clock.frozen ? ", frozen" : ""}`,
     told.recording ? "" : "nothing is recorded",
-    told.missed ? `${told.missed} exchanges came too fast to be shown` : "",
+    told.missed ? "more exchanges came than are shown" : "",
   ];
   const line = make("p", {}, parts.filter(Boolean).join(" · "), " · ", make("a", { href: "trace.jsonl", download: "trace.jsonl" }, "save the trace"));
   know(told.rules);
