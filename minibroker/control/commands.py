@@ -41,7 +41,9 @@ class Commands:
         self.engine = FaultEngine(cluster, timers, self._changed)
         self._broker_tap = BrokerTap(self.engine)
         self.tap = ExchangeTap(
-            self.engine, wall_ms=lambda: time.time_ns() // 1_000_000, monotonic_ms=lambda: time.perf_counter() * 1000
+            self.engine.serve,
+            wall_ms=lambda: time.time_ns() // 1_000_000,
+            monotonic_ms=lambda: time.perf_counter() * 1000,
         )
         self._rest: TimerHandle | None = None
 

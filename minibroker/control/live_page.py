@@ -18,7 +18,7 @@ from minibroker.control.commands import Commands
 from minibroker.control.live_state import LiveState, Row
 from minibroker.trace.paced import PacedRecorder
 from minibroker.trace.recorder import Recorded, Recorder
-from minibroker.trace.view import live_frame
+from minibroker.trace.view import frame
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -68,7 +68,7 @@ class LivePage:
     def file(self, name: str) -> tuple[str, bytes] | None:
         """Content type and content of what the page loads; None for what there is not."""
         if name == "":
-            return "text/html; charset=utf-8", live_frame("minibroker").encode()
+            return "text/html; charset=utf-8", frame("minibroker", "live.js").encode()
         if name == "trace.jsonl":
             _, recorded, _ = self._look(None, 0)
             return "application/jsonl; charset=utf-8", b"".join(_line(one) for one in recorded)

@@ -35,8 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, metavar="N", help="stop after N exchanges")
     parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
     actions = parser.add_subparsers(dest="action", title="a trace that was saved")
-    view = actions.add_parser("view", help="write a page of HTML that shows what `trace --json` has saved")
-    view.add_argument("file", metavar="FILE", help="what `minibroker trace --json` wrote; - for standard input")
+    view = actions.add_parser("view", help="write a page of HTML that shows what was saved")
+    view.add_argument(
+        "file",
+        metavar="FILE",
+        help="of `trace --json`, `judge --traces`, `museum --traces`, `simulate --trace`; - for stdin",
+    )
     view.add_argument("--out", metavar="PAGE", help="the page (default: FILE.html; - for standard output)")
 
 
@@ -66,14 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _view(file: str, out: str | None) -> int:
     from pathlib import Path
 
-    from minibroker.trace.saved import NoTrace
-    from minibroker.trace.view import page, read
+    from minibroker.trace.saved import NoTrace, read
+    from minibroker.trace.view import page
 
     target = out or ("-" if file == "-" else f"{file}.html")
     try:
         with contextlib.nullcontext(sys.stdin) if file == "-" else open(file, encoding="utf-8") as lines:
-            exchanges = read(lines)
-        made = page(exchanges, "Standard input" if file == "-" else Path(file).name)
+            trace = read(lines)
+        made = page(trace, "Standard input" if file == "-" else Path(file).name)
         if target == "-":
             print(made, end="")
             return EXIT_OK
@@ -82,7 +86,7 @@ def _view(file: str, out: str | None) -> int:
         place = "" if isinstance(error, OSError) else f"{file}: "
         print(f"minibroker: {place}{reason(error)}", file=sys.stderr)
         return EXIT_USAGE
-    print(f"{target}: {counted(len(exchanges), 'exchange')}")
+    print(f"{target}: {counted(len(trace.exchanges), 'exchange')}")
     return EXIT_OK
 
 

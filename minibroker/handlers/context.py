@@ -60,6 +60,19 @@ class RequestContext:
     #: told of the response, None where there is none, and the bytes of its frame, before faults change them
     watchers: tuple[AnswerWatcher, ...] = ()
 
+    def hear_refusals(self, hear: Callable[[Refusal], None]) -> None:
+        """Have `hear` told of every refusal with its reason, beside who is told already."""
+        before = self.on_refusal
+        if before is None:
+            self.on_refusal = hear
+            return
+
+        def both(refusal: Refusal) -> None:
+            before(refusal)
+            hear(refusal)
+
+        self.on_refusal = both
+
     def takes_long(self) -> None:
         self.long = True
 

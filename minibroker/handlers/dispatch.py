@@ -10,8 +10,8 @@ from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
 from minibroker.handlers.chain import Chain, Link, Place
 from minibroker.handlers.context import Answer, CloseConnection, Frames, RequestContext, follow, later, settled
-from minibroker.handlers.exchange import framed, frames_of
-from minibroker.kernel.deferred import Deferred, failed, spawn
+from minibroker.handlers.exchange import framed, frames_of, watched
+from minibroker.kernel.deferred import Deferred, failed, mapped, spawn
 from minibroker.kernel.garbage import without_full_collections
 from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode, LongMessage, Malformed
@@ -129,17 +129,14 @@ class Dispatcher:
         return self._framed(api, ctx, answer)  # type: ignore[return-value]
 
     def _framed(self, api: Api, ctx: RequestContext, answer: Any) -> Answer:
-        """The frame of an answer. A long one, which nothing else looks at, is made on the thread for what computes."""
+        """The frame of an answer. A long one is made on the thread for what computes."""
         if type(answer) is list:
             return answer or None
-        if ctx.watchers:
+        if answer is None or not ctx.long:
             return frames_of(api, ctx, answer)
-        if answer is None:
-            return None
         version, correlation_id = ctx.api_version, ctx.correlation_id
-        if ctx.long:
-            return self._broker.executor.compute(lambda _: framed(api, version, correlation_id, answer))
-        return framed(api, version, correlation_id, answer)
+        made = self._broker.executor.compute(lambda _: framed(api, version, correlation_id, answer))
+        return mapped(made, lambda frames: watched(ctx, answer, frames)) if ctx.watchers else made
 
     def _serves(self, api: Api, version: int) -> bool:
         if not api.min_version <= version <= api.max_version:

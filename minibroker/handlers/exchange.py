@@ -29,6 +29,11 @@ def framed(api: Api, version: int, correlation_id: int, response: Response) -> F
 def frames_of(api: Api, ctx: RequestContext, response: Response | None) -> Frames | None:
     """The same for the response to a request, of which its watchers are told; None for None."""
     frames = None if response is None else framed(api, ctx.api_version, ctx.correlation_id, response)
+    return watched(ctx, response, frames)
+
+
+def watched(ctx: RequestContext, response: Response | None, frames: Frames | None) -> Frames | None:
+    """The frames, of which the watchers are told."""
     if ctx.watchers:
         size = 0 if frames is None else sum(map(len, frames))
         for watcher in ctx.watchers:

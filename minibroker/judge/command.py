@@ -7,10 +7,11 @@ import datetime
 import shlex
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
-from minibroker.judge.files import NAME, makers
+from minibroker.judge.files import NAME, makers, save_trace
 from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
@@ -63,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
     add_report_arguments(parser, NAME)
+    parser.add_argument(
+        "--traces", type=Path, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
+    )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
 
@@ -78,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         for number, script in enumerate(runs, 1):
             verdicts.append(try_out(task, script, f"{script.name} ({number} of {len(runs)})"))
             print("\n".join(lines(verdicts[-1])), flush=True)
+            save_trace(verdicts[-1], arguments.traces, script.name)
             if not verdicts[-1].run.exchanges:
                 break  # no other script would find more
         made = makers(verdicts, shlex.join(arguments.command), started)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from html import escape
+from pathlib import Path
 from typing import Final
 
 from minibroker.judge.exchanges import Exchange
@@ -24,6 +25,7 @@ from minibroker.judge.report import (
 )
 from minibroker.testing.reports import Case, junit, page
 from minibroker.trace.recorder import told
+from minibroker.trace.saved import Trace, as_lines
 
 NAME: Final = "judge"
 _CLASSES: Final = {HELD: "good", BROKEN: "bad", UNDECIDED: "neutral", NOT_APPLICABLE: "neutral"}
@@ -44,6 +46,27 @@ def makers(verdicts: Sequence[Judged], command: str, started: str) -> dict[str, 
         "junit": lambda: as_junit(verdicts, started),
         "json": lambda: as_json(verdicts),
     }
+
+
+def as_trace(judged: Judged) -> str:
+    """The exchanges of a run with the verdict, for `minibroker trace view`; those that broke a promise say which."""
+    broken: dict[int, list[str]] = {}
+    for one in judged.broken:
+        if one.exchange is not None:
+            broken.setdefault(one.exchange["number"], []).append(str(one.finding))
+    exchanges = []
+    for exchange in judged.run.exchanges:
+        found = broken.get(exchange["number"])
+        told = {name: value for name, value in exchange.items() if name != "request_frame"}
+        exchanges.append({**told, "broken": found} if found else told)
+    return as_lines(Trace(exchanges, lines(judged)))
+
+
+def save_trace(judged: Judged, directory: Path | None, name: str) -> None:
+    """`as_trace` in ``directory/name.jsonl``; nothing without a directory. Raises OSError."""
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{name}.jsonl").write_text(as_trace(judged), encoding="utf-8")
 
 
 def as_json(verdicts: Sequence[Judged]) -> str:

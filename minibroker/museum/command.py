@@ -7,8 +7,10 @@ import datetime
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from minibroker.config.types import ConfigError
+from minibroker.judge.files import save_trace
 from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script
@@ -50,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save", action="store_true", help="write the rates to rates.json beside the folder of cases")
     parser.add_argument("--cases", metavar="DIR", help="folder of cases (default: museum/cases of the repository)")
     add_report_arguments(parser, NAME, tuple(REPORTS))
+    parser.add_argument(
+        "--traces", type=Path, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = set()
         for case in wanted:
             for version, failing in _versions(case, arguments):
-                code, measured = _run(case, version, arguments.times, failing=failing)
+                code, measured = _run(case, version, arguments, failing=failing)
                 found.add(code)
                 if measured is not None and arguments.save:
                     save(case.folder.parent, case.id, measured)
@@ -136,7 +141,8 @@ def _versions(case: Case, arguments: argparse.Namespace) -> list[tuple[str, bool
     return [(version, not arguments.calm) for _, version in arguments.client] or [(case.shown_on, not arguments.calm)]
 
 
-def _run(case: Case, version: str, times: int, *, failing: bool) -> tuple[int, Measured | None]:
+def _run(case: Case, version: str, arguments: argparse.Namespace, *, failing: bool) -> tuple[int, Measured | None]:
+    times = arguments.times
     what = f"{case.id} on {case.client} {version}{'' if failing else ' without failures'}"
     release, _, broker = version.partition("@")
     if broker:
@@ -144,7 +150,9 @@ def _run(case: Case, version: str, times: int, *, failing: bool) -> tuple[int, M
         case = replace(case, broker={**case.broker, option: broker})
     try:
         with program(case.client, release, case.sources) as command:
-            outcomes = _outcomes(case, [*command, *case.arguments], times, what, failing=failing)
+            outcomes = _outcomes(
+                case, [*command, *case.arguments], times, what, failing=failing, traces=arguments.traces
+            )
     except ClientError as error:
         print(f"{what}: SKIPPED: {error}")
         return EXIT_SKIPPED, None
@@ -156,13 +164,16 @@ def _run(case: Case, version: str, times: int, *, failing: bool) -> tuple[int, M
     return code, None if undecided else Measured(version, times, shown, date, failing)
 
 
-def _outcomes(case: Case, command: list[str], times: int, what: str, *, failing: bool) -> list[str]:
+def _outcomes(
+    case: Case, command: list[str], times: int, what: str, *, failing: bool, traces: Path | None
+) -> list[str]:
     script = case.script() if failing else Script("calm", "Nothing fails.", ())
     task = Task(command, case.timeout, {**case.broker, "topics": case.topics}, case.config)
     outcomes: list[str] = []
     for number in range(1, times + 1):
         judged = try_out(task, script, f"{what} ({number} of {times})")
         outcomes.append(outcome(case, judged))
+        save_trace(judged, traces, f"{what.replace(' ', '-')}-{number}")
         if outcomes[-1] != HELD and outcomes.count(outcomes[-1]) == 1:
             print("\n".join(f"  {line}" for line in lines(judged)))
         detail = judged.doubt if outcomes[-1] == UNDECIDED else f"{judged.run.seconds:.1f} s"

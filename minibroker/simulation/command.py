@@ -9,12 +9,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from minibroker.kernel.progress import ProgressLine
 from minibroker.kernel.words import counted
 from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import SeedResult, simulate
+from minibroker.trace.saved import Trace, as_lines
 
 _SHOWN = 20
 _FINDINGS = 3
@@ -29,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="TEXT",
         help="print only lines with this text, such as a client, a partition or `broker` (repeatable)",
+    )
+    parser.add_argument(
+        "--trace", metavar="FILE", help="with --seed: write the exchanges, for `minibroker trace view FILE`"
     )
     parser.add_argument(
         "--seeds", type=_at_least_1, default=1000, metavar="N", help="number of seeds to run (default: %(default)s)"
@@ -50,7 +55,13 @@ def run(options: argparse.Namespace) -> int:
     """0 when no promise was broken, 1 when one was."""
     logging.disable(logging.CRITICAL)  # a simulated crash is no news to a log
     if options.seed is not None:
-        return tell(simulate(options.seed, telling=True), options.about)
+        outcome = simulate(options.seed, telling=True, tracing=options.trace is not None)
+        if options.trace is not None:
+            Path(options.trace).write_text(as_lines(as_trace(outcome)), encoding="utf-8")
+        return tell(outcome, options.about)
+    if options.trace is not None:
+        print("minibroker: --trace goes with --seed", file=sys.stderr)
+        return 2
     began = time.perf_counter()
     counts: Counter[str] = Counter()
     broken = []
@@ -120,19 +131,28 @@ def tell(outcome: SeedResult, about: Sequence[str] = ()) -> int:
         if not about or any(name in line for name in about):
             print(line)
     print()
+    print("\n".join(verdict(outcome)))
+    return 1 if outcome.broken else 0
+
+
+def as_trace(outcome: SeedResult) -> Trace:
+    """What clients and brokers said to each other, with the plan and the verdict above it."""
+    return Trace(outcome.exchanges, [*outcome.plan.told().splitlines(), "", *verdict(outcome)])
+
+
+def verdict(outcome: SeedResult) -> list[str]:
+    """Holes of Kafka that were met, and promises that were broken, line by line."""
+    told = []
     for name, findings in outcome.explained.items():
         hole = next(hole for hole in HOLES if hole.name == name)
-        print(f"known hole of Kafka: {name} ({hole.source})\n  {hole.what}")
-        print(f"  {counted(len(findings), 'thing')} seen here, which it explains:")
-        for found in findings[:_FINDINGS]:
-            print(f"    {found.told()}")
+        told += [f"known hole of Kafka: {name} ({hole.source})", f"  {hole.what}"]
+        told.append(f"  {counted(len(findings), 'thing')} seen here, which it explains:")
+        told += [f"    {found.told()}" for found in findings[:_FINDINGS]]
         if len(findings) > _FINDINGS:
-            print(f"    … and {len(findings) - _FINDINGS} more")
-    if outcome.crash:
-        print(outcome.crash)
-    for found in outcome.findings:
-        print(found)
+            told.append(f"    … and {len(findings) - _FINDINGS} more")
+    told += outcome.crash.splitlines()
+    told += map(str, outcome.findings)
     if not outcome.broken:
         holes = counted(len(outcome.explained), "known hole")
-        print("no promise was broken" + (f" but by {holes} of Kafka" if outcome.explained else ""))
-    return 1 if outcome.broken else 0
+        told.append("no promise was broken" + (f" but by {holes} of Kafka" if outcome.explained else ""))
+    return told

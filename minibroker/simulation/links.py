@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
+from minibroker.handlers.chain import Link
 from minibroker.handlers.context import Answer, CloseConnection, Handler, RequestContext
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.kernel.deferred import Deferred
@@ -27,15 +28,22 @@ class Disconnected(Exception):
 
 
 class Reasons:
-    """`Link` that keeps why a broker refuses what it was asked last; what is decided later is added to the list."""
+    """`Link` that keeps why a broker refuses what it was asked last; what is decided later is added to the list.
 
-    def __init__(self) -> None:
+    inner: the next link, if there is one.
+    """
+
+    def __init__(self, inner: Link | None = None) -> None:
         self.of_last: list[Refusal] = []
+        self._inner = inner
 
     def around(self, api: Api, onward: Handler) -> Handler:
+        if self._inner is not None:
+            onward = self._inner.around(api, onward)
+
         def handle(ctx: RequestContext, request: Any) -> Answer:
             self.of_last = []
-            ctx.on_refusal = self.of_last.append
+            ctx.hear_refusals(self.of_last.append)
             return onward(ctx, request)
 
         return handle

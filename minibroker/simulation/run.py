@@ -7,11 +7,13 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from minibroker.rules.rows import Finding
 from minibroker.simulation.judge import judge
 from minibroker.simulation.plan import Plan, draw
 from minibroker.simulation.world import Coverage, World
+from minibroker.trace.recorder import Recorder
 
 
 @dataclass
@@ -19,7 +21,8 @@ class SeedResult:
     """What became of a seed.
 
     findings: broken promises; explained: those that a known hole explains, by its name. crash: the traceback of an
-    exception that came out of the brokers' code. cpu_s: what it took, in seconds of processor time.
+    exception that came out of the brokers' code. exchanges: of clients with brokers, as a trace has them.
+    cpu_s: processor time, in seconds.
     """
 
     plan: Plan
@@ -28,6 +31,7 @@ class SeedResult:
     counts: Counter[str]
     crash: str = ""
     story: list[str] = field(default_factory=list)
+    exchanges: list[dict[str, Any]] = field(default_factory=list)
     cpu_s: float = 0.0
 
     @property
@@ -39,10 +43,21 @@ class SeedResult:
         return self.crash.strip().rpartition("\n")[2] if self.crash else str(self.findings[0])
 
 
-def simulate(seed: int, *, telling: bool = False, coverage: Callable[[World], Coverage] | None = None) -> SeedResult:
-    """Run a seed and judge it. coverage: makes what counts states and events in `counts`."""
+def simulate(
+    seed: int,
+    *,
+    telling: bool = False,
+    tracing: bool = False,
+    coverage: Callable[[World], Coverage] | None = None,
+) -> SeedResult:
+    """Run a seed and judge it. tracing: keep its exchanges; coverage: makes what counts states and events in
+    `counts`."""
     began = time.process_time()
-    world = World(draw(seed), telling=telling)
+    exchanges: list[dict[str, Any]] = []
+    recorder = Recorder(kept=0) if tracing else None
+    if recorder is not None:
+        recorder.listeners.append(lambda recorded: exchanges.append(recorded.to_json()))
+    world = World(draw(seed), telling=telling, recorder=recorder)
     if coverage is not None:
         world.coverage = coverage(world)
     findings: list[Finding] = []
@@ -53,4 +68,7 @@ def simulate(seed: int, *, telling: bool = False, coverage: Callable[[World], Co
     except Exception:
         crash = traceback.format_exc()
     spent = time.process_time() - began
-    return SeedResult(world.plan, findings, world.explained, world.history.counts, crash, world.history.story, spent)
+    history = world.history
+    return SeedResult(
+        world.plan, findings, world.explained, history.counts, crash, history.story, exchanges, cpu_s=spent
+    )

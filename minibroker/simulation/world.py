@@ -40,6 +40,7 @@ from minibroker.simulation.reload import (
     producers_below_start,
 )
 from minibroker.simulation.schedule import Schedule, ScheduledExecutor
+from minibroker.trace.tap import ExchangeTap
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.messages.transactions import (
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from minibroker.coordination.transaction_markers import EndedTransaction
     from minibroker.metadata.image import MetadataImage, PartitionImage
     from minibroker.rules.rows import TxnState
+    from minibroker.trace.recorder import Recorder
 
 QUIET_MS = 60_000.0
 """How long the clients have, once all is whole, to come to an end."""
@@ -78,7 +80,7 @@ class World:
 
     cluster: Cluster
 
-    def __init__(self, plan: Plan, *, telling: bool = False) -> None:
+    def __init__(self, plan: Plan, *, telling: bool = False, recorder: Recorder | None = None) -> None:
         self.plan = plan
         self.schedule = Schedule()
         self.history = History(lambda: self.schedule.elapsed_ms, telling)
@@ -96,7 +98,7 @@ class World:
         self.network.watch = self._taken_up
         self.late_markers = LateMarkers(self)
         self.own_records = OwnRecords(self)
-        self.reasons = Reasons()
+        self.reasons = Reasons(None if recorder is None else self._tap(recorder))
         self.network.delayed = self._delayed
         self.clients: list[Client] = []
         self._closing = False
@@ -128,6 +130,15 @@ class World:
         )
         cluster.set_tap(self.reasons)
         return cluster
+
+    def _tap(self, recorder: Recorder) -> ExchangeTap:
+        tap = ExchangeTap(
+            lambda exchange: (exchange.apply(), None),
+            wall_ms=lambda: int(self.schedule.now_ms()),
+            monotonic_ms=lambda: self.schedule.elapsed_ms,
+        )
+        tap.recorder = recorder
+        return tap
 
     # -- Surroundings --------------------------------------------------------------------------------------------------
 

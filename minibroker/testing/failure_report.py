@@ -9,6 +9,7 @@ from typing import Any
 
 from minibroker.kernel.words import counted
 from minibroker.trace.recorder import clock
+from minibroker.trace.saved import Trace
 from minibroker.trace.view import page
 
 _WIDTH = 200
@@ -42,7 +43,7 @@ def report(exchanges: Sequence[Exchange], most: int, file: Path | None) -> str:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(json.dumps(exchange) + "\n" for exchange in exchanges), encoding="utf-8")
     beside = file.with_suffix(".html")
-    beside.write_text(page(exchanges, file.stem), encoding="utf-8")
+    beside.write_text(page(Trace(exchanges), file.stem), encoding="utf-8")
     lines.append(f"{counted(len(exchanges), 'exchange')}, as a page: {beside}; as JSON lines: {file}")
     return "\n".join(lines)
 

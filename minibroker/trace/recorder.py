@@ -65,7 +65,7 @@ class Recorded:
         self._response: Response | dict[str, Any] | None = None
         self._errors: list[str] | None = None
         self._reasons: list[Refusal] = []
-        context.on_refusal = self._reasons.append
+        context.hear_refusals(self._reasons.append)
 
     def answered(self, response: Response | None, size: int) -> None:
         """The answer that leaves, before faults changed its bytes."""

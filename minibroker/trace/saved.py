@@ -1,14 +1,26 @@
-"""Exchanges that `minibroker trace --json` has written, one JSON object a line."""
+"""Exchanges that `minibroker trace --json`, `judge`, `museum` and `simulate` have written, one JSON object a line."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from minibroker.kernel.outside_json import parse_json
+
+_NEEDED: Final = ("number", "time_ms", "took_ms", "api", "outcome", "request")
 
 
 class NoTrace(ValueError):
     """A line that is no exchange."""
+
+
+class Trace(NamedTuple):
+    """said: lines about all of it, such as a verdict. An exchange as `Recorded.to_json` has it; with ``broken`` where
+    it broke promises: a list of what a rule found."""
+
+    exchanges: Sequence[Mapping[str, Any]]
+    said: Sequence[str] = ()
 
 
 def exchange_of(line: str, number: int) -> dict[str, Any]:
@@ -20,3 +32,28 @@ def exchange_of(line: str, number: int) -> dict[str, Any]:
     if not isinstance(exchange, dict):
         raise NoTrace(f"line {number} is no exchange: it is no JSON object")
     return exchange
+
+
+def read(lines: Iterable[str]) -> Trace:
+    """A saved trace. Raises NoTrace with the line."""
+    found, said = [], []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        exchange = exchange_of(line, number)
+        if isinstance(exchange.get("said"), list):
+            said += [str(text) for text in exchange["said"]]
+            continue
+        missing = [name for name in _NEEDED if name not in exchange]
+        if missing:
+            raise NoTrace(
+                f"line {number} is no exchange: {missing[0]} is missing (minibroker trace --json writes them)"
+            )
+        found.append(exchange)
+    return Trace(found, said)
+
+
+def as_lines(trace: Trace) -> str:
+    """What `read` reads."""
+    first = [{"said": [*trace.said]}] if trace.said else []
+    return "".join(f"{json.dumps(one)}\n" for one in (*first, *trace.exchanges))

@@ -11,24 +11,25 @@ from minibroker.kernel.deferred import Deferred
 from minibroker.trace.recorder import Recorded, Recorder
 
 if TYPE_CHECKING:
-    from minibroker.faults.engine import FaultEngine, SetRule
+    from minibroker.faults.engine import SetRule
     from minibroker.handlers.api import Api
+    from minibroker.handlers.dispatch import Answered
 
 
 class ExchangeTap:
     """`Link` of a cluster whose faults or trace are in use. recorder: None to keep nothing.
 
-    wall_ms: wall clock; monotonic_ms: for durations.
+    serve: the answer, and the rule that gave it; wall_ms: wall clock; monotonic_ms: for durations.
     """
 
     def __init__(
         self,
-        engine: FaultEngine,
+        serve: Callable[[Exchange], tuple[Deferred[Any], SetRule | None]],
         *,
         wall_ms: Callable[[], int],
         monotonic_ms: Callable[[], float],
     ) -> None:
-        self.engine = engine
+        self._serve = serve
         self.recorder: Recorder | None = None
         self._wall_ms = wall_ms
         self.monotonic_ms = monotonic_ms
@@ -38,7 +39,7 @@ class ExchangeTap:
             exchange = Exchange(api, ctx, request, onward)
             recorder = self.recorder
             if recorder is None or not recorder.wants():
-                return self.engine.serve(exchange)[0]
+                return self._serve(exchange)[0]
             return self._recorded(recorder, exchange)
 
         return handle
@@ -47,24 +48,31 @@ class ExchangeTap:
         recorded = recorder.begin(exchange, self._wall_ms())
         exchange.context.watchers = (*exchange.context.watchers, recorded.answered)
         started = self.monotonic_ms()
-        given, rule = self.engine.serve(exchange)
+        given, rule = self._serve(exchange)
         outcome: Deferred[Any] = Deferred()
+
+        def ended(frames: Answered) -> None:
+            if not frames and recorded.outcome in ("answered", "waiting"):
+                recorded.outcome = "no answer"
+            recorder.end(recorded, frames)
 
         def over(_: Deferred[Any]) -> None:
             try:
                 answer = given.result()
-                frames = answer if type(answer) is list else exchange.encode(answer)
+                if recorder.keep_bytes and type(answer) is not list:
+                    answer = exchange.encode(answer) or []
             except Exception as error:
                 recorded.outcome = f"closed: {error}"
-                self._end(recorder, recorded, started, rule)
+                self._end(recorded, started, rule)
                 recorder.end(recorded, None)
                 outcome.fail(error)
                 return
-            self._end(recorder, recorded, started, rule)
-            if not frames and recorded.outcome in ("answered", "waiting"):
-                recorded.outcome = "no answer"
-            recorder.end(recorded, frames or None)
-            outcome.resolve(frames or [])
+            self._end(recorded, started, rule)
+            if type(answer) is list:
+                ended(answer or None)
+            else:  # framed where it would be without a recorder
+                exchange.context.watchers = (*exchange.context.watchers, lambda *_: recorder.end(recorded, None))
+            outcome.resolve(answer)
 
         if not given.done:
             recorded.outcome = "waiting"
@@ -72,6 +80,6 @@ class ExchangeTap:
         given.then(over)
         return outcome
 
-    def _end(self, recorder: Recorder, recorded: Recorded, started: float, rule: SetRule | None) -> None:
+    def _end(self, recorded: Recorded, started: float, rule: SetRule | None) -> None:
         recorded.took_ms = self.monotonic_ms() - started
         recorded.fault = rule.number if rule is not None else 0

@@ -6,35 +6,17 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
-from minibroker.trace.saved import NoTrace, exchange_of
+from minibroker.trace.saved import Trace
 
 _SCRIPTS: Final = ("story.js", "draw.js", "saved.js")
 _MODULE_WORDS: Final = re.compile(r"^import .*?;\n|^export (?=function|const|class|let)", re.MULTILINE)
-_NEEDED: Final = ("number", "time_ms", "took_ms", "api", "outcome", "request")
 
 
-def read(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The exchanges of a trace. Raises NoTrace with the line."""
-    found = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        exchange = exchange_of(line, number)
-        missing = [name for name in _NEEDED if name not in exchange]
-        if missing:
-            raise NoTrace(
-                f"line {number} is no exchange: {missing[0]} is missing (minibroker trace --json writes them)"
-            )
-        found.append(exchange)
-    return found
-
-
-def page(exchanges: Sequence[Mapping[str, Any]], title: str) -> str:
+def page(trace: Trace, title: str) -> str:
     """HTML that loads nothing: styles, script and exchanges are in it, and nothing else may run."""
     source = resources.files("minibroker.trace") / "page"
     style = (source / "page.css").read_text(encoding="utf-8")
@@ -44,21 +26,22 @@ def page(exchanges: Sequence[Mapping[str, Any]], title: str) -> str:
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
     )
     # Text in the data must not end its element.
-    data = json.dumps([*exchanges], ensure_ascii=False).replace("<", "\\u003c")
+    data = json.dumps({"said": [*trace.said], "exchanges": [*trace.exchanges]}, ensure_ascii=False)
+    data = data.replace("<", "\\u003c")
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
-    end = f'<script type="application/json" id="exchanges">{data}</script>\n<script type="module">{script}</script>'
+    end = f'<script type="application/json" id="trace">{data}</script>\n<script type="module">{script}</script>'
     return _framed(title, head, end)
 
 
-def live_frame(title: str) -> str:
-    """The page that asks the broker for everything: its style, its modules and what happens."""
-    return _framed(title, '<link rel="stylesheet" href="page.css">', '<script type="module" src="live.js"></script>')
+def frame(title: str, script: str) -> str:
+    """The page that loads its style and its modules from beside it, and what happens from where `script` says."""
+    return _framed(title, '<link rel="stylesheet" href="page.css">', f'<script type="module" src="{script}"></script>')
 
 
 def _framed(title: str, head: str, end: str) -> str:
     parts = {"title": escape(title), "head": head, "end": end}
-    frame = (resources.files("minibroker.trace") / "page" / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], frame)
+    empty = (resources.files("minibroker.trace") / "page" / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{(\w+)\}", lambda found: parts[found[1]], empty)
 
 
 def _hash(text: str) -> str:

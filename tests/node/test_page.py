@@ -13,6 +13,7 @@ import pytest
 
 from minibroker import Minibroker
 from minibroker.client.transactional import Producer, TransactionalClient
+from minibroker.trace.saved import Trace
 from minibroker.trace.view import page
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import Record, build_batch
@@ -118,7 +119,7 @@ def test_answers_within_a_millisecond_keep_the_order_of_their_requests() -> None
 def opened(browser: Any, exchanges: list[dict[str, Any]], tmp_path: Path) -> Iterator[Any]:
     """The page as a file; what it says on its console fails the test."""
     file = tmp_path / "trace.html"
-    file.write_text(page(exchanges, "trace.jsonl"), encoding="utf-8")
+    file.write_text(page(Trace(exchanges), "trace.jsonl"), encoding="utf-8")
     tab = browser.new_page()
     said: list[str] = []
     tab.on("console", lambda message: said.append(message.text))
@@ -166,7 +167,7 @@ def test_a_thousand_ids_hold_nobody_up(browser: Any, tmp_path: Path) -> None:
         asked = {"number": number, "api": "InitProducerId", "version": 5, "request": request, "response": answer}
         made.append({**done, **asked})
     file = tmp_path / "many.html"
-    file.write_text(page(made, "many"), encoding="utf-8")
+    file.write_text(page(Trace(made), "many"), encoding="utf-8")
     tab = browser.new_page()
     tab.goto(file.as_uri())
     assert tab.locator("#transactions-count").inner_text() == "100 of 1000"

@@ -57,11 +57,16 @@ def test_a_seed_has_the_same_story_in_a_browser(browser: Any, address: str) -> N
     ended = opened.locator("#state", has_text="lines in")
     ended.wait_for(timeout=120_000)
     assert opened.locator("#story").text_content() == story(91)
+    page = opened.frame_locator("#page")
+    page.locator("#said", has_text="seed 91:").wait_for()
+    assert page.locator("#transactions .state.CompleteCommit").count()
+    assert page.locator("#requests tr").count() == 100
     opened.locator("#seed").fill("20010")
     opened.locator("#seed").press("Enter")
     opened.locator("#story", has_text="seed 20010:").wait_for(timeout=120_000)
     assert opened.locator("#story").text_content() == story(20010)
     assert opened.url.endswith("#seed=20010"), "a link to it"
+    page.locator("#said", has_text="seed 20010:").wait_for()
     opened.locator("#about").fill("broker 1")
     lines = opened.locator("#story").text_content().splitlines()
     assert lines

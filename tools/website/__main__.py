@@ -18,7 +18,7 @@ from website.markdown_pages import DeadLink, Page, Pages
 ROOT: Final = Path(__file__).resolve().parents[2]
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; "
-    "worker-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
+    "worker-src 'self'; connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'"
 )
 _NAMED: Final = ("answers.html", "playground.html", "museum.html")
 

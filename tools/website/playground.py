@@ -9,12 +9,14 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+from minibroker.trace.view import frame
 from website.markdown_pages import Page
 
 PATH: Final = "playground.html"
 STATIC: Final = Path(__file__).with_name("static")
 PYODIDE: Final = "pyodide@314.0.7"
 _FILES: Final = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "pyodide-lock.json", "python_stdlib.zip")
+_TRACE: Final = "minibroker/trace/page"
 _PACKAGES: Final = (("", "minibroker"), ("protocol", "minibroker_protocol"), ("storage", "minibroker_storage"))
 
 
@@ -31,6 +33,11 @@ def build(root: Path, folder: Path) -> Page | str:
         archive.write(STATIC / "crc32c.py", "crc32c.py")
     for name in ("playground.js", "playground-worker.js"):
         shutil.copy(STATIC / name, folder)
+    shown = folder / "trace"
+    shown.mkdir(exist_ok=True)
+    (shown / "index.html").write_text(frame("Simulation", "shown.js"), encoding="utf-8")
+    for source in (*(root / _TRACE / name for name in ("page.css", "story.js", "draw.js")), STATIC / "shown.js"):
+        shutil.copy(source, shown)
     return Page(PATH, "Playground", (STATIC / PATH).read_text(encoding="utf-8"), {"seed"})
 
 

@@ -3,16 +3,15 @@ import { endOf, inOrderOfAnswers, story } from "./story.js";
 const SHOWN = 100; // lanes and strips at once; the filter finds the others
 const WIDTH = 1000;
 const SVG = "http://www.w3.org/2000/svg";
-const KEPT = 5000; // exchanges; a live page forgets the older ones
 let exchanges = [], ends = [], first = 0, last = 1;
 let chosen = null; // number of the exchange that is shown
 const known = { partition: new Map(), group: new Map(), transaction: new Map(), broker: new Map() }; // as the cluster has it now
 export let pressed = false; // what is being clicked must not be drawn anew before it is let go
 
-/** Have these as well, to be drawn; a slider at its end stays there. */
-export function take(more) {
+/** Have these as well, to be drawn, and forget the oldest above `kept`; a slider at its end stays there. */
+export function take(more, kept) {
   const slider = byId("time"), following = slider.value === slider.max;
-  exchanges = inOrderOfAnswers([...exchanges, ...more]).slice(-KEPT);
+  exchanges = inOrderOfAnswers([...exchanges, ...more]).slice(-kept);
   ends = exchanges.map(endOf);
   first = exchanges.length ? exchanges[0].time_ms : 0;
   last = exchanges.length ? ends.at(-1) : 1;
@@ -23,7 +22,13 @@ export function take(more) {
 export function forget() {
   exchanges = [];
   for (const rows of Object.values(known)) rows.clear();
-  take([]);
+  take([], 1);
+}
+
+/** Lines about all of it, such as a verdict. */
+export function say(lines) {
+  byId("said").textContent = lines.join("\n");
+  byId("said").hidden = !lines.length;
 }
 
 /** What a live page is told of partitions, groups and the like: see minibroker/control/live_state.py. */
@@ -84,7 +89,7 @@ export function show(exchange) {
   chosen = exchange.number;
   const { request, response, ...rest } = exchange;
   const about = make("dl");
-  const said = { Answer: exchange.errors?.join(", ") || exchange.outcome, Reason: exchange.reasons?.join("\n"), Client: `${exchange.client_id} ${exchange.client}`, Broker: exchange.broker, Time: `${seconds(rest.time_ms)}, ${rest.took_ms} ms` };
+  const said = { Broke: exchange.broken?.join("\n"), Answer: exchange.errors?.join(", ") || exchange.outcome, Reason: exchange.reasons?.join("\n"), Client: `${exchange.client_id} ${exchange.client}`, Broker: exchange.broker, Time: `${seconds(rest.time_ms)}, ${rest.took_ms} ms` };
   for (const [name, text] of Object.entries(said)) if (text) about.append(make("dt", {}, name), make("dd", {}, String(text)));
   const bodies = make("pre", {}, JSON.stringify({ request, response }, null, 1));
   delete byId("detail").dataset.partition;
@@ -175,8 +180,8 @@ function group(found) {
 }
 
 function request(exchange) {
-  const row = make("tr", { "data-number": exchange.number, class: exchange.errors?.length ? "refusal" : "" });
-  for (const text of [seconds(exchange.time_ms), exchange.client_id ?? "", exchange.api, exchange.reasons?.join("; ") || exchange.errors?.join("; ") || exchange.outcome]) row.append(make("td", {}, text));
+  const row = make("tr", { "data-number": exchange.number, class: exchange.errors?.length || exchange.broken ? "refusal" : "" });
+  for (const text of [seconds(exchange.time_ms), exchange.client_id ?? "", exchange.api, exchange.broken?.join("; ") || exchange.reasons?.join("; ") || exchange.errors?.join("; ") || exchange.outcome]) row.append(make("td", {}, text));
   return chooses(row, exchange, `${exchange.api} number ${exchange.number}`);
 }
 
@@ -190,7 +195,7 @@ export function renew(section, children) {
 function fill(id, found, draw) {
   const wanted = byId("filter").value;
   const named = [...found].filter((one) => (one.id ?? one.name ?? JSON.stringify(one)).includes(wanted));
-  const shown = id === "requests" ? named.slice(-SHOWN) : named.slice(0, SHOWN);
+  const shown = id === "requests" ? named.slice(-SHOWN).reverse() : named.slice(0, SHOWN);
   renew(byId(id), shown.map(draw));
   byId(`${id}-count`).textContent = shown.length < named.length ? `${shown.length} of ${named.length}` : String(named.length);
 }

@@ -1,6 +1,7 @@
 import { brokers, byId, forget, learn, make, pressed, renew, show, soon, take, telling } from "./draw.js";
 import { able, act, know } from "./hands.js";
 
+const KEPT = 5000; // exchanges; older ones are forgotten
 const now = byId("now-section");
 now.hidden = false;
 
@@ -61,7 +62,7 @@ telling(tell);
 
 const source = new EventSource("events");
 source.addEventListener("begin", () => { forget(); soon(); });
-source.addEventListener("exchanges", (event) => { take(JSON.parse(event.data)); if (!pressed) soon(); });
+source.addEventListener("exchanges", (event) => { take(JSON.parse(event.data), KEPT); if (!pressed) soon(); });
 source.addEventListener("rows", (event) => {
   const rows = JSON.parse(event.data);
   learn(rows);

@@ -1,4 +1,6 @@
-import { byId, draw, take } from "./draw.js";
+import { byId, draw, say, take } from "./draw.js";
 
-take(JSON.parse(byId("exchanges").textContent));
+const { said, exchanges } = JSON.parse(byId("trace").textContent);
+say(said);
+take(exchanges, Infinity);
 draw();

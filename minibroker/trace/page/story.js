@@ -30,7 +30,7 @@ class Story {
 
   take(exchange) {
     const codes = (exchange.errors ?? []).map(codeOf).filter((code) => !ROUTINE.has(code));
-    if (codes.length) this.#refused(exchange, codes);
+    if (codes.length || exchange.broken) this.#refused(exchange, codes);
     if (exchange.outcome !== "answered" || !exchange.response) return;
     const taken = TAKERS[exchange.api];
     if (taken) taken.call(this, exchange, exchange.request, exchange.response);
@@ -46,8 +46,8 @@ class Story {
       Object.assign(lane, { producerId: Number(said[3]), epoch: Number(said[4]) });
       this.enter(lane, said[2], exchange);
     }
-    const kind = codes.some((code) => FENCING.has(code)) ? "fenced" : "refused";
-    lane.marks.push({ at: endOf(exchange), kind, text: codes.join(", "), exchange });
+    const kind = exchange.broken ? "broken" : codes.some((code) => FENCING.has(code)) ? "fenced" : "refused";
+    lane.marks.push({ at: endOf(exchange), kind, text: [...(exchange.broken ?? []), ...codes].join(", "), exchange });
   }
 
   #transactionalId(request) {

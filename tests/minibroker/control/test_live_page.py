@@ -19,7 +19,7 @@ from minibroker.client.transactional import TransactionalClient
 from minibroker.control import live_page
 from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
 from minibroker.trace.paced import REST_MS
-from minibroker.trace.view import read
+from minibroker.trace.saved import read
 
 HOSTILE = "</script><script>alert(1)</script>\n\nevent: begin\ndata: {}"
 
@@ -73,7 +73,7 @@ def test_what_the_page_loads(broker: Minibroker, name: str, kind: str) -> None:
 
 def test_what_was_recorded_is_a_trace(broker: Minibroker) -> None:
     with got(broker, "/page/trace.jsonl") as response:
-        found = read(response.read().decode().splitlines())
+        found = read(response.read().decode().splitlines()).exchanges
     assert [one["request"]["transactional_id"] for one in found if one["api"] == "InitProducerId"] == [HOSTILE]
 
 

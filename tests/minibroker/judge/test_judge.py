@@ -14,6 +14,8 @@ import pytest
 from minibroker.cli import main
 from minibroker.judge.history import HistoryError, read_history
 from minibroker.judge.scripts import ScriptError, bundled, load, parse
+from minibroker.trace.saved import read
+from minibroker.trace.view import page
 
 CLIENT = Path(__file__).parents[2] / "support" / "wrong_client.py"
 TOPICS = ["--topic", "orders:1", "--topic", "in:1", "--topic", "out:1", "--lineage", "in=out"]
@@ -71,6 +73,17 @@ def test_each_wrong_client_breaks_its_rule_and_no_other(
     (marked,) = [line for line in report["timeline"] if line.startswith(">")]
     assert f" {api} v" in marked
     assert f"first violating exchange: {report['broken'][0]['exchange']}, {api} of mini" in capsys.readouterr().out
+
+
+def test_a_saved_trace_has_the_verdict_and_says_where(tmp_path: Path) -> None:
+    judged(tmp_path, "duplicate_record", "--script", "lost-produce-replies", "--traces", str(tmp_path / "traces"))
+    (saved,) = (tmp_path / "traces").iterdir()
+    assert saved.name == "lost-produce-replies.jsonl"
+    trace = read(saved.read_text().splitlines())
+    assert trace.said[0] == "lost-produce-replies: exactly-once broken"
+    (broken,) = [one for one in trace.exchanges if "broken" in one]
+    assert broken["api"] == "Produce"
+    assert "lost-produce-replies" in page(trace, "t")
 
 
 def test_reports_show_the_violation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

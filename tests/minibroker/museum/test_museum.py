@@ -69,8 +69,11 @@ def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_rate_of_a_version(
     cases: Path, capsys: pytest.CaptureFixture[str], options: list[str], status: int, said: str
 ) -> None:
-    assert main(["museum", "run", "mini-7", "--cases", str(cases), *options]) == status
+    traces = cases / "traces"
+    assert main(["museum", "run", "mini-7", "--cases", str(cases), "--traces", str(traces), *options]) == status
     printed = capsys.readouterr().out
+    if options == ["--calm"]:
+        assert [path.name for path in traces.iterdir()] == ["mini-7-on-mini-1.0-without-failures-1.jsonl"]
     assert printed.splitlines()[-1] == said
     assert ("first violating exchange" in printed) == (status == 1 or "3.0" in said)
 

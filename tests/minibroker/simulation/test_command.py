@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from minibroker.cli import main
+from minibroker.trace.saved import read
 
 HOLE = "marker dropped without a leader"
 SHOWN = Path(__file__).with_name("holes.txt")
@@ -32,6 +33,28 @@ def test_a_known_hole_is_told_as_one_and_not_as_an_error(capsys: pytest.CaptureF
     assert re.fullmatch("no promise was broken but by [1-9] known holes? of Kafka", told[-1])
     assert any(line.startswith("    aborted-read: ") for line in told)
     assert not [line for line in told if "error:" in line]
+
+
+@pytest.mark.parametrize("seed", ["91", "20010", "80005620"])
+def test_a_traced_seed_is_the_same_and_its_trace_is_read(
+    seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["simulate", "--seed", seed])
+    told = capsys.readouterr().out
+    trace = tmp_path / "trace.jsonl"
+    assert main(["simulate", "--seed", seed, "--trace", str(trace)]) == status
+    assert capsys.readouterr().out == told
+    found = read(trace.read_text().splitlines())
+    assert found.said[0] in told
+    assert found.said[-1] == told.splitlines()[-1]
+    assert [one["number"] for one in found.exchanges] == [*range(1, len(found.exchanges) + 1)]
+    assert any(one["reasons"] for one in found.exchanges)
+    assert main(["trace", "view", str(trace)]) == 0
+
+
+def test_only_one_seed_is_traced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "2", "--trace", str(tmp_path / "trace.jsonl")]) == 2
+    assert capsys.readouterr().err == "minibroker: --trace goes with --seed\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

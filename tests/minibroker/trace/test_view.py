@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from minibroker.cli import main
-from minibroker.trace.saved import NoTrace
-from minibroker.trace.view import page, read
+from minibroker.trace.saved import NoTrace, Trace, as_lines, read
+from minibroker.trace.view import page
 
 HOSTILE = "</script><script>alert(1)</script><b onmouseover=alert(1)>"
 EXCHANGE = {
@@ -29,17 +29,17 @@ EXCHANGE = {
 
 
 def test_everything_is_in_the_page_and_nothing_of_the_data_is_markup() -> None:
-    made = page([EXCHANGE], "a <trace>")
+    made = page(Trace([EXCHANGE], [HOSTILE]), "a <trace>")
     assert "<title>a &lt;trace&gt;</title>" in made
     assert HOSTILE not in made
     assert made.count("</script>") == 2
-    (data,) = re.findall(r'<script type="application/json" id="exchanges">(.*?)</script>', made, re.DOTALL)
-    assert json.loads(data) == [EXCHANGE]
+    (data,) = re.findall(r'<script type="application/json" id="trace">(.*?)</script>', made, re.DOTALL)
+    assert json.loads(data) == {"said": [HOSTILE], "exchanges": [EXCHANGE]}
     assert not re.search(r"(src|href)=|^import |@import|url\(", made, re.MULTILINE)
 
 
 def test_only_what_is_in_the_page_may_run() -> None:
-    made = page([EXCHANGE], "t")
+    made = page(Trace([EXCHANGE], [HOSTILE]), "t")
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', made)
     (style,) = re.findall(r"<style>(.*?)</style>", made, re.DOTALL)
     (script,) = re.findall(r'<script type="module">(.*?)</script>', made, re.DOTALL)
@@ -62,6 +62,11 @@ def test_only_what_is_in_the_page_may_run() -> None:
 def test_a_file_that_is_no_trace(text: str, reason: str) -> None:
     with pytest.raises(NoTrace, match=reason):
         read(text.splitlines())
+
+
+def test_what_is_written_is_read() -> None:
+    for trace in (Trace([]), Trace([EXCHANGE, {**EXCHANGE, "broken": ["x"]}], ["one", HOSTILE])):
+        assert read(as_lines(trace).splitlines()) == (list(trace.exchanges), list(trace.said))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

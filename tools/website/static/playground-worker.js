@@ -3,18 +3,19 @@
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const TELL = `
-import contextlib, io, sys
+import contextlib, io, json, sys
 sys.path.insert(0, "/minibroker")
 import logging
 logging.disable(logging.CRITICAL)
-from minibroker.simulation.command import tell
+from minibroker.simulation.command import as_trace, tell
 from minibroker.simulation.run import simulate
 
 def story(seed):
     said = io.StringIO()
+    outcome = simulate(seed, telling=True, tracing=True)
     with contextlib.redirect_stdout(said):
-        tell(simulate(seed, telling=True))
-    return said.getvalue()
+        tell(outcome)
+    return json.dumps({"story": said.getvalue(), **as_trace(outcome)._asdict()})
 
 story
 `;
@@ -31,7 +32,7 @@ self.addEventListener("message", async ({ data: { seed, number } }) => {
   if (story === null) self.postMessage({ number, state: "Loading Python …" });
   story ??= ready();
   try {
-    self.postMessage({ number, story: (await story)(seed) });
+    self.postMessage({ number, ...JSON.parse((await story)(seed)) });
   } catch (error) {
     self.postMessage({ number, state: String(error) });
   }
