@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 KEPT: Final = 1000
-SHOWN_PER_SECOND: Final = 500
-UNSEEN_PER_SECOND: Final = 50
+SHOWN_PER_SECOND: Final = 250
+UNSEEN_PER_SECOND: Final = 20
 """Exchanges that are recorded a second, once more than KEPT came faster: with a page open, and with none."""
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; "

@@ -21,6 +21,7 @@ from minibroker.judge.report import (
     headline,
     lines,
     to_json,
+    verdict,
     violation,
 )
 from minibroker.testing.reports import Case, junit, page
@@ -59,7 +60,7 @@ def as_trace(judged: Judged) -> str:
         found = broken.get(exchange["number"])
         told = {name: value for name, value in exchange.items() if name != "request_frame"}
         exchanges.append({**told, "broken": found} if found else told)
-    return as_lines(Trace(exchanges, lines(judged)))
+    return as_lines(Trace(exchanges, verdict(judged)))
 
 
 def save_trace(judged: Judged, directory: Path | None, name: str) -> None:

@@ -87,6 +87,12 @@ def finding_line(one: Broken) -> str:
 
 
 def lines(judged: Judged) -> list[str]:
+    """The verdict, and what the client did around the first violation."""
+    first = judged.first
+    return [*verdict(judged), *(f"  {line}" for line in (timeline(judged.run.exchanges, first) if first else []))]
+
+
+def verdict(judged: Judged) -> list[str]:
     """The verdict, one line each."""
     broken, first = judged.broken, judged.first
     found = [headline(judged), f"  {circumstances(judged.run)}"]
@@ -96,7 +102,6 @@ def lines(judged: Judged) -> list[str]:
     found += [f"  {one}" for one in judged.noticed]
     if first is not None:
         found.append(f"  {violation(first)}")
-        found += [f"  {line}" for line in timeline(judged.run.exchanges, first)]
     return found
 
 

@@ -157,6 +157,27 @@ def test_the_page_in_a_browser(opened: Any) -> None:
     opened.locator("#transactions .row").first.wait_for(state="detached")
 
 
+def test_a_verdict_stands_above_and_marks_what_broke(
+    browser: Any, exchanges: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    (committed,) = [one for one in exchanges if one["api"] == "EndTxn" and one["request"]["committed"]][:1]
+    broken = [{**one, "broken": [HOSTILE]} if one is committed else one for one in exchanges]
+    file = tmp_path / "verdict.html"
+    file.write_text(page(Trace(broken, ["exactly-once broken", HOSTILE]), "verdict"), encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto(file.as_uri())
+    assert tab.locator("#said").text_content() == f"exactly-once broken\n{HOSTILE}"
+    tab.locator("#transactions .mark.broken").press("Enter")
+    assert tab.locator("#detail dd").first.inner_text() == HOSTILE
+    row = tab.locator("#requests tr.chosen")
+    assert row.locator("td").last.inner_text() == HOSTILE
+    assert row.get_attribute("class") == "refusal chosen"
+    numbers = tab.locator("#requests tr").evaluate_all("rows => rows.map((row) => Number(row.dataset.number))")
+    assert numbers == sorted(numbers, reverse=True)
+    assert tab.title() == "verdict"
+    tab.close()
+
+
 def test_a_thousand_ids_hold_nobody_up(browser: Any, tmp_path: Path) -> None:
     made = []
     for number in range(2000):

@@ -1,6 +1,6 @@
 import { byId, draw, say, take } from "./draw.js";
 
-const { said, exchanges } = JSON.parse(byId("trace").textContent);
-say(said);
-take(exchanges, Infinity);
+const trace = JSON.parse(byId("trace").textContent);
+say(trace.said);
+take(trace.exchanges, Infinity);
 draw();
