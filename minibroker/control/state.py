@@ -50,6 +50,11 @@ class State(Group):
         """Move the log's start up to `offset` (-1: the high watermark), as DeleteRecords does; the new start."""
         return cast("int", self._ask("state.delete_records", topic=topic, partition=partition, offset=offset))
 
+    def append_aborted(self, *, topic: str, partition: int, value: str = "aborted") -> int:
+        """Have an aborted transaction of a producer of its own at the end of a partition, one record and its marker;
+        the record's offset."""
+        return cast("int", self._ask("state.append_aborted", topic=topic, partition=partition, value=value))
+
     def fail_disk(self, *, topic: str | None = None, partition: int | None = None, broker: int | None = None) -> None:
         """Have the leader's log of one partition refuse every write (KAFKA_STORAGE_ERROR), or the whole disk of a
         broker fail every write with an I/O error, until `heal_disk`."""
@@ -71,8 +76,8 @@ class State(Group):
 
     def set_producer_epoch(self, *, transactional_id: str, epoch: int) -> None:
         """Write down another producer epoch of a transactional id, such as 32766, the last one a client can have. The
-        next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have
-        ended."""
+        next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have ended;
+        an id that is not known yet gets a producer id first."""
         self._ask("state.set_producer_epoch", transactional_id=transactional_id, epoch=epoch)
 
     def hold_markers(self, *, transactional_id: str | None = None) -> None:

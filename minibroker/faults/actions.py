@@ -10,13 +10,15 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, get_args
 
+from minibroker.faults.facts import carried_by
 from minibroker.faults.operations import check_arguments, run_operation
+from minibroker.faults.taken_values import BROKERS, EXAMPLE, filled, is_taken, values_of
 from minibroker.handlers.context import CloseConnection
 from minibroker.handlers.error_responses import can_fail, error_response
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.fault_error import FaultError
-from minibroker.kernel.words import near
-from minibroker_protocol.errors import ErrorCode, Malformed
+from minibroker.kernel.words import near, reason
+from minibroker_protocol.errors import ApiError, ErrorCode, Malformed
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
@@ -137,11 +139,11 @@ class _Around(Action):
     when: When
 
     @abstractmethod
-    async def _meanwhile(self, stage: Stage) -> None: ...
+    async def _meanwhile(self, exchange: Exchange, stage: Stage) -> None: ...
 
     async def run(self, exchange: Exchange, stage: Stage) -> Answered:
         response = None if self.when == "before" else await exchange.apply()
-        await self._meanwhile(stage)
+        await self._meanwhile(exchange, stage)
         await stage.going(exchange)
         return exchange.encode(await exchange.apply() if self.when == "before" else response)
 
@@ -154,7 +156,7 @@ class Delay(_Around):
     ms: int
     when: When = "before"
 
-    async def _meanwhile(self, stage: Stage) -> None:
+    async def _meanwhile(self, exchange: Exchange, stage: Stage) -> None:
         await stage.sleep(self.ms)
 
 
@@ -165,7 +167,7 @@ class Hold(_Around):
     name = "hold"
     when: When = "before"
 
-    async def _meanwhile(self, stage: Stage) -> None:
+    async def _meanwhile(self, exchange: Exchange, stage: Stage) -> None:
         await stage.hold()
 
 
@@ -344,7 +346,12 @@ class Throttle(Action):
 @dataclass(frozen=True, slots=True)
 class Do(_Around):
     """Change the state of the cluster, by an operation of `minibroker.faults.operations`, before the request is
-    applied or between that and its answer."""
+    applied or between that and its answer.
+
+    An argument may be taken from the request: ``$topic`` and ``$partition`` (the first that it names), ``$group``,
+    ``$transactional_id``, ``$producer_id``; ``$broker`` is the one that is asked, ``$other_broker`` the next that runs.
+    A request that does not name it is only applied.
+    """
 
     name = "do"
     operation: str
@@ -352,10 +359,23 @@ class Do(_Around):
     when: When = "before"
 
     def __post_init__(self) -> None:
-        check_arguments(self.operation, self.arguments)
+        check_arguments(self.operation, {name: filled(value, EXAMPLE) for name, value in self.arguments.items()})
 
-    async def _meanwhile(self, stage: Stage) -> None:
-        await run_operation(stage.cluster, self.operation, self.arguments)
+    def problem(self, api: Api) -> str | None:
+        named = {value[1:] for value in self.arguments.values() if is_taken(value)}
+        missing = named - BROKERS - carried_by(api.request)
+        return f"{api.name} names no {min(missing)}" if missing else None
+
+    async def _meanwhile(self, exchange: Exchange, stage: Stage) -> None:
+        found = values_of(exchange, stage.cluster)
+        try:
+            arguments = {name: filled(value, found) for name, value in self.arguments.items()}
+        except KeyError:
+            return
+        try:
+            await run_operation(stage.cluster, self.operation, arguments)
+        except (ApiError, FaultError) as error:
+            raise CloseConnection(f"fault: {self.operation} cannot be done: {reason(error)}") from None
 
 
 _CLASSES: tuple[type[Action], ...] = (

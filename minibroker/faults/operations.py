@@ -21,7 +21,9 @@ from minibroker.kernel.transport import CONTROLLER
 from minibroker.kernel.words import near
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from minibroker_protocol.records import Record, build_batch, end_txn_marker
 from minibroker_storage.disk import RefusingDisk
+from minibroker_storage.origin import Origin
 from minibroker_storage.truncation import truncate_to
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ ClusterOperation = Callable[..., Any]
 
 _CREATE_TOPICS_VERSION = 7
 _CREATE_TIMEOUT_MS = 30_000
+_FIRST_TIMEOUT_MS = 60_000  # of the transactions of an id, until its client says another
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
@@ -109,6 +112,26 @@ def delete_records(cluster: Cluster, *, topic: str, partition: int, offset: int 
     return start
 
 
+async def append_aborted(cluster: Cluster, *, topic: str, partition: int, value: str = "aborted") -> int:
+    """Have an aborted transaction of a producer of its own at the end of a partition, one record and its marker; the
+    record's offset."""
+    led = leading_partition(cluster, topic, partition)
+    broker = cluster.brokers[led.broker_id]
+    producer = await broker.coordinators.transactions.init_producer_id(None, 0, None)
+    ids = producer.producer_id, producer.producer_epoch
+    now_ms = cluster.clock.now_ms()
+    records = [Record(0, now_ms, None, value.encode())]
+    batch = build_batch(records, producer_id=ids[0], producer_epoch=ids[1], base_sequence=0, transactional=True)
+    guard = led.log.producers.start_verification(*ids, 0, True, now_ms)
+    offset = led.append(bytearray(batch), origin=Origin.CLIENT, guard=guard).base_offset
+    marker = end_txn_marker(
+        producer_id=ids[0], producer_epoch=ids[1], commit=False, coordinator_epoch=0, timestamp_ms=now_ms
+    )
+    info = led.append(marker, origin=Origin.COORDINATOR)
+    await led.when_high_watermark(info.last_offset + 1)
+    return offset
+
+
 def fail_disk(
     cluster: Cluster, *, topic: str | None = None, partition: int | None = None, broker: int | None = None
 ) -> None:
@@ -180,18 +203,41 @@ def expire_transactional_id(cluster: Cluster, *, transactional_id: str) -> None:
 
 async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: int) -> None:
     """Write down another producer epoch of a transactional id, such as 32766, the last one a client can have. The
-    next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have ended."""
+    next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have ended; an id
+    that is not known yet gets a producer id first."""
     from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY
 
     if not 0 <= epoch <= 32767:
         raise FaultError(f"an epoch is between 0 and 32767, not {epoch}")
-    service = _coordinator(cluster, transactional_id)
+    broker = _coordinating(cluster, transactional_id)
+    service = broker.coordinators.transactions
     index, shard = service.host.shard_for(transactional_id)
+    if transactional_id not in shard.entries:
+        await _first_producer(broker, transactional_id)
     entry = shard.entry(transactional_id)
     if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
         raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
     changed = entry.metadata._replace(producer_epoch=epoch, last_producer_epoch=-1)
     await service.host.execute(index, shard.write(entry, changed, None))
+
+
+async def _first_producer(broker: Broker, transactional_id: str) -> None:
+    """What a first InitProducerId does, without what the broker makes a new client wait for."""
+    from minibroker.coordinators.transactions import init_producer_id as inits
+
+    host, producer_ids = broker.coordinators.transactions.host, broker.producer_ids
+    index, shard = host.shard_for(transactional_id)
+    if not producer_ids.available:
+        await producer_ids.ready()
+    outcome = inits.init_producer_id(
+        shard,
+        transactional_id,
+        timeout_ms=_FIRST_TIMEOUT_MS,
+        expected=None,
+        producer_ids=producer_ids,
+        now_ms=broker.clock.now_ms(),
+    )
+    await host.execute(index, outcome)
 
 
 def hold_markers(cluster: Cluster, *, transactional_id: str | None = None) -> None:
@@ -321,7 +367,7 @@ async def restore(cluster: Cluster) -> None:
 OPERATIONS: dict[str, ClusterOperation] = {
     function.__name__: function
     for function in (
-        create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records,
+        create_topic, lose_producer_state, lose_producers, set_sequence, truncate_tail, delete_records, append_aborted,
         fail_disk, fill_disk, heal_disk,
         expire_transactional_id, set_producer_epoch, hold_markers, release_markers, held_markers,
         stop_broker, kill_broker, start_broker, restart_broker, pause_broker, resume_broker,
@@ -387,8 +433,12 @@ def _services(cluster: Cluster) -> list[TransactionService]:
 
 
 def _coordinator(cluster: Cluster, transactional_id: str) -> TransactionService:
+    return _coordinating(cluster, transactional_id).coordinators.transactions
+
+
+def _coordinating(cluster: Cluster, transactional_id: str) -> Broker:
     node = cluster.coordinator("transaction", transactional_id)
     broker: Broker | None = cluster.brokers.get(node) if node is not None else None
     if broker is None:
         raise FaultError(f"{transactional_id} has no coordinator")
-    return broker.coordinators.transactions
+    return broker

@@ -10,14 +10,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minibroker.judge.exchanges import Exchange, Produced, produced
 from minibroker.judge.scripts import Script
 from minibroker.program import uninterrupted, whole
 from minibroker.testing.embedded import Minibroker
 
+if TYPE_CHECKING:
+    from minibroker.cluster.cluster import Cluster
+
 _POLL_SECONDS = 0.05
+_REPLICATED_SECONDS = 10.0
 _KEPT = 10_000
 _ENDING_MS = 16 * 60_000
 """Above transaction.max.timeout.ms, so that every open transaction has been aborted."""
@@ -94,9 +98,25 @@ def run_command(
         broker.faults.clear()
         run.as_of_ms = broker.clock.advance(ms=_ENDING_MS)
         _collect(broker, run)
+        _wait_for_replicas(broker)
         names = broker.cluster.run(lambda c: {bytes(t.topic_id): t.name for t in c.image.topics.values()})
     run.produced = produced(run.exchanges, names)
     return run
+
+
+def _wait_for_replicas(broker: Minibroker) -> None:
+    """Any replica is read for all, so each must have all."""
+    deadline = time.monotonic() + _REPLICATED_SECONDS
+    while not broker.cluster.run(_replicated) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def _replicated(cluster: Cluster) -> bool:
+    brokers = cluster.brokers.values()
+    ends: dict[tuple[str, int], set[int]] = {}
+    for partition in (one for broker in brokers for one in broker.partitions()):
+        ends.setdefault((partition.topic, partition.index), set()).add(partition.log_end_offset)
+    return all(len(found) == 1 for found in ends.values())
 
 
 def _answered(run: Run, api: str) -> int:

@@ -1,6 +1,7 @@
 """Scripts of failures: TOML files, the bundled ones in the folder `scripts`.
 
-A script has ``about`` (one line) and any number of ``[[fault]]``: the fields of a rule as `minibroker.faults.rules`
+A script has ``about`` (one line), ``brokers`` (how many it needs, default 1; topics have a replica on each) and any
+number of ``[[fault]]``: the fields of a rule as `minibroker.faults.rules`
 has them, and for the action ``hold`` on request ``meanwhile``: once a request is held, with ``{ advance_ms = N }`` the
 broker clock moves on, with ``{ until = "EndTxn", times = 2 }`` so many requests of this API (default 1) have been
 answered since the command began, and then it is let go.
@@ -21,6 +22,7 @@ from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import near, reason
 
 _SUFFIX = ".toml"
+_MOST_BROKERS = 9
 
 
 class ScriptError(ValueError):
@@ -40,11 +42,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What is done to a broker while a client works with it."""
+    """What is done to a broker while a client works with it. brokers: how many it needs."""
 
     name: str
     about: str
     steps: tuple[Step, ...]
+    brokers: int = 1
 
 
 def bundled() -> list[str]:
@@ -76,9 +79,11 @@ def parse(text: str, name: str) -> Script:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ScriptError(f"{name}: {error}") from None
-    about, faults = given.pop("about", ""), given.pop("fault", [])
+    about, faults, brokers = given.pop("about", ""), given.pop("fault", []), given.pop("brokers", 1)
     if given:
-        raise ScriptError(f"{name}: a script has about and fault, not {next(iter(given))}")
+        raise ScriptError(f"{name}: a script has about, brokers and fault, not {next(iter(given))}")
+    if type(brokers) is not int or not 1 <= brokers <= _MOST_BROKERS:
+        raise ScriptError(f"{name}: brokers is a number from 1 to {_MOST_BROKERS}, not {brokers!r}")
     if not isinstance(about, str) or not isinstance(faults, list):
         raise ScriptError(f"{name}: about is a text, and each fault begins with [[fault]]")
     steps = []
@@ -87,7 +92,7 @@ def parse(text: str, name: str) -> Script:
             steps.append(_step(dict(fault)))
         except (FaultError, TypeError, ValueError) as error:
             raise ScriptError(f"{name}: fault {number}: {error}") from None
-    return Script(name, about, tuple(steps))
+    return Script(name, about, tuple(steps), brokers)
 
 
 def _step(fault: dict[str, Any]) -> Step:

@@ -16,6 +16,7 @@ from minibroker.judge.verdict import Broken, Evidence, judge
 from minibroker.kernel.progress import ProgressLine
 from minibroker.rules.rows import Log
 from minibroker.rules.rules import finding
+from minibroker_storage.directory import BROKER_DIR
 from minibroker_storage.os_disk import OsDisk
 
 _CONFIG = {
@@ -55,13 +56,13 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
             data_dir=data_dir,
             history=path,
             timeout=task.timeout,
-            broker_options={**task.broker, "config": {**_CONFIG, **task.config}},
+            broker_options={**task.broker, **_brokers(script), "config": _config(task, script)},
             watch=lambda run, seconds: progress.say(f"{what}: {seconds:.0f} s, {len(run.exchanges)} exchanges"),
         )
         progress.clear()
         history = _history(path, before, wanted=bool(task.history))
         evidence = Evidence(
-            OsDisk(str(data_dir)),
+            OsDisk(str(_one_copy(data_dir))),
             ran.exchanges,
             ran.produced,
             history,
@@ -74,6 +75,21 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
         reason = f"the command did not end within {task.timeout:g} s"
         broken.append(Broken(finding("no-progress", Log("", "", -1), reason), ran.exchanges[-1]))
     return Judged(ran, broken, task.any_status, noticed)
+
+
+def _one_copy(data_dir: Path) -> Path:
+    """The data of one of several brokers, each of which has a replica of everything."""
+    first = data_dir / BROKER_DIR.format(1)
+    return first if first.is_dir() else data_dir
+
+
+def _brokers(script: Script) -> dict[str, int]:
+    return {"brokers": script.brokers} if script.brokers > 1 else {}
+
+
+def _config(task: Task, script: Script) -> dict[str, Any]:
+    replicas = {"default.replication.factor": str(script.brokers)} if script.brokers > 1 else {}
+    return {**_CONFIG, **replicas, **task.config}
 
 
 def _history(path: Path, before: int, *, wanted: bool) -> History | None:

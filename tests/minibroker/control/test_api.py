@@ -194,7 +194,8 @@ NAMES = {
         advance freeze frozen now_ms sweep unfreeze
     """,
     "State": """
-        create_topic cut_link delete_records expire_transactional_id fail_disk fill_disk heal_disk held_markers
+        append_aborted create_topic cut_link delete_records expire_transactional_id fail_disk fill_disk heal_disk
+        held_markers
         hold_markers kill_broker lose_producer_state lose_producers mend_link move_coordinator move_leader
         pause_broker rebalance_group release_markers remove_member restart_broker restore resume_broker
         set_producer_epoch set_sequence start_broker start_controller stop_broker stop_controller truncate_tail

@@ -15,7 +15,8 @@ from minibroker.handlers.context import CloseConnection
 from minibroker.kernel.deferred import Deferred, resolved
 from minibroker_protocol.fields import Buffer
 from minibroker_protocol.messages.fetch import FetchRequest
-from minibroker_protocol.messages.groups import HeartbeatRequest
+from minibroker_protocol.messages.groups import FindCoordinatorRequest, HeartbeatRequest
+from minibroker_protocol.messages.transactions import InitProducerIdRequest
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 DUPLICATE_OR_NONE = 0
@@ -249,6 +250,49 @@ def test_do_between_append_and_reply(broker: FaultyCluster, when: str, expected:
     assert code(produce(broker, 1)) == expected
     known = broker.broker.partition("t", 0).log.producers.entry(5)
     assert (known is None) == (when == "after")
+
+
+def test_do_with_what_the_request_names(broker: FaultyCluster) -> None:
+    taken = {"topic": "$topic", "partition": "$partition", "producer_id": "$producer_id"}
+    code(produce(broker, 0))
+    code(produce(broker, 0, producer_id=6))
+    broker.inject("Produce", {"name": "do", "operation": "lose_producer_state", "arguments": taken, "when": "after"})
+    code(produce(broker, 1))
+    producers = broker.broker.partition("t", 0).log.producers
+    assert (producers.entry(5), producers.entry(6) is None) == (None, False)
+
+
+def test_a_request_without_it_is_only_applied(broker: FaultyCluster) -> None:
+    taken = {"transactional_id": "$transactional_id", "to": "$other_broker"}
+    rule = broker.inject("InitProducerId", {"name": "do", "operation": "move_coordinator", "arguments": taken})
+    answer = broker.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)
+    assert (answer.result().error_code, rule.fired) == (0, 1)
+
+
+def test_an_operation_that_cannot_be_done_closes_the_connection(broker: FaultyCluster) -> None:
+    moved = {"topic": "$topic", "partition": 7, "to": 2}
+    broker.inject("Produce", {"name": "do", "operation": "move_leader", "arguments": moved})
+    with pytest.raises(CloseConnection, match="fault: move_leader cannot be done: "):
+        code(produce(broker, 0))
+
+
+def test_an_aborted_transaction_at_the_end_of_a_partition(broker: FaultyCluster) -> None:
+    code(produce(broker, 0))
+    appended = {"topic": "t", "partition": 0}
+    assert broker.commands.call("state.append_aborted", appended).result() == 1
+    log = broker.broker.partition("t", 0).log
+    assert (log.log_end_offset, log.last_stable_offset) == (3, 3)
+    assert [(one.first_offset, one.last_offset) for one in log.last_aborted(9)] == [(1, 2)]
+
+
+def test_the_epoch_of_an_id_that_is_new(broker: FaultyCluster) -> None:
+    taken = {"transactional_id": "$transactional_id", "epoch": 32764}
+    broker.inject("InitProducerId", {"name": "do", "operation": "set_producer_epoch", "arguments": taken})
+    request = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
+    broker.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4)
+    found = [broker.send(request, 4).result() for _ in range(3)]
+    assert [one.producer_epoch for one in found] == [32765, 32766, 0]
+    assert found[0].producer_id == found[1].producer_id != found[2].producer_id
 
 
 def test_waiting_for_a_rule(broker: FaultyCluster) -> None:

@@ -18,6 +18,10 @@ from minibroker_protocol.messages.groups import HeartbeatRequest
 from minibroker_protocol.messages.transactions import EndTxnRequest
 
 
+def _do(operation: str, **arguments: object) -> dict[str, object]:
+    return {"name": "do", "operation": operation, "arguments": arguments}
+
+
 @pytest.fixture
 def broker() -> Iterator[FaultyCluster]:
     cluster = FaultyCluster(topics={"t": 2})
@@ -54,6 +58,18 @@ def broker() -> Iterator[FaultyCluster]:
         ({"api": "WriteTxnMarkers", "action": {"name": "throttle", "ms": 1}}, "WriteTxnMarkers has no throttle time"),
         ({"api": "EndTxn", "action": {"name": "do", "operation": "explode"}}, "no operation 'explode'"),
         ({"api": "EndTxn", "action": {"name": "do", "operation": "move_coordinator"}}, "move_coordinator needs to"),
+        (
+            {"api": "EndTxn", "action": _do("truncate_tail", topic="$topic", partition=0, offset=0)},
+            "EndTxn names no topic",
+        ),
+        (
+            {"api": "Produce", "action": _do("truncate_tail", topic="$topik", partition=0, offset=0)},
+            "[$]topik is nothing that a request has, did you mean [$]topic",
+        ),
+        (
+            {"api": "Produce", "action": _do("truncate_tail", topic="$partition", partition=0, offset=0)},
+            "topic is text, not 0",
+        ),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused_when_it_is_set(

@@ -241,7 +241,7 @@ def test_a_command_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_every_bundled_script_is_read() -> None:
-    assert len(bundled()) == 12
+    assert len(bundled()) == 17
     for name in bundled():
         script = load(name)
         assert script.about
@@ -265,6 +265,8 @@ HELD = '[[fault]]\napi = "Produce"\naction = "hold"\nmeanwhile = '
         (HELD + '{ until = "Produce", advance_ms = 1 }', "either advance_ms or until"),
         (HELD + "{ unto = 2 }", "with advance_ms, or with until and times"),
         ("fault = [1]", "fault 1"),
+        ("brokers = 0", "brokers is a number from 1 to 9, not 0"),
+        ("brokers = true", "brokers is a number"),
     ],
 )
 def test_a_script_that_cannot_be(text: str, said: str) -> None:

@@ -1,0 +1,57 @@
+"""Arguments of an operation that are taken from the request at which it is done, such as ``$topic``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from minibroker.faults.facts import facts_of
+from minibroker.kernel.fault_error import FaultError
+from minibroker.kernel.words import near
+
+if TYPE_CHECKING:
+    from minibroker.cluster.cluster import Cluster
+    from minibroker.handlers.exchange import Exchange
+
+EXAMPLE: Final[Mapping[str, Any]] = {
+    "topic": "t",
+    "partition": 0,
+    "group": "g",
+    "transactional_id": "x",
+    "producer_id": 0,
+    "broker": 1,
+    "other_broker": 2,
+}
+"""A value of the kind that each has."""
+BROKERS: Final = frozenset({"broker", "other_broker"})
+"""What no request names, and each has."""
+
+
+def is_taken(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("$")
+
+
+def filled(value: object, found: Mapping[str, Any]) -> Any:
+    """A value as it is, or what it stands for. Raises KeyError for what is not found, FaultError for what cannot be."""
+    if not isinstance(value, str) or not is_taken(value):
+        return value
+    name = value[1:]
+    if name not in EXAMPLE:
+        known = [f"${one}" for one in EXAMPLE]
+        raise FaultError(f"{value} is nothing that a request has{near(value, known)}; there are {', '.join(known)}")
+    return found[name]
+
+
+def values_of(exchange: Exchange, cluster: Cluster) -> dict[str, Any]:
+    """What the request of an exchange names, and the brokers."""
+    facts = facts_of(exchange.request, exchange.context.broker.image.topic_names.get)
+    found: dict[str, Any] = {"broker": exchange.asked}
+    for name, index in facts.partitions[:1]:
+        found |= {"topic": name} | ({"partition": index} if index >= 0 else {})
+    producers = [one.producer_id for one in facts.producers]
+    named = (("group", facts.groups), ("transactional_id", facts.transactional_ids), ("producer_id", producers))
+    found |= {name: values[0] for name, values in named if values}
+    others = [node for node in sorted(cluster.brokers) if node != exchange.asked]
+    if others:
+        found["other_broker"] = next((node for node in others if node > exchange.asked), others[0])
+    return found
