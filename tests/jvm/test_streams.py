@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ PARTITIONS = 5
 CHECKS = JVM_TIER / "streams" / "StreamsChecks.java"
 RUNS = "initializing processor"
 PROCESSED, DRIVEN, CHECKED = 120.0, 300.0, 400.0
+RACE_OF_THE_DRIVER = "is larger than topic endOffset"
+"""It asks for the ends of partitions, then for the last stable offsets, and takes what was committed in between for an
+error (SmokeTestDriver.verifyAllTransactionFinished of 4.3.1)."""
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +81,17 @@ class Run:
             process.wait()
 
 
-@pytest.fixture
-def run(jars: Path, tmp_path: Path) -> Iterator[Run]:
+@contextmanager
+def fresh_run(jars: Path, directory: Path) -> Iterator[Run]:
+    directory.mkdir()
     with Minibroker(ephemeral=True, topics=dict.fromkeys(TOPICS, PARTITIONS)) as broker:
-        made = Run(broker.bootstrap_servers, jars, tmp_path)
+        made = Run(broker.bootstrap_servers, jars, directory)
         yield made
         made.close()
 
 
-def test_streams_exactly_once_with_an_instance_killed(run: Run) -> None:
+def drive(run: Run) -> str:
+    """Everything that the driver says, while an instance is killed and another one takes its place."""
     first, first_out = run.start("first", "process")
     run.wait_for(first_out, RUNS, first)
     driver, driver_out = run.start("driver", "run")
@@ -94,13 +100,21 @@ def test_streams_exactly_once_with_an_instance_killed(run: Run) -> None:
     second.kill()
     third, _ = run.start("third", "process")
     driver.wait(DRIVEN)
-    told = driver_out.read_text()
+    assert (first.poll(), third.poll()) == (None, None)
+    return driver_out.read_text()
+
+
+def test_streams_exactly_once_with_an_instance_killed(jars: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        with fresh_run(jars, tmp_path / str(number)) as run:
+            told = drive(run)
+        if RACE_OF_THE_DRIVER not in told:
+            break
     assert "ALL-RECORDS-DELIVERED" in told, told[-3000:]
     assert "SUCCESS" in told, told[-3000:]
     assert "FAILURE" not in told
     assert "PROCESSED-MORE-THAN-GENERATED" not in told
     assert "PROCESSED-LESS-THAN-GENERATED" not in told
-    assert (first.poll(), third.poll()) == (None, None)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ type franz struct{ client *kgo.Client }
 
 func franzClient(options ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(servers),
+		kgo.SeedBrokers(servers...),
 		kgo.DefaultProduceTopic(topic),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.FetchMaxWait(100 * time.Millisecond),

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -20,7 +21,7 @@ const (
 	patience      = 60 * time.Second
 )
 
-var servers = os.Getenv("BOOTSTRAP_SERVERS")
+var servers = strings.Split(os.Getenv("BOOTSTRAP_SERVERS"), ",")
 
 // sender is what an application needs of a producer; after an error it is closed, and another one begins.
 type sender interface {
