@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -27,7 +26,7 @@ func saramaConfig(id string) *sarama.Config {
 }
 
 func saramaNew(id string) (sender, error) {
-	producer, err := sarama.NewSyncProducer(strings.Split(servers, ","), saramaConfig(id))
+	producer, err := sarama.NewSyncProducer(servers, saramaConfig(id))
 	return saramaSender{producer}, err
 }
 
@@ -53,7 +52,7 @@ func (s saramaSender) close() { _ = s.producer.Close() }
 
 // saramaRead reads until nothing comes any more: sarama shows no markers, so that no offset tells where the end is.
 func saramaRead(ctx context.Context, read func(int64, string)) error {
-	client, err := sarama.NewClient(strings.Split(servers, ","), saramaConfig(""))
+	client, err := sarama.NewClient(servers, saramaConfig(""))
 	if err != nil {
 		return err
 	}
