@@ -22,7 +22,7 @@ from minibroker.trace.tap import ExchangeTap
 
 if TYPE_CHECKING:
     from minibroker.cluster.cluster import Cluster
-    from minibroker.kernel.clock import TimerHandle, Timers
+    from minibroker.kernel.clock import Timers
 
 Command = Callable[..., Any]
 
@@ -45,7 +45,6 @@ class Commands:
             wall_ms=lambda: time.time_ns() // 1_000_000,
             monotonic_ms=lambda: time.perf_counter() * 1000,
         )
-        self._rest: TimerHandle | None = None
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """The result of a command, or a Deferred of it. Raises FaultError, ApiError."""
@@ -64,33 +63,16 @@ class Commands:
 
     def close(self) -> None:
         """Take every rule away, so that no request is held any longer."""
-        self._end_rest()
         self.engine.clear()
 
     def set_recorder(self, recorder: Recorder | None) -> None:
         """Record exchanges from now on, or none."""
         self.tap.recorder = recorder
-        self._end_rest()
         self._changed()
-
-    def rest(self, ms: float) -> None:
-        """Nothing is recorded for a time, in which requests pay nothing for the recorder."""
-        self._end_rest()
-        self._rest = self._timers.call_later(ms, self._rested)
-        self._changed()
-
-    def _rested(self) -> None:
-        self._rest = None
-        self._changed()
-
-    def _end_rest(self) -> None:
-        if self._rest is not None:
-            self._rest.cancel()
-            self._rest = None
 
     def _changed(self) -> None:
-        records = self.tap.recorder is not None and self._rest is None
-        self._cluster.set_tap(self.tap if self.engine.busy or records else None)
+        self.tap.acts = self.engine.busy
+        self._cluster.set_tap(self.tap if self.tap.acts or self.tap.recorder is not None else None)
         self._cluster.set_broker_tap(self._broker_tap if self.engine.between_brokers else None)
 
     # -- faults ------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class LivePage:
         self._rows = LiveState(commands.cluster)
         self._due = 0.0
         self._open = 0  # streams; changed on the cluster's thread only
-        self._recorder = PacedRecorder(KEPT, UNSEEN_PER_SECOND, commands.tap.monotonic_ms, commands.rest)
+        self._recorder = PacedRecorder(KEPT, UNSEEN_PER_SECOND, commands.tap.monotonic_ms)
         commands.set_recorder(self._recorder)
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class LivePage:
             yield b""
             self._in_loop(lambda: self._opened(1)).result(_ANSWER_SECONDS)
             seen: Recorder | None = None
-            after, version, rests, told, due = 0, 0, 0, "", 0.0
+            after, version, before, told, due = 0, 0, 0, "", 0.0
             missed = False
             yield _event("begin", {})
             while not self._closed.is_set():
@@ -104,13 +104,13 @@ class LivePage:
                     if seen is not None:
                         yield _event("begin", {})
                     seen, after, version, missed = recorder, 0, 0, False
-                    rests = recorder.rests if recorder is not None else 0
+                    before = recorder.left_out if recorder is not None else 0
                 for start in range(0, len(recorded), _CHUNK):
                     yield _event("exchanges", [one.to_json() for one in recorded[start : start + _CHUNK]])
                 if recorded:  # the recorder keeps some only, and more may have ended since the last look
                     missed |= 0 < after < recorded[-1].number - len(recorded)
                     after = recorded[-1].number
-                state["missed"] = missed = missed or (recorder is not None and recorder.rests > rests)
+                state["missed"] = missed = missed or (recorder is not None and recorder.left_out > before)
                 version, rows = self._in_loop(lambda: self._read_rows(version)).result(_ANSWER_SECONDS)  # noqa: B023
                 for start in range(0, len(rows), _CHUNK):
                     yield _event("rows", rows[start : start + _CHUNK])
@@ -127,7 +127,7 @@ class LivePage:
 
     def _opened(self, streams: int) -> None:
         self._open += streams
-        self._recorder.per_second = SHOWN_PER_SECOND if self._open else UNSEEN_PER_SECOND
+        self._recorder.pace(SHOWN_PER_SECOND if self._open else UNSEEN_PER_SECOND)
 
     def _look(self, seen: Recorder | None, after: int) -> tuple[Recorder | None, list[Recorded], dict[str, Any]]:
         """What is new since `after`, or everything if another recorder took over. Short on the cluster's thread: what

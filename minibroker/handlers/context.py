@@ -53,6 +53,8 @@ class RequestContext:
     inter_broker: bool = False
     #: codes that `refused` was told of, and how often
     noted: dict[int, int] | None = None
+    #: a recorder has it already
+    recorded: bool = False
     #: more was done for it than goes into one turn of the loop, so that its answer is long as well
     long: bool = False
     #: told of every refusal with its reason

@@ -3,42 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from minibroker.trace.recorder import Recorder
 
-REST_MS = 200
-"""So long nothing is recorded once there is no room; for that time the tap can be taken out of the chain."""
+_REFUSED: Final = 200
+_REFUSED_PER_SECOND: Final = 50
+"""Of refused exchanges that are recorded all the same: what one looks for first, unless everything is refused."""
+
+
+class _Room:
+    """Room for `most` at once, and for `per_second` on and on."""
+
+    def __init__(self, most: int, per_second: float, now_ms: float) -> None:
+        self.per_second = per_second
+        self._most = most
+        self._left = float(most)
+        self._at_ms = now_ms
+
+    def take(self, now_ms: float) -> bool:
+        self._left = min(self._left + (now_ms - self._at_ms) * self.per_second / 1000, self._most)
+        self._at_ms = now_ms
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 class PacedRecorder(Recorder):
-    """Records `kept` exchanges at once, and `per_second` of them on and on.
+    """Records `kept` exchanges at once, and `per_second` of them on and on. now_ms: for durations."""
 
-    now_ms: for durations; rest: called with the ms in which nothing will be recorded.
-    """
-
-    def __init__(
-        self, kept: int, per_second: float, now_ms: Callable[[], float], rest: Callable[[float], None]
-    ) -> None:
+    def __init__(self, kept: int, per_second: float, now_ms: Callable[[], float]) -> None:
         super().__init__(kept)
-        self.per_second = per_second
-        self._most = kept
-        self._room = float(kept)
         self._now_ms = now_ms
-        self._rest = rest
-        self._at_ms = now_ms()
-        self._resting_until_ms = self._at_ms
+        self._room = _Room(kept, per_second, now_ms())
+        self._room_of_refused = _Room(_REFUSED, _REFUSED_PER_SECOND, now_ms())
+
+    def pace(self, per_second: float) -> None:
+        """Record so many from now on."""
+        self._room.per_second = per_second
 
     def wants(self) -> bool:
-        """Whether there is room for the next exchange, which takes it."""
-        now = self._now_ms()
-        if now < self._resting_until_ms:
-            return False
-        self._room = min(self._room + (now - self._at_ms) * self.per_second / 1000, self._most)
-        self._at_ms = now
-        if self._room >= 1:
-            self._room -= 1
-            return True
-        self.rests += 1
-        self._resting_until_ms = now + REST_MS
-        self._rest(REST_MS)
-        return False
+        wanted = self._room.take(self._now_ms())
+        self.left_out += not wanted
+        return wanted
+
+    def wants_refused(self) -> bool:
+        wanted = self._room_of_refused.take(self._now_ms())
+        self.left_out -= wanted
+        return wanted

@@ -67,6 +67,10 @@ class Recorded:
         self._reasons: list[Refusal] = []
         context.hear_refusals(self._reasons.append)
 
+    def refused(self, refusal: Refusal) -> None:
+        """Why, beside what is heard of the request's context from the beginning on."""
+        self._reasons.append(refusal)
+
     def answered(self, response: Response | None, size: int) -> None:
         """The answer that leaves, before faults changed its bytes."""
         self.outcome = "no answer" if response is None else "answered"
@@ -186,18 +190,22 @@ def _brief(request: dict[str, Any]) -> str:
 class Recorder:
     """Keeps the last exchanges, and hands every one to the listeners once it is over. keep_bytes: frames too.
 
-    rests: times in which it left exchanges out.
+    left_out: exchanges that it did not want.
     """
 
     def __init__(self, kept: int = 100) -> None:
         self.last: deque[Recorded] = deque(maxlen=kept)
         self.listeners: list[Listener] = []
         self.keep_bytes = False
-        self.rests = 0
+        self.left_out = 0
         self._count = 0
 
     def wants(self) -> bool:
-        """Whether the next exchange is to be recorded."""
+        """Whether the exchange that begins is to be recorded."""
+        return True
+
+    def wants_refused(self) -> bool:
+        """Whether one that it did not want is to be recorded now that it is refused."""
         return True
 
     def begin(self, exchange: Exchange, time_ms: int) -> Recorded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minibroker.handlers.context import Answer, Handler, RequestContext
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from minibroker.faults.engine import SetRule
     from minibroker.handlers.api import Api
     from minibroker.handlers.dispatch import Answered
+    from minibroker.kernel.refusals import Refusal
 
 
 class ExchangeTap:
     """`Link` of a cluster whose faults or trace are in use. recorder: None to keep nothing.
 
-    serve: the answer, and the rule that gave it; wall_ms: wall clock; monotonic_ms: for durations.
+    acts: `serve` may do more than have a request served. serve: the answer, and the rule that gave it;
+    wall_ms: wall clock; monotonic_ms: for durations.
     """
 
     def __init__(
@@ -31,18 +34,32 @@ class ExchangeTap:
     ) -> None:
         self._serve = serve
         self.recorder: Recorder | None = None
+        self.acts = True
         self._wall_ms = wall_ms
         self.monotonic_ms = monotonic_ms
 
     def around(self, api: Api, onward: Handler) -> Handler:
         def handle(ctx: RequestContext, request: Any) -> Answer:
-            exchange = Exchange(api, ctx, request, onward)
             recorder = self.recorder
-            if recorder is None or not recorder.wants():
-                return self._serve(exchange)[0]
-            return self._recorded(recorder, exchange)
+            if recorder is None:
+                return self._serve(Exchange(api, ctx, request, onward))[0]
+            if recorder.wants():
+                return self._recorded(recorder, Exchange(api, ctx, request, onward))
+            ctx.hear_refusals(partial(self._refused, recorder, api, ctx, request, onward))
+            return self._serve(Exchange(api, ctx, request, onward))[0] if self.acts else onward(ctx, request)
 
         return handle
+
+    def _refused(
+        self, recorder: Recorder, api: Api, ctx: RequestContext, request: Any, onward: Handler, refusal: Refusal
+    ) -> None:
+        """Begin to record an exchange with its first refusal, which the others follow."""
+        if ctx.recorded or not recorder.wants_refused():
+            return
+        ctx.recorded = True
+        recorded = recorder.begin(Exchange(api, ctx, request, onward), self._wall_ms())
+        recorded.refused(refusal)
+        ctx.watchers = (*ctx.watchers, recorded.answered, lambda *_: recorder.end(recorded, None))
 
     def _recorded(self, recorder: Recorder, exchange: Exchange) -> Answer:
         recorded = recorder.begin(exchange, self._wall_ms())

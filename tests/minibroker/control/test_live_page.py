@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from minibroker import Minibroker
-from minibroker.client.transactional import TransactionalClient
+from minibroker.client.transactional import Producer, TransactionalClient
 from minibroker.control import live_page
 from minibroker.control.live_page import KEPT, MOST_STREAMS, POLICY
-from minibroker.trace.paced import REST_MS
 from minibroker.trace.saved import read
+from minibroker_protocol.errors import ApiError
 
 HOSTILE = "</script><script>alert(1)</script>\n\nevent: begin\ndata: {}"
 
@@ -239,9 +239,9 @@ def test_a_busy_broker_records_some_only(monkeypatch: pytest.MonkeyPatch) -> Non
             for _ in range(200):
                 client.init_producer_id("busy", 60_000, transaction_version=2)
             assert next(state for state in states if state["missed"])
-        # After its rest it records again, and a stream that begins now has missed nothing.
-        time.sleep(2 * REST_MS / 1000)
-        client.init_producer_id("later", 60_000, transaction_version=2)
+        # What is refused is recorded all the same, and a stream that begins now has missed nothing.
+        with pytest.raises(ApiError):
+            client.end(Producer("busy", 1 << 40, 0, 2), commit=True)
         with got(running, "/page/events") as response:
             found: list[Any] = []
             for name, data in events(response):
@@ -250,4 +250,6 @@ def test_a_busy_broker_records_some_only(monkeypatch: pytest.MonkeyPatch) -> Non
                     assert not data["missed"]
                     break
         assert len(found) <= 50
-        assert found[-1]["request"]["transactional_id"] == "later"
+        assert (found[-1]["api"], found[-1]["errors"]) == ("EndTxn", ["INVALID_PRODUCER_ID_MAPPING (49)"])
+        (reason,) = found[-1]["reasons"]
+        assert "busy" in reason

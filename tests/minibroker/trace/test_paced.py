@@ -1,22 +1,23 @@
-"""How many exchanges a paced recorder takes, and when it takes none."""
+"""How many exchanges a paced recorder takes."""
 
 from __future__ import annotations
 
-from minibroker.trace.paced import REST_MS, PacedRecorder
+from collections.abc import Callable
+
+from minibroker.trace.paced import PacedRecorder
 
 
 class Paced:
-    """A recorder with a clock to move, and the rests that it asked for."""
+    """A recorder with a clock to move."""
 
     def __init__(self, kept: int, per_second: float) -> None:
         self.now = 0.0
-        self.rests: list[float] = []
-        self.recorder = PacedRecorder(kept, per_second, lambda: self.now, self.rests.append)
+        self.recorder = PacedRecorder(kept, per_second, lambda: self.now)
 
-    def taken(self, offered: int, ms_between: float = 0) -> int:
+    def taken(self, offered: int, ms_between: float = 0, wants: Callable[[], bool] | None = None) -> int:
         count = 0
         for _ in range(offered):
-            count += self.recorder.wants()
+            count += (wants or self.recorder.wants)()
             self.now += ms_between
         return count
 
@@ -24,21 +25,22 @@ class Paced:
 def test_a_burst_is_recorded_whole() -> None:
     paced = Paced(100, 10)
     assert paced.taken(100) == 100
-    assert paced.rests == []
+    assert paced.recorder.left_out == 0
 
 
-def test_above_the_rate_it_rests() -> None:
+def test_above_the_rate_some_are_left_out() -> None:
     paced = Paced(100, 50)
     assert paced.taken(150) == 100
-    assert (paced.rests, paced.recorder.rests) == ([REST_MS], 1)
-    assert 450 < paced.taken(10_000, 1) <= 500  # ten seconds
-    assert paced.recorder.rests == len(paced.rests) > 40
+    assert paced.recorder.left_out == 50
+    assert 499 <= paced.taken(10_000, 1) <= 501  # ten seconds
+    paced.recorder.pace(100)
+    assert 999 <= paced.taken(10_000, 1) <= 1001
 
 
-def test_below_the_rate_it_never_rests() -> None:
+def test_below_the_rate_none_is() -> None:
     paced = Paced(10, 50)
     assert paced.taken(1000, 20) == 1000
-    assert paced.rests == []
+    assert paced.recorder.left_out == 0
 
 
 def test_room_comes_back_and_no_more_than_there_was() -> None:
@@ -46,3 +48,10 @@ def test_room_comes_back_and_no_more_than_there_was() -> None:
     paced.taken(200)
     paced.now += 60_000
     assert paced.taken(200) == 100
+
+
+def test_what_is_refused_has_room_of_its_own() -> None:
+    paced = Paced(1, 1)
+    assert paced.taken(1000) == 1
+    assert paced.taken(999, wants=paced.recorder.wants_refused) == 200
+    assert paced.recorder.left_out == 799
