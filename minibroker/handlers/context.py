@@ -53,8 +53,8 @@ class RequestContext:
     inter_broker: bool = False
     #: codes that `refused` was told of, and how often
     noted: dict[int, int] | None = None
-    #: a recorder has it already
-    recorded: bool = False
+    #: told of the first refusal only; it is given the context, which it must not keep: that would be a cycle
+    on_first_refusal: Callable[[RequestContext, Refusal], None] | None = None
     #: more was done for it than goes into one turn of the loop, so that its answer is long as well
     long: bool = False
     #: told of every refusal with its reason
@@ -101,6 +101,9 @@ class RequestContext:
         self.broker.refusals.note(refusal)
         if self.on_refusal is not None:
             self.on_refusal(refusal)
+        first, self.on_first_refusal = self.on_first_refusal, None
+        if first is not None:
+            first(self, refusal)
 
 
 @cache

@@ -45,18 +45,17 @@ class ExchangeTap:
                 return self._serve(Exchange(api, ctx, request, onward))[0]
             if recorder.wants():
                 return self._recorded(recorder, Exchange(api, ctx, request, onward))
-            ctx.hear_refusals(partial(self._refused, recorder, api, ctx, request, onward))
+            ctx.on_first_refusal = partial(self._refused, recorder, api, request, onward)
             return self._serve(Exchange(api, ctx, request, onward))[0] if self.acts else onward(ctx, request)
 
         return handle
 
     def _refused(
-        self, recorder: Recorder, api: Api, ctx: RequestContext, request: Any, onward: Handler, refusal: Refusal
+        self, recorder: Recorder, api: Api, request: Any, onward: Handler, ctx: RequestContext, refusal: Refusal
     ) -> None:
         """Begin to record an exchange with its first refusal, which the others follow."""
-        if ctx.recorded or not recorder.wants_refused():
+        if not recorder.wants_refused():
             return
-        ctx.recorded = True
         recorded = recorder.begin(Exchange(api, ctx, request, onward), self._wall_ms())
         recorded.refused(refusal)
         ctx.watchers = (*ctx.watchers, recorded.answered, lambda *_: recorder.end(recorded, None))
