@@ -213,7 +213,7 @@ async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: 
     service = broker.coordinators.transactions
     index, shard = service.host.shard_for(transactional_id)
     if transactional_id not in shard.entries:
-        await _first_producer(broker, transactional_id)
+        await _first_producer(broker, index, transactional_id)
     entry = shard.entry(transactional_id)
     if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
         raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
@@ -221,16 +221,15 @@ async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: 
     await service.host.execute(index, shard.write(entry, changed, None))
 
 
-async def _first_producer(broker: Broker, transactional_id: str) -> None:
+async def _first_producer(broker: Broker, index: int, transactional_id: str) -> None:
     """What a first InitProducerId does, without what the broker makes a new client wait for."""
     from minibroker.coordinators.transactions import init_producer_id as inits
 
     host, producer_ids = broker.coordinators.transactions.host, broker.producer_ids
-    index, shard = host.shard_for(transactional_id)
     if not producer_ids.available:
         await producer_ids.ready()
     outcome = inits.init_producer_id(
-        shard,
+        host.shard(index),
         transactional_id,
         timeout_ms=_FIRST_TIMEOUT_MS,
         expected=None,

@@ -173,12 +173,17 @@ def _outcomes(
     for number in range(1, times + 1):
         judged = try_out(task, script, f"{what} ({number} of {times})")
         outcomes.append(outcome(case, judged))
-        save_trace(judged, traces, f"{what.replace(' ', '-')}-{number}")
+        save_trace(judged, traces, trace_name(what, number))
         if outcomes[-1] != HELD and outcomes.count(outcomes[-1]) == 1:
             print("\n".join(f"  {line}" for line in lines(judged)))
         detail = judged.doubt if outcomes[-1] == UNDECIDED else f"{judged.run.seconds:.1f} s"
         print(f"{what}: run {number}: {outcomes[-1]} ({detail})", flush=True)
     return outcomes
+
+
+def trace_name(what: str, number: int) -> str:
+    """Name of a file: that of a client may have a slash in it (@platformatic/kafka)."""
+    return f"{what} {number}".replace(" ", "-").replace("/", "-")
 
 
 def outcome(case: Case, judged: Judged) -> str:

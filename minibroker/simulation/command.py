@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from minibroker.kernel.progress import ProgressLine
-from minibroker.kernel.words import counted
+from minibroker.kernel.words import counted, reason
 from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import SeedResult, simulate
@@ -56,9 +56,14 @@ def run(options: argparse.Namespace) -> int:
     logging.disable(logging.CRITICAL)  # a simulated crash is no news to a log
     if options.seed is not None:
         outcome = simulate(options.seed, telling=True, tracing=options.trace is not None)
+        status = tell(outcome, options.about)
         if options.trace is not None:
-            Path(options.trace).write_text(as_lines(as_trace(outcome)), encoding="utf-8")
-        return tell(outcome, options.about)
+            try:
+                Path(options.trace).write_text(as_lines(as_trace(outcome)), encoding="utf-8")
+            except OSError as error:
+                print(f"minibroker: {reason(error)}", file=sys.stderr)
+                return 2
+        return status
     if options.trace is not None:
         print("minibroker: --trace goes with --seed", file=sys.stderr)
         return 2

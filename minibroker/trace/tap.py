@@ -14,7 +14,6 @@ from minibroker.trace.recorder import Recorded, Recorder
 if TYPE_CHECKING:
     from minibroker.faults.engine import SetRule
     from minibroker.handlers.api import Api
-    from minibroker.handlers.dispatch import Answered
     from minibroker.kernel.refusals import Refusal
 
 
@@ -67,11 +66,6 @@ class ExchangeTap:
         given, rule = self._serve(exchange)
         outcome: Deferred[Any] = Deferred()
 
-        def ended(frames: Answered) -> None:
-            if not frames and recorded.outcome in ("answered", "waiting"):
-                recorded.outcome = "no answer"
-            recorder.end(recorded, frames)
-
         def over(_: Deferred[Any]) -> None:
             try:
                 answer = given.result()
@@ -85,7 +79,9 @@ class ExchangeTap:
                 return
             self._end(recorded, started, rule)
             if type(answer) is list:
-                ended(answer or None)
+                if not answer and recorded.outcome in ("answered", "waiting"):
+                    recorded.outcome = "no answer"
+                recorder.end(recorded, answer or None)
             else:  # framed where it would be without a recorder
                 exchange.context.watchers = (*exchange.context.watchers, lambda *_: recorder.end(recorded, None))
             outcome.resolve(answer)

@@ -78,6 +78,10 @@ def test_the_rate_of_a_version(
     assert ("first violating exchange" in printed) == (status == 1 or "3.0" in said)
 
 
+def test_the_name_of_a_trace_is_one_of_a_file() -> None:
+    assert command.trace_name("kafkajs-1 on @platformatic/kafka 1.2", 3) == "kafkajs-1-on-@platformatic-kafka-1.2-3"
+
+
 def test_what_is_there_is_listed_and_shown(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["museum", "--cases", str(cases)]) == 0
     assert capsys.readouterr().out == "mini-7  mini 1.0: It repeats itself\n"

@@ -55,6 +55,9 @@ def test_a_traced_seed_is_the_same_and_its_trace_is_read(
 def test_only_one_seed_is_traced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--seeds", "2", "--trace", str(tmp_path / "trace.jsonl")]) == 2
     assert capsys.readouterr().err == "minibroker: --trace goes with --seed\n"
+    nowhere = tmp_path / "none" / "trace.jsonl"
+    assert main(["simulate", "--seed", "91", "--trace", str(nowhere)]) == 2
+    assert capsys.readouterr().err == f"minibroker: {nowhere}: No such file or directory\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -2,7 +2,7 @@
 
 const byId = (id) => document.getElementById(id);
 const worker = new Worker("playground-worker.js", { type: "module" });
-let told = "", trace = null, asked = 0, began = 0;
+let told = "", asked = 0, began = 0;
 const shown = new Promise((ready) => {
   window.addEventListener("message", ({ data, origin }) => { if (origin === location.origin && data === "ready") ready(); });
 });
@@ -29,8 +29,7 @@ worker.addEventListener("message", ({ data }) => {
   if (data.number !== asked) return; // of a seed that was asked for before
   if (data.state) { byId("state").textContent = data.state; return; }
   told = data.story;
-  trace = { said: data.said, exchanges: data.exchanges };
-  shown.then(() => byId("page").contentWindow.postMessage(trace, location.origin));
+  shown.then(() => byId("page").contentWindow.postMessage(data, location.origin));
   byId("state").textContent = `${told.trimEnd().split("\n").length} lines in ${((performance.now() - began) / 1000).toFixed(1)} s`;
   show();
 });
