@@ -155,8 +155,11 @@ def test_handles_are_bounded_and_the_least_used_go_first(tmp_path: Path) -> None
     assert disk.open_handles == 0
 
 
-def test_a_quarter_of_the_soft_limit_is_for_files() -> None:
+@pytest.mark.parametrize(("soft", "most"), [(None, 2000), (1 << 20, 2000), (1024, 256), (8, 16)])
+def test_a_quarter_of_the_soft_limit_is_for_files(monkeypatch: pytest.MonkeyPatch, soft: int | None, most: int) -> None:
     assert 16 <= os_disk.default_max_handles() <= os_disk.MAX_HANDLES
+    monkeypatch.setattr(os_disk, "soft_limit", lambda: soft)
+    assert os_disk.default_max_handles() == most
 
 
 def test_out_of_handles_gives_one_back_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,8 +186,8 @@ def test_a_name_of_a_compaction_is_read_as_what_it_will_be() -> None:
 
 
 def test_text_of_a_row() -> None:
-    assert as_text({"kind": "x", "a": 1, "b": "plain", "c": "with space", "d": None, "e": [1]}) == (
-        'x a: 1 b: plain c: "with space" d: null e: [1]'
+    assert as_text({"kind": "x", "a": 1, "b": "plain", "c": "with space ü", "d": None, "e": ["ü"]}) == (
+        'x a: 1 b: plain c: "with space ü" d: null e: ["ü"]'
     )
     assert shown(None) is None
 
