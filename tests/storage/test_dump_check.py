@@ -177,6 +177,10 @@ def test_names_that_say_nothing() -> None:
     (row,) = rows(disk, "t-0/x.index")
     assert row["kind"] == "error"
     assert "20 digits" in row["message"]
+    disk.write_atomic(".kafka_cleanshutdown", b'{"version"')
+    assert [(row["kind"], "expected JSON" in row["message"]) for row in rows(disk, ".kafka_cleanshutdown")] == [
+        ("error", True)
+    ]
 
 
 def test_a_name_of_a_compaction_is_read_as_what_it_will_be() -> None:
@@ -507,6 +511,7 @@ def test_leftovers_are_named() -> None:
     disk = kafka("txn-a-0")
     disk.write_atomic(f"txn-a-0/{LOG}.swap", b"")
     disk.write_atomic(f"txn-a-0/{LOG}.deleted", b"")
+    disk.make_dir("aside")
     disk.make_dir("txn-b-0.abc-delete")
     disk.make_dir("empty-0")
     disk.remove(f"txn-a-0/{0:020d}.index")

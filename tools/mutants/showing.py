@@ -93,7 +93,7 @@ class Workplace:
             if not answer["test"]:
                 return replace(mutant, seen=answer["seen"], tests=len(tests))
             at = next(at for at, (name, _) in enumerate(left) if name == answer["test"])
-            if answer["seen"] == "timeout":  # the machine may have been busy
+            if answer["seen"] == "timeout" and not answer.get("busy"):  # the machine may have been slow
                 answer = self._seen_by(mutant, [(answer["test"], 3 * left[at][1])], 1e9)
             if answer["seen"] and not self._whole.show([left[at]])["seen"]:
                 return replace(mutant, seen=f"{answer['seen']}: {answer['test']}", tests=len(tests))

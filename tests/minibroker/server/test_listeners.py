@@ -69,6 +69,18 @@ def test_the_address_told_is_one_that_can_be_reached(host: str, reached: str) ->
     listener.close()
 
 
+def test_a_name_with_several_addresses_is_that_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As localhost may be both, and clients try 127.0.0.1 first."""
+    found: list[tuple[Any, ...]] = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    (listener,) = listen_all("localhost", [0])
+    with listener:
+        assert listener.family == socket.AF_INET
+
+
 def test_ipv6() -> None:
     try:
         (listener,) = listen_all("::1", [0])
