@@ -142,6 +142,7 @@ def test_memory_is_bounded() -> None:
     ):
         with pytest.raises(DiskFull):
             write()
+    file.pwrite(b"12", 0)
     assert disk.read_bytes("a") == b"12345678"
     assert disk.used_bytes == 8
     file.truncate(2)

@@ -224,6 +224,7 @@ def test_what_kafka_closed_is_right() -> None:
 def test_what_kafka_left_at_a_kill_is_worth_notices_only() -> None:
     disk = kafka(archive="killed")
     assert errors(disk) == []
+    assert ".kafka_cleanshutdown" in {finding.path for finding in check_directory(disk)}
     name = next(name for name in files("killed") if name.endswith(".log") and len(files("killed")[name]) > 100)
     disk.write_atomic(name, disk.read_bytes(name)[:-1])
     torn = [f for f in check_directory(disk) if f.path == name]
