@@ -22,7 +22,7 @@ class Thing:
         self.size += by
         if by < 4 and not at:
             self.tell()
-        kept = [by]
+        kept = [by, *zip([by], [by], strict=True)]
         assert not by + 3
         raise ValueError(f"too {by + 2}")
 """
@@ -40,7 +40,7 @@ def test_what_is_planted_and_what_is_not() -> None:
         (8, "Not"),
         (8, "NumberReplacer"),
     } <= found
-    assert (10, "delete") not in found
+    assert not {(10, "delete"), (10, "ReplaceTrueWithFalse")} & found
 
 
 def test_a_seed_draws_the_same_again_from_the_core() -> None:

@@ -1,6 +1,7 @@
 """Appending to, reading from and shortening one partition's log."""
 
 import struct
+from pathlib import Path
 
 import pytest
 from logs import NOW, RULES, TOPIC_ID, append, batch, batches, end_transaction, open_log, refused, tree, values
@@ -12,6 +13,7 @@ from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin
+from minibroker_storage.os_disk import OsDisk
 from minibroker_storage.reading import TimestampOffset
 from minibroker_storage.truncation import truncate_fully_and_start_at, truncate_to
 
@@ -639,3 +641,17 @@ def test_iteration_helpers_see_every_batch(disk: MemoryDisk) -> None:
         append(log, batch(b"%d" % i * 40))
     assert [header.base_offset for _, header in batches(log)] == list(range(9))
     assert len(list(iter_batches(b"".join(data for data, _ in batches(log))))) == 9
+
+
+def test_only_the_segment_that_is_written_keeps_handles(tmp_path: Path) -> None:
+    disk = OsDisk(str(tmp_path))
+    log = open_log(disk)
+    open_ones = []
+    for seq in range(3):
+        append(log, batch(pid=7, seq=seq, txn=True))
+        end_transaction(log, 7, commit=False)
+        open_ones.append(disk.open_handles)
+        log.roll(NOW)
+    assert open_ones == [open_ones[0]] * 3
+    log.close()
+    assert disk.open_handles == 0
