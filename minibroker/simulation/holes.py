@@ -207,7 +207,7 @@ def _dropped_marker(found: Finding, world: World) -> bool:
     evidence = world.history.evidence
     hung = {m.place for m in evidence.dropped if m.producer_id in evidence.hung.get(m.place, ())}
     return (
-        _in_places(found, world, evidence.dropped_places())
+        _in_places(found, world, {marker.place for marker in evidence.dropped})
         or _group_waits(found, hung)
         or (found.rule == "torn-transaction" and _torn_by_drop(found, world))
     )
