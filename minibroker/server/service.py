@@ -53,12 +53,10 @@ from minibroker_storage.file_errors import MalformedFile
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
-    from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.hooks import Meter
     from minibroker.control.commands import Commands
     from minibroker.control.server import ControlServer
     from minibroker.kernel.transport import Network
-    from minibroker.metadata.broker_spec import BrokerSpec
     from minibroker.metrics.server import MetricsServer
     from minibroker.releases.semantics import Semantics
 
@@ -314,7 +312,7 @@ class Service:
         for node_id in sorted(cluster.brokers):
             self._ports.started(node_id, cluster.dispatcher(node_id))
         await self._ports.opened()
-        cluster.hooks = self._ports
+        cluster.set_hooks(self._ports)
         max_lag_ms = settings.get_int("minibroker.loop.lag.max.ms")
         if max_lag_ms:
             self._watchdog = LoopWatchdog(loop, max_lag_ms)
