@@ -16,10 +16,11 @@ from minibroker.client.commit import commit, pending
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import add_command_config, read_security
 from minibroker.client.transactions import HANGING_AFTER_MS, TransactionsClient
-from minibroker.kernel.words import reason
+from minibroker.kernel.words import fail
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_COMMAND = "minibroker transactions"
 
 Row = Mapping[str, Any]
 
@@ -70,17 +71,17 @@ def run(arguments: argparse.Namespace) -> int:
         security = read_security(arguments.command_config)
         client = TransactionsClient(arguments.bootstrap, timeout=arguments.timeout, security=security)
     except (OSError, ValueError) as error:
-        return _fail(reason(error), EXIT_USAGE)
+        return fail(error, EXIT_USAGE, _COMMAND)
     with client:
         try:
             rows = _ACTIONS[arguments.action](client, arguments)
         except ValueError as error:
-            return _fail(error, EXIT_USAGE)
+            return fail(error, EXIT_USAGE, _COMMAND)
         except (ApiError, BrokerFailed) as error:
-            return _fail(error, EXIT_FAILED)
+            return fail(error, EXIT_FAILED, _COMMAND)
     _print(rows, as_json=arguments.json)
     if not rows and not arguments.json and arguments.action in _NOTHING:
-        print(f"minibroker transactions: {_NOTHING[arguments.action]}", file=sys.stderr)
+        return fail(_NOTHING[arguments.action], EXIT_OK, _COMMAND)
     return EXIT_OK
 
 
@@ -227,8 +228,3 @@ def _print(rows: Sequence[Row], *, as_json: bool) -> None:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
-
-
-def _fail(reason: object, code: int) -> int:
-    print(f"minibroker transactions: {reason}", file=sys.stderr)
-    return code

@@ -20,7 +20,7 @@ from pathlib import Path
 from minibroker.client.connection import Address, parse_address
 from minibroker.client.security import add_command_config, read_security
 from minibroker.kernel.progress import ProgressLine
-from minibroker.kernel.words import counted, reason
+from minibroker.kernel.words import counted, fail
 from minibroker.testing.reports import add_report_arguments, write_reports
 
 from .cluster import ClusterUnderTest
@@ -35,6 +35,7 @@ from .traces import Traces
 PASSED, FAILED, UNUSABLE, BROKER_DIED = 0, 1, 2, 3
 _REPORT = "conformance"
 _STANDARD_ERROR = 2
+_COMMAND = "minibroker conformance"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,11 +122,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         scenarios = selected(load(arguments.files) if arguments.files else bundled(), arguments)
     except ScenarioError as exc:
-        print(f"minibroker conformance: {exc}", file=sys.stderr)
-        return UNUSABLE
+        return fail(exc, UNUSABLE, _COMMAND)
     if not scenarios:
-        print("minibroker conformance: no scenario matches", file=sys.stderr)
-        return UNUSABLE
+        return fail("no scenario matches", UNUSABLE, _COMMAND)
     options = Options(
         timeout=arguments.timeout,
         patience=arguments.until,
@@ -139,16 +138,17 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         security = read_security(arguments.command_config)
     except (OSError, ValueError) as exc:
-        print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
-        return UNUSABLE
+        return fail(exc, UNUSABLE, _COMMAND)
     cluster = ClusterUnderTest(
         arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security
     )
     token = secrets.token_hex(3)
     begun = time.monotonic()
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    if not _reachable(cluster):
-        return UNUSABLE
+    try:
+        cluster.versions()
+    except ScenarioFailed as exc:
+        return fail(exc, UNUSABLE, _COMMAND)
     traces = Traces(cluster, f"mb-{token}")
     cluster.warm_up(token)
     jobs = 1 if arguments.verbose else arguments.jobs
@@ -169,8 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
         for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):
             print(f"wrote {path}")
     except OSError as exc:
-        print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
-        return UNUSABLE
+        return fail(exc, UNUSABLE, _COMMAND)
     if len(verdict.groups()) > 1 and not arguments.quiet:
         print(verdict.matrix())
     print(verdict.summary(), flush=True)
@@ -201,7 +200,7 @@ def _starting(cluster: ClusterUnderTest, command: str | None, token: str) -> Sta
             start()
             cluster.wait_until_up(f"{token}-started")
         except ScenarioFailed as exc:
-            print(f"minibroker conformance: {exc}", file=sys.stderr)
+            fail(exc, UNUSABLE, _COMMAND)
             raise
 
     return bring_back
@@ -226,16 +225,6 @@ def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> li
         and not scenario.tags & set(arguments.skip_tag)
         and not any(fnmatch.fnmatchcase(scenario.name, glob) for glob in arguments.skip)
     ]
-
-
-def _reachable(cluster: ClusterUnderTest) -> bool:
-    """Whether something answers."""
-    try:
-        cluster.versions()
-    except ScenarioFailed as exc:
-        print(f"minibroker conformance: {exc}", file=sys.stderr)
-        return False
-    return True
 
 
 def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) -> Iterator[Result]:

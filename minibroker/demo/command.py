@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from minibroker.kernel.extras import hint, missing
+from minibroker.kernel.words import fail
 from minibroker.program import uninterrupted, whole
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """0 when every record came out exactly once, 1 when not, 2 when the demo cannot run here."""
     if absent := missing(CLIENTS):
-        print(f"minibroker: {hint('the demo', *absent)}", file=sys.stderr)
-        return 2
+        return fail(hint("the demo", *absent), 2)
     with _broker(options.bootstrap) as bootstrap:
         return _tell(bootstrap, options)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from minibroker.kernel.progress import ProgressLine
-from minibroker.kernel.words import counted, reason
+from minibroker.kernel.words import counted, fail
 from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import SeedResult, simulate
@@ -61,12 +61,10 @@ def run(options: argparse.Namespace) -> int:
             try:
                 Path(options.trace).write_text(as_lines(as_trace(outcome)), encoding="utf-8")
             except OSError as error:
-                print(f"minibroker: {reason(error)}", file=sys.stderr)
-                return 2
+                return fail(error, 2)
         return status
     if options.trace is not None:
-        print("minibroker: --trace goes with --seed", file=sys.stderr)
-        return 2
+        return fail("--trace goes with --seed", 2)
     began = time.perf_counter()
     counts: Counter[str] = Counter()
     broken = []

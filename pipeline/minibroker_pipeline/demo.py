@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from minibroker.demo.progress import Progress
 from minibroker.kernel.extras import hint, missing
+from minibroker.kernel.words import fail
 
 if TYPE_CHECKING:
     from minibroker.testing.embedded import Minibroker
@@ -35,11 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0: each order became one payment, and the audit found nothing; 1: not so; 2: could not run."""
     if absent := missing(("pyspark", "pandas", "pyarrow", "numpy")):
-        print(f"minibroker pipeline: {hint('the demo', *absent)}", file=sys.stderr)
-        return 2
+        return fail(hint("the demo", *absent), 2, "minibroker pipeline")
     if arguments.orders < _LEAST:
-        print(f"minibroker pipeline: --orders {arguments.orders}: at least {_LEAST}", file=sys.stderr)
-        return 2
+        return fail(f"--orders {arguments.orders}: at least {_LEAST}", 2, "minibroker pipeline")
     from minibroker.program import whole
     from minibroker.server.data_dir import TemporaryDirectory
     from minibroker.testing.embedded import Minibroker
@@ -58,8 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             stack.callback(directory.remove)
             return _Demo(broker, spark, Path(directory.path), arguments).run()
     except NoJava as error:
-        print(f"minibroker pipeline: {error}", file=sys.stderr)
-        return 2
+        return fail(error, 2, "minibroker pipeline")
 
 
 @contextlib.contextmanager
