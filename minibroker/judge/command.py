@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--search", action="store_true", help="look for a script that breaks exactly-once, and make it smaller"
     )
     search.add_argument(
-        "--minutes", type=float, metavar="N", help=f"time (default: {_MINUTES:g}, or no end with --runs)"
+        "--minutes", type=_minutes, metavar="N", help=f"time (default: {_MINUTES:g}, or no end with --runs)"
     )
     search.add_argument("--runs", type=_repeat, metavar="N", help="scripts to draw")
     search.add_argument("--seed", type=int, default=1, metavar="S", help="of the first script (default: %(default)s)")
@@ -93,7 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
         if arguments.search:
-            return _search(arguments)
+            return _search(arguments, started)
+        if arguments.minutes or arguments.runs:
+            raise ScriptError("--minutes and --runs go with --search")
         scripts = [load(name) for name in _names(arguments.script)]
         task = _task(arguments)
         runs = [_run_of(script, number, arguments.repeat) for script in scripts for number in range(arguments.repeat)]
@@ -103,9 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
             save_trace(verdicts[-1], arguments.traces, script.name)
             if not verdicts[-1].run.exchanges:
                 break  # no other script would find more
-        made = makers(verdicts, shlex.join(arguments.command), started)
-        for path in write_reports(arguments.report, arguments.report_dir, NAME, made):
-            print(f"wrote {path}")
+        _report(arguments, verdicts, started)
     except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
         print(f"minibroker: {reason(error)}", file=sys.stderr)
         return EXIT_UNDECIDED
@@ -117,8 +117,14 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_HELD if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
 
 
-def _search(arguments: argparse.Namespace) -> int:
-    """`search` instead of scripts."""
+def _report(arguments: argparse.Namespace, verdicts: list[Judged], started: str) -> None:
+    made = makers(verdicts, shlex.join(arguments.command), started)
+    for path in write_reports(arguments.report, arguments.report_dir, NAME, made):
+        print(f"wrote {path}")
+
+
+def _search(arguments: argparse.Namespace, started: str) -> int:
+    """Random scripts until the time is up; the reports and traces are of the smallest that broke something."""
     if arguments.script:
         raise ScriptError("--search draws its scripts: leave out --script")
     minutes = arguments.minutes or (math.inf if arguments.runs else _MINUTES)
@@ -134,11 +140,17 @@ def _search(arguments: argparse.Namespace) -> int:
     if calm.outcome != HELD:
         print("\n".join(lines(calm)))
         return EXIT_BROKEN if calm.outcome == BROKEN else EXIT_UNDECIDED
+    seen = footprint(calm.run.exchanges)
+    if not seen.versions:
+        raise ScriptError("the command sends no request that a search can make fail")
     seeds = itertools.count(arguments.seed)
     try:
-        search.run(itertools.islice(seeds, arguments.runs), footprint(calm.run.exchanges))
+        search.run(itertools.islice(seeds, arguments.runs), seen)
     finally:
         print("\n".join(search.table()), flush=True)
+    for one in search.found:
+        save_trace(one.judged, arguments.traces, one.name)
+    _report(arguments, [one.judged for one in search.found], started)
     return EXIT_BROKEN if search.found else EXIT_HELD if search.held else EXIT_UNDECIDED
 
 
@@ -146,6 +158,13 @@ def _repeat(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
     return int(text)
+
+
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not minutes > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0")
+    return minutes
 
 
 def _run_of(script: Script, number: int, repeat: int) -> Script:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from minibroker.judge.draw import Footprint, draw
+from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script, Step, as_toml, load
 from minibroker.kernel.words import counted
@@ -43,7 +44,7 @@ class Search:
     directory: Path
     found: list[Found] = field(default_factory=list)
     held: int = 0
-    left: Counter[str] = field(default_factory=lambda: Counter({UNDECIDED: 0, NOT_APPLICABLE: 0}))
+    idle: int = 0
     undecided: Counter[str] = field(default_factory=Counter)
 
     def calm(self) -> Judged:
@@ -56,15 +57,20 @@ class Search:
             if self.over():
                 break
             script = draw(seed, seen)
-            judged = self.try_out(script)
+            try:
+                judged = self.try_out(script)
+            except HistoryError as error:  # the command may have been ended in the middle of a line
+                self.undecided[str(error)] += 1
+                continue
             _say_run(script, judged)
             if judged.outcome == BROKEN:
                 self._broken(script, judged)
             elif judged.outcome == HELD:
                 self.held += 1
+            elif judged.outcome == UNDECIDED:
+                self.undecided[judged.doubt] += 1
             else:
-                self.left[judged.outcome] += 1
-                self.undecided[judged.doubt] += judged.outcome == UNDECIDED
+                self.idle += 1
 
     def _broken(self, script: Script, judged: Judged) -> None:
         rule = judged.broken[0].finding.rule
@@ -98,7 +104,10 @@ class Search:
         return next((judged for judged in tries if judged is not None), None)
 
     def _breaks(self, script: Script, rule: str) -> Judged | None:
-        judged = self.try_out(script)
+        try:
+            judged = self.try_out(script)
+        except HistoryError:
+            return None
         return judged if rule in {one.finding.rule for one in judged.broken} else None
 
     def _save(self, one: Found) -> None:
@@ -107,7 +116,8 @@ class Search:
 
     def table(self) -> list[str]:
         """How often each outcome was, then what broke, and why the rest could not be decided."""
-        outcomes = {HELD: self.held, BROKEN: sum(one.times for one in self.found), **self.left}
+        outcomes = {HELD: self.held, BROKEN: sum(one.times for one in self.found), UNDECIDED: self.undecided.total()}
+        outcomes[NOT_APPLICABLE] = self.idle
         told = [
             f"{counted(sum(outcomes.values()), 'run')}: " + ", ".join(f"{n} {said}" for said, n in outcomes.items())
         ]
