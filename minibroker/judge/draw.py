@@ -25,62 +25,65 @@ Fault = dict[str, Any]
 _HIGHEST = 1 << 15
 
 
-class _Code(NamedTuple):
+class Code(NamedTuple):
+    """An error code, of these versions, and maybe only of requests with a transactional id."""
+
     name: str
     low: int = 0
     high: int = _HIGHEST
     transactional: bool = False
 
+    def __str__(self) -> str:
+        versions = f"v{self.low}+" if self.low else f"to v{self.high}" if self.high < _HIGHEST else ""
+        only = ", ".join(filter(None, (versions, "with a transactional id" if self.transactional else "")))
+        return f"{self.name} ({only})" if only else self.name
 
-_MOVED = (_Code("NOT_COORDINATOR"), _Code("COORDINATOR_NOT_AVAILABLE"))
-_COORDINATOR = (*_MOVED, _Code("COORDINATOR_LOAD_IN_PROGRESS"))
-_TRANSACTION = (*_COORDINATOR, _Code("CONCURRENT_TRANSACTIONS"))
-_LEADER = (_Code("NOT_LEADER_OR_FOLLOWER"), _Code("UNKNOWN_TOPIC_OR_PARTITION", 0, 12), _Code("UNKNOWN_TOPIC_ID", 13))
-_REFUSED: Final = {
+
+_MOVED = (Code("NOT_COORDINATOR"), Code("COORDINATOR_NOT_AVAILABLE"))
+_COORDINATOR = (*_MOVED, Code("COORDINATOR_LOAD_IN_PROGRESS"))
+_TRANSACTION = (*_COORDINATOR, Code("CONCURRENT_TRANSACTIONS"))
+_LEADER = (Code("NOT_LEADER_OR_FOLLOWER"), Code("UNKNOWN_TOPIC_OR_PARTITION", 0, 12), Code("UNKNOWN_TOPIC_ID", 13))
+REFUSED: Final = {
     "Produce": (
         *_LEADER,
-        _Code("NOT_ENOUGH_REPLICAS"),
-        _Code("KAFKA_STORAGE_ERROR", 4),
-        _Code("CONCURRENT_TRANSACTIONS", 12, transactional=True),
+        Code("NOT_ENOUGH_REPLICAS"),
+        Code("KAFKA_STORAGE_ERROR", 4),
+        Code("CONCURRENT_TRANSACTIONS", 12, transactional=True),
     ),
     "InitProducerId": (
         *(code._replace(transactional=True) for code in _TRANSACTION if code.name != "COORDINATOR_LOAD_IN_PROGRESS"),
-        _Code("COORDINATOR_LOAD_IN_PROGRESS"),  # while the broker gets its next producer ids
+        Code("COORDINATOR_LOAD_IN_PROGRESS"),  # while the broker gets its next producer ids
     ),
-    "AddPartitionsToTxn": (*_TRANSACTION, _Code("UNKNOWN_TOPIC_OR_PARTITION")),
+    "AddPartitionsToTxn": (*_TRANSACTION, Code("UNKNOWN_TOPIC_OR_PARTITION")),
     "AddOffsetsToTxn": _TRANSACTION,
-    "TxnOffsetCommit": (*_COORDINATOR, _Code("UNKNOWN_TOPIC_OR_PARTITION", 0, 5)),
+    "TxnOffsetCommit": (*_COORDINATOR, Code("UNKNOWN_TOPIC_OR_PARTITION", 0, 5)),
     "EndTxn": _TRANSACTION,
     "Fetch": (
         *_LEADER,
-        _Code("KAFKA_STORAGE_ERROR", 6),
-        _Code("FETCH_SESSION_ID_NOT_FOUND", 7),
-        _Code("INVALID_FETCH_SESSION_EPOCH", 7),
-        _Code("UNKNOWN_LEADER_EPOCH", 9),
-        _Code("FENCED_LEADER_EPOCH", 9),
+        Code("KAFKA_STORAGE_ERROR", 6),
+        Code("FETCH_SESSION_ID_NOT_FOUND", 7),
+        Code("INVALID_FETCH_SESSION_EPOCH", 7),
     ),
     "ListOffsets": (
-        _Code("NOT_LEADER_OR_FOLLOWER"),
-        _Code("UNKNOWN_TOPIC_OR_PARTITION"),
-        _Code("UNKNOWN_LEADER_EPOCH", 4),
-        _Code("FENCED_LEADER_EPOCH", 4),
-        _Code("OFFSET_NOT_AVAILABLE", 5),
+        Code("NOT_LEADER_OR_FOLLOWER"),
+        Code("UNKNOWN_TOPIC_OR_PARTITION"),
+        Code("OFFSET_NOT_AVAILABLE", 5),
     ),
-    "Metadata": (_Code("UNKNOWN_TOPIC_OR_PARTITION"),),
-    "FindCoordinator": (_Code("COORDINATOR_NOT_AVAILABLE"),),
+    "Metadata": (Code("UNKNOWN_TOPIC_OR_PARTITION"),),
+    "FindCoordinator": (Code("COORDINATOR_NOT_AVAILABLE"),),
     "JoinGroup": _COORDINATOR,
-    "SyncGroup": (*_COORDINATOR, _Code("REBALANCE_IN_PROGRESS")),
-    "Heartbeat": (*_MOVED, _Code("REBALANCE_IN_PROGRESS")),
+    "SyncGroup": (*_COORDINATOR, Code("REBALANCE_IN_PROGRESS")),
+    "Heartbeat": (*_MOVED, Code("REBALANCE_IN_PROGRESS")),
     "ConsumerGroupHeartbeat": _COORDINATOR,
     "OffsetCommit": _COORDINATOR,
-    "OffsetFetch": (*_COORDINATOR, _Code("UNSTABLE_OFFSET_COMMIT", 7)),
+    "OffsetFetch": (*_COORDINATOR, Code("UNSTABLE_OFFSET_COMMIT", 7)),
 }
 """API → codes for what was not done."""
-_APPLIED: Final = {
+APPLIED: Final = {
     "Produce": (
-        _Code("REQUEST_TIMED_OUT"),
-        _Code("NOT_ENOUGH_REPLICAS_AFTER_APPEND"),
-        _Code("NOT_LEADER_OR_FOLLOWER"),
+        Code("REQUEST_TIMED_OUT"),
+        Code("NOT_ENOUGH_REPLICAS_AFTER_APPEND"),
+        Code("NOT_LEADER_OR_FOLLOWER"),
     ),
     "InitProducerId": tuple(code._replace(transactional=True) for code in _MOVED),
     **dict.fromkeys(("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetCommit"), _MOVED),
@@ -105,7 +108,7 @@ class Footprint(NamedTuple):
 
 def footprint(exchanges: Iterable[Exchange]) -> Footprint:
     """Of the exchanges of a run. Counts of the other APIs depend on time, and are not used."""
-    every = [one for one in exchanges if one["api"] in _REFUSED]
+    every = [one for one in exchanges if one["api"] in REFUSED]
     done = [one["api"] for one in every if one["api"] in _CORE and not one["errors"]]
     versions = {
         api: max(one["version"] for one in every if one["api"] == api) for api in sorted({e["api"] for e in every})
@@ -175,14 +178,14 @@ def _held(random: Random, api: str, seen: Footprint) -> Fault | None:
 
 
 def _refused(random: Random, api: str, seen: Footprint) -> Fault | None:
-    return _error(random, api, seen, "error", _REFUSED[api])
+    return _error(random, api, seen, "error", REFUSED[api])
 
 
 def _applied(random: Random, api: str, seen: Footprint) -> Fault | None:
-    return _error(random, api, seen, "apply_then_error", _APPLIED.get(api, ()))
+    return _error(random, api, seen, "apply_then_error", APPLIED.get(api, ()))
 
 
-def _error(random: Random, api: str, seen: Footprint, name: str, codes: Sequence[_Code]) -> Fault | None:
+def _error(random: Random, api: str, seen: Footprint, name: str, codes: Sequence[Code]) -> Fault | None:
     lawful = [
         code
         for code in codes

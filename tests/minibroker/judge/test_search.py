@@ -56,7 +56,7 @@ def test_only_codes_are_drawn_that_kafka_answers_for_the_version() -> None:
     assert ("Produce", "UNKNOWN_TOPIC_OR_PARTITION") in old - new
     assert ("Produce", "UNKNOWN_TOPIC_ID") in new - old
     assert ("Produce", "CONCURRENT_TRANSACTIONS") in new - old
-    assert ("Fetch", "FENCED_LEADER_EPOCH") in new - old
+    assert ("Fetch", "KAFKA_STORAGE_ERROR") in new - old
     plain = drawn(Footprint(CORE, NEW, frozenset()))
     assert ("Produce", "CONCURRENT_TRANSACTIONS") not in plain
     assert {code for api, code in plain if api == "InitProducerId"} == {"COORDINATOR_LOAD_IN_PROGRESS"}
