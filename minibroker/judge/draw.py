@@ -136,7 +136,7 @@ def _told(action: Fault) -> str:
 def _fault(random: Random, seen: Footprint) -> Fault:
     apis = list(seen.versions)
     api = random.choices(apis, [4 if one in _CORE else 1 for one in apis])[0]
-    kinds = [_network, _network, _held, _refused, _refused, _applied, _changed]
+    kinds = [_network, _network, _held, _held, _refused, _refused, _applied, _changed]
     while True:
         fault = random.choice(kinds)(random, api, seen)
         if fault is not None:

@@ -83,7 +83,11 @@ for (let transaction = 0; transaction < TRANSACTIONS; transaction++) {
 }
 await sender.disconnect()
 
-const reader = kafka.consumer({ groupId: 'g', maxWaitTimeInMs: 100 })
+const reader = kafka.consumer({
+  groupId: 'g',
+  maxWaitTimeInMs: 100,
+  ...(TIMEOUT_MS ? { sessionTimeout: 2 * TIMEOUT_MS, heartbeatInterval: TIMEOUT_MS / 3 } : {}),
+})
 let last = Date.now()
 await reader.connect()
 await reader.subscribe({ topic: TOPIC, fromBeginning: true })
