@@ -100,4 +100,6 @@ await reader.run({
   },
 })
 while (Date.now() - last < QUIET) await sleep(20)
-await reader.disconnect()
+// While it joins a group anew a consumer does not disconnect.
+await Promise.race([reader.disconnect(), sleep(QUIET)])
+process.exit(0)
