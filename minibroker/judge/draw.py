@@ -11,7 +11,6 @@ first was held.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -118,22 +117,25 @@ def footprint(exchanges: Iterable[Exchange]) -> Footprint:
 
 
 def draw(seed: int, seen: Footprint) -> Script:
-    """The script of this seed for a client with this footprint, of one to four faults."""
+    """The script of this seed for a client with this footprint, of one to four faults (and what comes with them)."""
     random = Random(seed)
-    faults = [_fault(random, seen) for _ in range(random.choices((1, 2, 3, 4), (3, 4, 2, 1))[0])]
+    drawn = [_fault(random, seen) for _ in range(random.choices((1, 2, 3, 4), (3, 4, 2, 1))[0])]
+    faults = [fault for one in drawn for fault in one]
     # A Kafka forgets a producer a day after its last record: no answer is that late, so nothing else may be lost.
     lonely = [fault for fault in faults if "lose_producers" in str(fault)]
     faults = lonely[:1] or faults
     brokers = 2 if "$other_broker" in str(faults) else 1
-    told = "; ".join(f"{fault['api']}: {_told(fault['action'])}" for fault in faults)
+    told = "; ".join(f"{fault['api']}: {_told(fault)}" for fault in faults)
     return Script(f"search-{seed}", f"Drawn from seed {seed}: {told}.", tuple(step(dict(f)) for f in faults), brokers)
 
 
-def _told(action: Fault) -> str:
+def _told(fault: Fault) -> str:
+    action = {"name": "hold"} if fault["action"] == "hold" else fault["action"]
     return " ".join(str(action[name]) for name in ("name", "operation", "code", "ms") if name in action)
 
 
-def _fault(random: Random, seen: Footprint) -> Fault:
+def _fault(random: Random, seen: Footprint) -> list[Fault]:
+    """A fault, and what has to come with it."""
     apis = list(seen.versions)
     api = random.choices(apis, [4 if one in _CORE else 1 for one in apis])[0]
     kinds = [_network, _network, _held, _held, _refused, _refused, _applied, _changed]
@@ -144,8 +146,8 @@ def _fault(random: Random, seen: Footprint) -> Fault:
     if "nth" not in fault:
         many = seen.core.count(api) if api in _CORE else _MOST_OTHERS
         fault["nth"] = random.randint(1, max(many, 1))
-    fault["times"] = fault.get("times", 1)
-    return {"api": api, **fault}
+    with_it = fault.pop("with_it", [])
+    return [{"api": api, **fault}, *with_it]
 
 
 def _network(random: Random, api: str, seen: Footprint) -> Fault | None:
@@ -162,7 +164,8 @@ def _network(random: Random, api: str, seen: Footprint) -> Fault | None:
 
 
 def _held(random: Random, api: str, seen: Footprint) -> Fault | None:
-    """Until a later request of the calm run is answered, or while an hour passes."""
+    """Until a later request of the calm run is answered, with the one after that delayed, so that what was held comes
+    in between; or while an hour passes."""
     places = [at for at, one in enumerate(seen.core) if one == api]
     if not places:
         return None
@@ -172,9 +175,12 @@ def _held(random: Random, api: str, seen: Footprint) -> Fault | None:
     if not ahead or not random.randrange(4):
         return {"action": "hold", "nth": nth, "meanwhile": {"advance_ms": _HOUR_MS}}
     until = random.choice(ahead)
-    counts = Counter(seen.core[: until + 1])
-    meanwhile = {"until": seen.core[until], "times": counts[seen.core[until]]}
-    return {"action": "hold", "nth": nth, "meanwhile": meanwhile}
+    meanwhile = {"until": seen.core[until], "times": seen.core[: until + 1].count(seen.core[until])}
+    delayed = [
+        {"api": after, "action": {"name": "delay", "ms": _DELAYS_MS[1]}, "nth": seen.core[: until + 2].count(after)}
+        for after in seen.core[until + 1 : until + 2]
+    ]
+    return {"action": "hold", "nth": nth, "meanwhile": meanwhile, "with_it": delayed}
 
 
 def _refused(random: Random, api: str, seen: Footprint) -> Fault | None:
