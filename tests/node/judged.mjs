@@ -91,12 +91,16 @@ const reader = kafka.consumer({
 let last = Date.now()
 await reader.connect()
 await reader.subscribe({ topic: TOPIC, fromBeginning: true })
-reader.on(reader.events.GROUP_JOIN, () => (last = Date.now()))
+let joins = 0 // it commits nothing, and begins anew each time
+reader.on(reader.events.GROUP_JOIN, () => {
+  joins++
+  last = Date.now()
+})
 await reader.run({
   autoCommit: false,
   eachMessage: async ({ partition, message }) => {
     last = Date.now()
-    tell('read', { partition, offset: Number(message.offset), value: `${message.value}` })
+    tell('read', { reader: `${joins}`, partition, offset: Number(message.offset), value: `${message.value}` })
   },
 })
 while (Date.now() - last < QUIET) await sleep(20)
