@@ -31,7 +31,7 @@ STANDARD_ERROR = 2
 @dataclass(slots=True)
 class Run:
     """What happened. status: of the command, None when it had to be ended. lost: exchanges that came too fast to be
-    kept."""
+    kept. moved: when the script advanced the broker clock, and how far, in ms."""
 
     script: Script
     status: int | None = None
@@ -41,6 +41,7 @@ class Run:
     lost: int = 0
     exchanges: list[Exchange] = field(default_factory=list)
     produced: list[Produced] = field(default_factory=list)
+    moved: list[tuple[int, int]] = field(default_factory=list)
 
 
 def run_command(
@@ -85,6 +86,7 @@ def run_command(
                     if not fault.held:
                         continue
                     if step.advance_ms:
+                        run.moved.append((time.time_ns() // 1_000_000, step.advance_ms))
                         broker.clock.advance(ms=step.advance_ms)
                         fault.release()
                     elif step.until and _answered(run, step.until) >= step.times:

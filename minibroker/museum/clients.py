@@ -26,27 +26,30 @@ class ClientError(ValueError):
 
 
 class Library(NamedTuple):
-    """package: its name in the registry of its kind. programs: files of museum/programs that follow a plan with it, the
-    one that is started in front."""
+    """package: its name in the registry of its kind. programs: files of museum/programs that do the steps of a plan
+    with it, the one that is started in front."""
 
     kind: str
     package: str
     programs: tuple[str, ...] = ()
 
 
+_GO = ("steps.go", "told.go")
 LIBRARIES = {
-    "confluent-kafka": Library("pip", "confluent-kafka", ("plan_confluent_kafka.py", "plan.py")),
-    "aiokafka": Library("pip", "aiokafka", ("plan_aiokafka.py", "plan.py")),
-    "kafka-python": Library("pip", "kafka-python", ("plan_kafka_python.py", "plan.py")),
-    "kafka-clients": Library("maven", "org.apache.kafka:kafka-clients", ("Plan.java",)),
-    "franz-go": Library("go", "github.com/twmb/franz-go", ("plan_franz.go", "plan.go")),
-    "sarama": Library("go", "github.com/IBM/sarama", ("plan_sarama.go", "plan.go")),
+    "confluent-kafka": Library("pip", "confluent-kafka", ("steps_confluent_kafka.py", "steps.py")),
+    "aiokafka": Library("pip", "aiokafka", ("steps_aiokafka.py", "steps.py")),
+    "kafka-python": Library("pip", "kafka-python", ("steps_kafka_python.py", "steps.py")),
+    "kafka-clients": Library("maven", "org.apache.kafka:kafka-clients", ("Steps.java", "Producers.java")),
+    "franz-go": Library("go", "github.com/twmb/franz-go", ("steps_franz.go", "open_franz.go", *_GO)),
+    "sarama": Library("go", "github.com/IBM/sarama", ("steps_sarama.go", "open_sarama.go", "told_sarama.go", *_GO)),
     # Before 2.0: with these versions came librdkafka's, and no wheel of Python has them.
     "confluent-kafka-go": Library(
-        "go", "github.com/confluentinc/confluent-kafka-go", ("plan_confluent.go", "read_confluent.go", "plan.go")
+        "go",
+        "github.com/confluentinc/confluent-kafka-go",
+        ("steps_confluent.go", "open_confluent.go", "read_confluent.go", *_GO),
     ),
     "segmentio-kafka-go": Library("go", "github.com/segmentio/kafka-go"),
-    "kafkajs": Library("npm", "kafkajs", ("plan_kafkajs.mjs", "plan.mjs")),
+    "kafkajs": Library("npm", "kafkajs", ("steps_kafkajs.mjs", "steps.mjs")),
     "@platformatic/kafka": Library("npm", "@platformatic/kafka"),
 }
 

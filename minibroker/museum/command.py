@@ -150,9 +150,7 @@ def _run(case: Case, version: str, arguments: argparse.Namespace, *, failing: bo
         case = replace(case, broker={**case.broker, option: broker})
     try:
         with program(case.client, release, case.sources) as command:
-            outcomes = _outcomes(
-                case, [*command, *case.arguments], times, what, failing=failing, traces=arguments.traces
-            )
+            outcomes = _outcomes(case, case.command(command), times, what, failing=failing, traces=arguments.traces)
     except ClientError as error:
         print(f"{what}: SKIPPED: {error}")
         return EXIT_SKIPPED, None

@@ -197,6 +197,7 @@ def test_the_clock_ends_a_transaction_while_its_end_is_held(tmp_path: Path) -> N
     """The mini-client takes every refusal for its end, so its status tells whether EndTxn came too late."""
     status, report = judged(tmp_path, "right", "--script", "timeout-mid-transaction")
     assert (status, report["status"], report["failures"], report["broken"]) == (2, 1, 1, [])
+    assert "clock +1 h" in (tmp_path / "judge.html").read_text()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that takes nothing")
