@@ -258,8 +258,8 @@ afterwards, unless the application got an error, or a request of a producer with
 _CHANGE_HEAD = """\
 ## When the broker that serves the request fails
 
-In a cluster of three brokers, the action `do` acts on the leader of the partition or on the coordinator, before the request is
-applied or between that and its answer. Everything is there exactly once afterwards (an EndTxn whose coordinator fails
+In a cluster of three brokers, the action `do` acts on the leader of the partition or on the coordinator, before the
+request is applied or between that and its answer. Everything is there exactly once afterwards (an EndTxn whose coordinator fails
 between the two may leave a second marker, as in Kafka). A client may get NOT_COORDINATOR for requests of a group,
 and must then retry. A stopped or killed broker is started again a little later."""
 _STATE = """\
@@ -267,17 +267,17 @@ _STATE = """\
 
 | operation | shown by `tests/clients/test_faults.py` |
 |---|---|
-| `lose_producer_state`, `lose_producers` | nothing lost and nothing duplicated under `kafka`; between append and answer: a duplicate |
+| `lose_producer_state`, `lose_producers` | nothing lost or duplicated under `kafka`; between append and answer: a duplicate |
 | `set_sequence`, `set_producer_epoch` | sequences continue at 0 after 2147483647; a new producer id after epoch 32766 |
 | `expire_transactional_id` | the application gets the error that its producer id is unknown |
 | `truncate_tail`, `delete_records` | acknowledged records are missing; reading begins at a later offset |
 | `fail_disk` of a partition | writes fail, reads continue |
-| `hold_markers`, `release_markers` | a transaction stays between prepare and complete, and its records are not read until the markers are released |"""
+| `hold_markers`, `release_markers` | a transaction stays between prepare and complete, its records unread |"""
 _MATCH_HEAD = """\
 ## What a rule on a request may match
 
-A rule is refused when it names a field that the API's requests do not have, or an action for which the API's answers have
-no place."""
+A rule is refused when it names a field that the API's requests do not have, or an action for which the API's answers
+have no place."""
 
 
 def _change_lines() -> list[str]:
