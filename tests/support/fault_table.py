@@ -259,15 +259,15 @@ _CHANGE_HEAD = """\
 ## When the broker that serves the request fails
 
 In a cluster of three brokers, the action `do` acts on the leader of the partition or on the coordinator, before the
-request is applied or between that and its answer. Everything is there exactly once afterwards (an EndTxn whose coordinator fails
-between the two may leave a second marker, as in Kafka). A client may get NOT_COORDINATOR for requests of a group,
-and must then retry. A stopped or killed broker is started again a little later."""
+request is applied or between that and its answer. Everything is there exactly once afterwards (an EndTxn whose
+coordinator fails between the two may leave a second marker, as in Kafka). A client may get NOT_COORDINATOR for requests
+of a group, and must then retry. A stopped or killed broker is started again a little later."""
 _STATE = """\
 ## Other changes of state
 
 | operation | shown by `tests/clients/test_faults.py` |
 |---|---|
-| `lose_producer_state`, `lose_producers` | nothing lost or duplicated under `kafka`; between append and answer: a duplicate |
+| `lose_producer_state`, `lose_producers` | nothing lost or duplicated under `kafka`; before the answer: a duplicate |
 | `set_sequence`, `set_producer_epoch` | sequences continue at 0 after 2147483647; a new producer id after epoch 32766 |
 | `expire_transactional_id` | the application gets the error that its producer id is unknown |
 | `truncate_tail`, `delete_records` | acknowledged records are missing; reading begins at a later offset |
