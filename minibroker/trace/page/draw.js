@@ -1,6 +1,7 @@
 import { endOf, inOrderOfAnswers, story } from "./story.js";
 
 const SHOWN = 100; // lanes and strips at once; the filter finds the others
+const A_FRAME = 50; // of them made in one frame
 const WIDTH = 1000;
 const SVG = "http://www.w3.org/2000/svg";
 let exchanges = [], ends = [], first = 0, last = 1;
@@ -192,30 +193,48 @@ export function renew(section, children) {
   if (focused !== null) section.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
 
-function fill(id, found, draw) {
+function* fill(id, found, draw) {
   const wanted = byId("filter").value;
-  const named = [...found].filter((one) => (one.id ?? one.name ?? JSON.stringify(one)).includes(wanted));
+  const named = wanted ? [...found].filter((one) => (one.id ?? one.name ?? JSON.stringify(one)).includes(wanted)) : [...found];
   const shown = id === "requests" ? named.slice(-SHOWN).reverse() : named.slice(0, SHOWN);
-  renew(byId(id), shown.map(draw));
+  const rows = [];
+  for (const one of shown) {
+    if (rows.length && rows.length % A_FRAME === 0) yield;
+    rows.push(draw(one));
+  }
+  renew(byId(id), rows);
   byId(`${id}-count`).textContent = shown.length < named.length ? `${shown.length} of ${named.length}` : String(named.length);
 }
 
-export function draw() {
+/** Draws a part in each frame. All at once would be one long task, in which the page reacts to nothing. */
+function* parts() {
   const count = Number(byId("time").value);
   const seen = exchanges.slice(0, count);
   const told = story(seen);
   const until = seen.length ? endOf(seen.at(-1)) : first;
   byId("now").textContent = `${count} of ${exchanges.length} exchanges, ${seconds(until)}`;
-  fill("transactions", joined(told.transactions, "transaction", { segments: [], marks: [] }), (found) => lane(found, until));
-  fill("partitions", joined(told.partitions, "partition", { batches: [], start: 0, end: 0 }), strip);
-  fill("groups", joined(told.groups, "group", { members: new Set(), committed: new Map(), pending: new Map() }), group);
-  fill("requests", byId("refusals").checked ? told.refusals : seen, request);
+  yield;
+  yield* fill("transactions", joined(told.transactions, "transaction", { segments: [], marks: [] }), (found) => lane(found, until));
+  yield;
+  yield* fill("partitions", joined(told.partitions, "partition", { batches: [], start: 0, end: 0 }), strip);
+  yield;
+  yield* fill("groups", joined(told.groups, "group", { members: new Set(), committed: new Map(), pending: new Map() }), group);
+  yield;
+  yield* fill("requests", byId("refusals").checked ? told.refusals : seen, request);
   mark();
 }
 
-let waiting = 0;
-export function soon() {
-  if (!waiting) waiting = requestAnimationFrame(() => { waiting = 0; draw(); });
+let drawing = false, again = false;
+/** Draw what there is now, a part a frame; what comes while it is drawn is drawn after that. */
+export async function soon() {
+  again = true;
+  if (drawing) return;
+  drawing = true;
+  while (again) {
+    again = false;
+    for (const _ of parts()) await new Promise(requestAnimationFrame);
+  }
+  drawing = false;
 }
 
 document.addEventListener("pointerdown", () => { pressed = true; });
