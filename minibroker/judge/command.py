@@ -16,6 +16,7 @@ from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
 from minibroker.judge.trial import Task, try_out
+from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.words import reason
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
@@ -54,13 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=duration,
         default=_TIMEOUT_SECONDS,
         metavar="S",
         help="maximum time of the command (default: %(default)g s)",
     )
     parser.add_argument(
-        "--repeat", type=_repeat, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
+        "--repeat", type=from_1, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
     )
     parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
     add_report_arguments(parser, NAME)
@@ -97,12 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
     if BROKEN in outcomes:
         return EXIT_BROKEN
     return EXIT_HELD if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
-
-
-def _repeat(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
 
 
 def _run_of(script: Script, number: int, repeat: int) -> Script:
