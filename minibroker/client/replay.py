@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from minibroker.client.connection import BrokerFailed, Connection, parse_address
+from minibroker.kernel.arguments import duration
 from minibroker.kernel.words import counted, fail
 from minibroker.trace.plain import plain, refusals
 from minibroker.trace.saved import NoTrace, exchange_of
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON lines with frames; - for standard input")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="broker to send them to")
     parser.add_argument(
-        "--timeout", type=float, default=10.0, metavar="S", help="seconds to wait for each response (default: 10)"
+        "--timeout", type=duration, default=10.0, metavar="S", help="seconds to wait for each response (default: 10)"
     )
 
 

@@ -16,6 +16,7 @@ from minibroker.client.commit import commit, pending
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import add_command_config, read_security
 from minibroker.client.transactions import HANGING_AFTER_MS, TransactionsClient
+from minibroker.kernel.arguments import duration
 from minibroker.kernel.words import fail
 from minibroker_protocol.errors import ApiError, ErrorCode
 
@@ -30,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="any broker")
     add_command_config(common)
-    common.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds to wait for a response (30)")
+    common.add_argument(
+        "--timeout", type=duration, default=30.0, metavar="S", help="seconds to wait for a response (30)"
+    )
     common.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", parents=[common], help="transactional ids of all coordinators")

@@ -12,6 +12,7 @@ from typing import Any
 
 from minibroker.control.command import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_connection_arguments, connect
 from minibroker.control.http_client import ControlError
+from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.words import counted, fail
 
@@ -32,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="JSON lines with every field, instead of short ones")
     parser.add_argument("--frames", action="store_true", help="include the frames' bytes, for replay; implies --json")
     parser.add_argument("--pcapng", metavar="FILE", help="write a capture file for Wireshark instead")
-    parser.add_argument("--count", type=int, metavar="N", help="stop after N exchanges")
-    parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
+    parser.add_argument("--count", type=from_1, metavar="N", help="stop after N exchanges")
+    parser.add_argument("--seconds", type=duration, metavar="S", help="stop after S seconds")
     actions = parser.add_subparsers(dest="action", title="a trace that was saved")
     view = actions.add_parser("view", help="write a page of HTML that shows what was saved")
     view.add_argument(

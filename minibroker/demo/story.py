@@ -195,8 +195,11 @@ class Story:
 
     def _create_topics(self) -> None:
         topics = [NewTopic(name, PARTITIONS, 1) for name in (self.source, self.target)]
-        for made in self._admin.create_topics(topics).values():
-            made.result(CALL_SECONDS)
+        for name, made in self._admin.create_topics(topics).items():
+            try:
+                made.result(CALL_SECONDS)
+            except TimeoutError:
+                raise StoryFailed(f"the broker did not create topic {name} in {CALL_SECONDS:.0f} s") from None
 
     def _member(self, name: str, **more: Any) -> MemberSettings:
         # A successor takes over the name that transactions go by; that is what fences the one before.

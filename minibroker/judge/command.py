@@ -21,6 +21,7 @@ from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Jud
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
 from minibroker.judge.search import Search
 from minibroker.judge.trial import Task, try_out
+from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.words import reason
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
@@ -60,13 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=duration,
         default=_TIMEOUT_SECONDS,
         metavar="S",
         help="maximum time of the command (default: %(default)g s)",
     )
     parser.add_argument(
-        "--repeat", type=_repeat, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
+        "--repeat", type=from_1, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
     )
     parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
     add_report_arguments(parser, NAME)
@@ -78,9 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--search", action="store_true", help="look for a script that breaks exactly-once, and make it smaller"
     )
     search.add_argument(
-        "--minutes", type=_minutes, metavar="N", help=f"time (default: {_MINUTES:g}, or no end with --runs)"
+        "--minutes", type=duration, metavar="N", help=f"time (default: {_MINUTES:g}, or no end with --runs)"
     )
-    search.add_argument("--runs", type=_repeat, metavar="N", help="scripts to draw")
+    search.add_argument("--runs", type=from_1, metavar="N", help="scripts to draw")
     search.add_argument("--seed", type=int, default=1, metavar="S", help="of the first script (default: %(default)s)")
     search.add_argument("--found", type=Path, default=Path(), metavar="DIR", help="where scripts are written (.)")
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
@@ -152,19 +153,6 @@ def _search(arguments: argparse.Namespace, started: str) -> int:
         save_trace(one.judged, arguments.traces, one.name)
     _report(arguments, [one.judged for one in search.found], started)
     return EXIT_BROKEN if search.found else EXIT_HELD if search.held else EXIT_UNDECIDED
-
-
-def _repeat(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
-
-
-def _minutes(text: str) -> float:
-    minutes = float(text)
-    if not minutes > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0")
-    return minutes
 
 
 def _run_of(script: Script, number: int, repeat: int) -> Script:

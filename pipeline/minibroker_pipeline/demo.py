@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from minibroker.demo.progress import Progress
+from minibroker.kernel.arguments import from_1
 from minibroker.kernel.extras import hint, missing
 from minibroker.kernel.words import fail
 
@@ -29,7 +30,9 @@ _LEAST: Final = 30
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to `parser`."""
     parser.add_argument("what", choices=["demo"], help="orders to payments on Spark, exactly once, audited at the end")
-    parser.add_argument("--orders", type=int, default=3000, metavar="N", help="how many orders (default: %(default)s)")
+    parser.add_argument(
+        "--orders", type=from_1, default=3000, metavar="N", help="how many orders (default: %(default)s)"
+    )
     parser.add_argument("--html", metavar="FILE", help="write the audit's report")
 
 
