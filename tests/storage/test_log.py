@@ -655,3 +655,12 @@ def test_only_the_segment_that_is_written_keeps_handles(tmp_path: Path) -> None:
     assert open_ones == [open_ones[0]] * 3
     log.close()
     assert disk.open_handles == 0
+
+
+def test_a_roll_writes_over_what_an_earlier_one_left(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    disk.write_atomic(f"t-0/{1:020d}.log", b"left")
+    log.roll(NOW)
+    append(log, batch(b"b"))
+    assert [value for _, value in values(log)] == [b"a", b"b"]

@@ -28,7 +28,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = ("minibroker", "protocol", "storage", "pipeline")
 FILE = "MUTANTS_RECORDING"
-_MARKS = "__blocks_that_ran__"
+MARKS = "__blocks_that_ran__"
 _COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith, ast.Match)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TABLES = """
@@ -38,7 +38,7 @@ create table ran (test text, phase text, seconds real, blocks blob);
 """
 
 
-class _Marking(ast.NodeTransformer):
+class Marking(ast.NodeTransformer):
     """Marks the blocks of a module's functions; `lines` has first line, last line and block."""
 
     def __init__(self, first: int) -> None:
@@ -64,7 +64,7 @@ class _Marking(ast.NodeTransformer):
             if fresh:
                 block, fresh = self.next, False
                 self.next += 1
-                mark = ast.parse(f"{_MARKS}[{block}] = 1").body[0]
+                mark = ast.parse(f"{MARKS}[{block}] = 1").body[0]
                 for each in ast.walk(mark):
                     ast.copy_location(each, statement)
                 marked.append(mark)
@@ -110,7 +110,7 @@ class Recorder(MetaPathFinder):
     def __init__(self, file: Path) -> None:
         self._marks, self._database = bytearray(), sqlite3.connect(file)
         self._database.executescript(f"pragma journal_mode = off; pragma synchronous = off; {_TABLES}")
-        setattr(builtins, _MARKS, self._marks)
+        setattr(builtins, MARKS, self._marks)
         sys.meta_path.insert(0, self)
 
     def find_spec(
@@ -126,7 +126,7 @@ class Recorder(MetaPathFinder):
         return spec
 
     def marked(self, path: str, text: str) -> ast.Module:
-        tree, marking = ast.parse(text), _Marking(len(self._marks))
+        tree, marking = ast.parse(text), Marking(len(self._marks))
         marking.visit(tree)
         self._marks.extend(bytes(marking.next - len(self._marks)))
         name = str(Path(path).relative_to(ROOT))

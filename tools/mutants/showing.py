@@ -41,7 +41,7 @@ class Collected:
              f"--basetemp={copy.parent / 'temporary'}", *arguments],
             cwd=copy, pass_fds=(requests, writer), stdout=said, stderr=subprocess.STDOUT,
             env={
-                **os.environ, "PYTHONDONTWRITEBYTECODE": "1", PIPES: f"{requests},{writer}",
+                **os.environ, PIPES: f"{requests},{writer}",
                 "PYTHONPATH": os.pathsep.join(paths),
             },
         )  # fmt: skip
@@ -135,8 +135,8 @@ def _copied(target: Path) -> Path:
             )
         elif source.exists():
             shutil.copy(source, target / name)
-    # A defect may leave size and second of a file as they were: compiled files are held against its content. Tests are
-    # compiled by pytest.
+    # A defect may leave size and second of a file as they were: compiled files are held against its content, those that
+    # Python writes in their place too. Tests do not change, and are compiled by the first collection.
     for source in SOURCES:
         compileall.compile_dir(str(target / source), quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
     return target
