@@ -51,10 +51,12 @@ def run_command(
     data_dir: Path,
     history: Path,
     timeout: float,
+    start: float = 0.0,
     broker_options: Mapping[str, Any],
     watch: Callable[[Run, float], None] = lambda run, seconds: None,
 ) -> Run:
-    """watch: told again and again how it stands, with the seconds since the command began. Raises OSError when the
+    """timeout: seconds that the command may take, from its first request on if that comes within `start` seconds.
+    watch: told again and again how it stands, with the seconds since the command began. Raises OSError when the
     command cannot be started, ConfigError or StartError when the broker cannot."""
     run = Run(script)
     with whole(Minibroker(data_dir=str(data_dir), **broker_options)) as broker:
@@ -76,9 +78,12 @@ def run_command(
                 child = subprocess.Popen(
                     command, env=environment, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
                 )
-            while time.monotonic() - began < timeout:
+            ready = start
+            while time.monotonic() - began < timeout + ready:
                 run.status = child.poll()
                 _collect(broker, run)
+                if run.exchanges:
+                    ready = min(ready, time.monotonic() - began)
                 watch(run, time.monotonic() - began)
                 if run.status is not None:
                     break

@@ -58,7 +58,8 @@ class Case:
     to run, the one that shows it best in front, each with ``@RELEASE`` against a broker of this release; without good
     ones the rule is to hold when nothing fails. rule: the one of the judge's that is broken. plan, settings: steps for
     the program that the client's cases share, and options of the client. failures: a script, relative to the folder.
-    broker: other options of `Minibroker`, such as as_version. timeout: seconds that the program may take."""
+    broker: other options of `Minibroker`, such as as_version. timeout: seconds that the program may take
+    from its first request on."""
 
     about: str
     happens: str

@@ -27,6 +27,8 @@ EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED = 0, 1, 2, 77
 _LIST, _SHOW, _RUN, _MATRIX = "list", "show", "run", "matrix"
 _OTHER = "broken otherwise"
 _KIP = "kip"
+_START_SECONDS = 60.0
+"""A JVM on a busy machine may take longer to start than a case does."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,7 +163,8 @@ def _outcomes(
     case: Case, command: list[str], times: int, what: str, *, failing: bool, traces: Path | None
 ) -> list[str]:
     script = case.script() if failing else Script("calm", "Nothing fails.", ())
-    task = Task(command, case.timeout, {**case.broker, "topics": case.topics}, case.config)
+    broker = {**case.broker, "topics": case.topics}
+    task = Task(command, case.timeout, broker, case.config, start=_START_SECONDS)
     outcomes: list[str] = []
     for number in range(1, times + 1):
         judged = try_out(task, script, f"{what} ({number} of {times})")

@@ -14,6 +14,7 @@ import pytest
 from minibroker.cli import main
 from minibroker.judge.history import HistoryError, read_history
 from minibroker.judge.scripts import ScriptError, bundled, load, parse
+from minibroker.judge.trial import Task, try_out
 from minibroker.trace.saved import read
 from minibroker.trace.view import page
 
@@ -191,6 +192,14 @@ def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
     late.write_text(HELD.replace("Produce", "EndTxn") + '{ until = "EndTxn" }\n')
     status, report = judged(tmp_path, "right", "--script", str(late), "--timeout", "3")
     assert (status, report["status"]) == (1, None)
+
+
+@pytest.mark.parametrize(("start", "status"), [(30.0, 0), (0.0, None)])
+def test_the_time_of_a_command_may_begin_with_its_first_request(start: float, status: int | None) -> None:
+    late = f"import runpy, sys, time; time.sleep(4); sys.argv[1:] = ['right']; runpy.run_path({str(CLIENT)!r}"
+    program = f"{late}, run_name='__main__')"
+    task = Task([sys.executable, "-c", program], 4, {"topics": {"orders": 1, "in": 1, "out": 1}}, start=start)
+    assert try_out(task, load("calm"), "late").run.status == status
 
 
 def test_the_clock_ends_a_transaction_while_its_end_is_held(tmp_path: Path) -> None:
