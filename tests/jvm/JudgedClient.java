@@ -36,7 +36,7 @@ public final class JudgedClient {
     private static final int IN_ONE = TOGETHER ? 6 : 2;
     private static final int DELIVERIES = 5;
 
-    private static void tell(String event, String fields) {
+    private static synchronized void tell(String event, String fields) {
         String line = "{\"event\": \"" + event + "\", \"topic\": \"" + TOPIC + "\", " + fields + "}\n";
         try {
             Files.writeString(HISTORY, line, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
@@ -98,12 +98,17 @@ public final class JudgedClient {
         KafkaProducer<String, String> sender = transactional();
         for (int transaction = 0; transaction < TRANSACTIONS; transaction++) {
             int own = transaction;
+            boolean committing = false;
             List<String> values = IntStream.range(0, IN_ONE).mapToObj(n -> "t" + own + "-" + n).toList();
             try {
                 sender.beginTransaction();
                 for (String text : values) {
                     tell("send", value(text) + ", \"transaction\": " + transaction);
-                    sender.send(new ProducerRecord<>(TOPIC, 0, null, text));
+                    sender.send(new ProducerRecord<>(TOPIC, 0, null, text), (sent, failure) -> {
+                        if (failure == null) {
+                            tell("ack", value(text));
+                        }
+                    });
                 }
                 if (!TOGETHER) {
                     sender.flush();
@@ -112,11 +117,15 @@ public final class JudgedClient {
                 if (abort) {
                     sender.abortTransaction();
                 } else {
+                    committing = true;
                     sender.commitTransaction();
                 }
                 tell("end", "\"transaction\": " + transaction + ", \"outcome\": \"" + (abort ? "abort" : "commit") + "\"");
             } catch (KafkaException fenced) {
                 System.out.println("transaction " + transaction + ": " + fenced);
+                if (!committing) { // nothing asked for its commit
+                    tell("end", "\"transaction\": " + transaction + ", \"outcome\": \"abort\"");
+                }
                 if (!TOGETHER || !aborted(sender, transaction)) {
                     sender.close(Duration.ZERO);
                     sender = transactional();

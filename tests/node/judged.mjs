@@ -30,11 +30,11 @@ async function producer(config) {
   return made
 }
 
-async function sendAll(sender, values, fields, sent) {
+async function sendAll(sender, values, fields) {
   const tasks = []
   for (const value of values) {
     tell('send', { value, ...fields })
-    const task = send(sender, value).then(() => sent(value))
+    const task = send(sender, value).then(() => tell('ack', { value }))
     tasks.push(task)
     task.catch(() => {})
     await (TOGETHER ? sleep(1) : task)
@@ -48,7 +48,7 @@ const named = (name, count) => Array.from({ length: count }, (_, number) => `${n
 const plain = await producer({})
 for (const values of TOGETHER ? [named('i', SENDS)] : named('i', SENDS).map((value) => [value])) {
   try {
-    await sendAll(plain, values, {}, (value) => tell('ack', { value }))
+    await sendAll(plain, values, {})
   } catch (error) {
     if (!TIMEOUT_MS) throw error
   }
@@ -58,18 +58,21 @@ await plain.disconnect()
 let sender = await producer({ transactionalId: 'tx' })
 for (let transaction = 0; transaction < TRANSACTIONS; transaction++) {
   let own
+  let committing = false
   try {
     own = await sender.transaction()
-    await sendAll(own, named(`t${transaction}-`, IN_ONE), { transaction }, () => {})
+    await sendAll(own, named(`t${transaction}-`, IN_ONE), { transaction })
     if (transaction % 3 === 2) {
       await own.abort()
       tell('end', { transaction, outcome: 'abort' })
     } else {
+      committing = true
       await own.commit()
       tell('end', { transaction, outcome: 'commit' })
     }
   } catch (error) {
     console.log(`transaction ${transaction}: ${error.message}`)
+    if (!committing) tell('end', { transaction, outcome: 'abort' })
     if (TOGETHER && own) {
       try {
         await own.abort()

@@ -33,10 +33,10 @@ def values(transaction: int) -> list[str]:
     return [f"t{transaction}-{number}" for number in range(IN_ONE)]
 
 
-def acked(value: str, **fields: object) -> None:
-    """Only outside of a transaction: inside, its commit tells."""
-    if not fields:
-        tell("ack", value=value)
+def given_up(transaction: int, *, committing: bool) -> None:
+    """A transaction that failed is aborted if nothing asked for its commit."""
+    if not committing:
+        tell("end", transaction=transaction, outcome="abort")
 
 
 def confluent() -> None:
@@ -49,7 +49,7 @@ def confluent() -> None:
 
     def delivered(error: Any, message: Any) -> None:
         if error is None:
-            acked(bytes(message.value() or b"").decode())
+            tell("ack", value=bytes(message.value() or b"").decode())
 
     plain = Producer({**common, **short, "enable.idempotence": True})
     for number in range(SENDS):
@@ -69,20 +69,23 @@ def confluent() -> None:
 
     sender = new()
     for transaction in range(TRANSACTIONS):
+        committing = False
         try:
             sender.begin_transaction()
             for value in values(transaction):
                 tell("send", value=value, transaction=transaction)
-                sender.produce(TOPIC, value)
+                sender.produce(TOPIC, value, on_delivery=delivered)
             if not TOGETHER:
                 sender.flush(WAIT)
             if transaction % 3 == 2:
                 sender.abort_transaction(WAIT)
                 tell("end", transaction=transaction, outcome="abort")
             else:
+                committing = True
                 sender.commit_transaction(WAIT)
                 tell("end", transaction=transaction, outcome="commit")
         except KafkaException:
+            given_up(transaction, committing=committing)
             try:
                 if not TOGETHER:
                     raise
@@ -123,7 +126,7 @@ async def aiokafka() -> None:
                         if fields or not TIMEOUT_MS:
                             raise
                     else:
-                        acked(own, **fields)
+                        tell("ack", value=own)
                 sent.clear()
 
     plain = AIOKafkaProducer(bootstrap_servers=SERVERS, enable_idempotence=True, **short)
@@ -138,6 +141,7 @@ async def aiokafka() -> None:
 
     sender = await new()
     for transaction in range(TRANSACTIONS):
+        committing = False
         try:
             await sender.begin_transaction()
             await send_all(sender, values(transaction), transaction=transaction)
@@ -145,9 +149,11 @@ async def aiokafka() -> None:
                 await sender.abort_transaction()
                 tell("end", transaction=transaction, outcome="abort")
             else:
+                committing = True
                 await sender.commit_transaction()
                 tell("end", transaction=transaction, outcome="commit")
         except KafkaError:
+            given_up(transaction, committing=committing)
             try:
                 if not TOGETHER:
                     raise
@@ -192,7 +198,7 @@ def kafka_python() -> None:
                         if fields or not TIMEOUT_MS:
                             raise
                     else:
-                        acked(own, **fields)
+                        tell("ack", value=own)
                 sent.clear()
 
     plain = KafkaProducer(bootstrap_servers=SERVERS, enable_idempotence=True, **short)
@@ -206,6 +212,7 @@ def kafka_python() -> None:
 
     sender = new()
     for transaction in range(TRANSACTIONS):
+        committing = False
         try:
             sender.begin_transaction()
             send_all(sender, values(transaction), transaction=transaction)
@@ -213,9 +220,11 @@ def kafka_python() -> None:
                 sender.abort_transaction()
                 tell("end", transaction=transaction, outcome="abort")
             else:
+                committing = True
                 sender.commit_transaction()
                 tell("end", transaction=transaction, outcome="commit")
         except KafkaError:
+            given_up(transaction, committing=committing)
             try:
                 if not TOGETHER:
                     raise

@@ -9,7 +9,7 @@ await consumer.subscribe({ topic: 'orders' })
 const crashed = new Promise((resolve) => consumer.on(consumer.events.CRASH, resolve))
 consumer.on(consumer.events.GROUP_JOIN, () => console.log('joined the group'))
 consumer.run({ eachMessage: async () => {} })
-await crashed
+await Promise.race([crashed, sleep(5_000)])
 await sleep(1_500) // it joins again after 0.3 s, and waits for the session of the member before to end
 await consumer.disconnect()
 console.log('disconnected')

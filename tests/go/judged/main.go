@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -29,6 +30,9 @@ var (
 	sends, inOne = 5, 2
 	timeout      time.Duration
 )
+
+// errNotCommitting: nothing asked for the transaction's commit, so that nothing of it may be read.
+var errNotCommitting = errors.New("before the commit")
 
 func init() {
 	if ms, err := strconv.Atoi(os.Getenv("JUDGED_TIMEOUT_MS")); err == nil {
@@ -74,18 +78,14 @@ func idempotentSends(ctx context.Context, chosen library) {
 	plain, err := chosen.idempotent(ctx)
 	must(err)
 	defer plain.close()
-	err = sendAll(ctx, plain, "i%d", sends, map[string]any{}, func(value string, err error) {
-		if err == nil {
-			tell(map[string]any{"event": "ack", "value": value})
-		}
-	})
+	err = sendAll(ctx, plain, "i%d", sends, map[string]any{})
 	if timeout == 0 {
 		must(err)
 	}
 }
 
 // sendAll sends records one after the other, or together, and returns the first error.
-func sendAll(ctx context.Context, made sender, name string, count int, fields map[string]any, sent func(string, error)) error {
+func sendAll(ctx context.Context, made sender, name string, count int, fields map[string]any) error {
 	results := make(chan error, count)
 	var first error
 	for number := range count {
@@ -95,7 +95,9 @@ func sendAll(ctx context.Context, made sender, name string, count int, fields ma
 		tell(event)
 		one := func() {
 			err := made.send(ctx, value)
-			sent(value, err)
+			if err == nil {
+				tell(map[string]any{"event": "ack", "value": value})
+			}
 			results <- err
 		}
 		if together {
@@ -129,6 +131,9 @@ func transacted(ctx context.Context, chosen library) {
 		commit := transaction%3 != 2
 		if err := one(ctx, made, transaction, commit); err != nil {
 			fmt.Printf("transaction %d: %v\n", transaction, err)
+			if !commit || errors.Is(err, errNotCommitting) {
+				tell(map[string]any{"event": "end", "transaction": transaction, "outcome": "abort"})
+			}
 			if together && made.end(ctx, false) == nil {
 				tell(map[string]any{"event": "end", "transaction": transaction, "outcome": "abort"})
 				continue
@@ -146,12 +151,12 @@ func transacted(ctx context.Context, chosen library) {
 
 func one(ctx context.Context, made sender, transaction int, commit bool) error {
 	if err := made.begin(); err != nil {
-		return err
+		return errors.Join(err, errNotCommitting)
 	}
 	name := fmt.Sprintf("t%d-%%d", transaction)
 	own := map[string]any{"transaction": transaction}
-	if err := sendAll(ctx, made, name, inOne, own, func(string, error) {}); err != nil {
-		return err
+	if err := sendAll(ctx, made, name, inOne, own); err != nil {
+		return errors.Join(err, errNotCommitting)
 	}
 	return made.end(ctx, commit)
 }
