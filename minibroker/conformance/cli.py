@@ -20,7 +20,7 @@ from pathlib import Path
 from minibroker.client.connection import Address, parse_address
 from minibroker.client.security import add_command_config, read_security
 from minibroker.kernel.progress import ProgressLine
-from minibroker.kernel.words import counted, fail
+from minibroker.kernel.words import at_least_1, counted, fail
 from minibroker.testing.reports import add_report_arguments, write_reports
 
 from .cluster import ClusterUnderTest
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CMD",
         help="shell command that starts a broker that has died; without it the rest is not run then",
     )
-    parser.add_argument("--jobs", type=_positive, default=4, metavar="N", help="scenarios run at once (default 4)")
+    parser.add_argument("--jobs", type=at_least_1, default=4, metavar="N", help="scenarios run at once (default 4)")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds to wait for a response (10)")
     parser.add_argument("--until", type=float, default=30.0, metavar="S", help="seconds to wait for a polled step (30)")
     add_report_arguments(parser, _REPORT)
@@ -102,12 +102,6 @@ def _address(text: str) -> Address:
         return parse_address(text)
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
 from minibroker.judge.trial import Task, try_out
-from minibroker.kernel.words import reason
+from minibroker.kernel.words import at_least_1, reason
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
 from minibroker.testing.reports import add_report_arguments, write_reports
@@ -60,7 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="maximum time of the command (default: %(default)g s)",
     )
     parser.add_argument(
-        "--repeat", type=_repeat, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
+        "--repeat",
+        type=at_least_1,
+        default=1,
+        metavar="N",
+        help="runs of each script, with a rate (default: %(default)s)",
     )
     parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
     add_report_arguments(parser, NAME)
@@ -97,12 +101,6 @@ def run(arguments: argparse.Namespace) -> int:
     if BROKEN in outcomes:
         return EXIT_BROKEN
     return EXIT_HELD if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
-
-
-def _repeat(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
 
 
 def _run_of(script: Script, number: int, repeat: int) -> Script:

@@ -30,3 +30,12 @@ def near(name: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(name, list(known), 1, 0.5)
     return f", did you mean {close[0]}?" if close else ""
+
+
+def at_least_1(text: str) -> int:
+    """An argument that counts something."""
+    if not text.isdecimal() or not int(text):
+        from argparse import ArgumentTypeError
+
+        raise ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)

@@ -15,7 +15,7 @@ from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script
 from minibroker.judge.trial import Task, try_out
-from minibroker.kernel.words import counted, reason
+from minibroker.kernel.words import at_least_1, counted, reason
 from minibroker.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
 from minibroker.museum.clients import ClientError, parse_client, program
 from minibroker.museum.matrix import NAME, REPORTS, as_markdown, makers
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME==VERSION",
         help="run with this version; may be repeated (default: the one that shows the bug)",
     )
-    parser.add_argument("--times", type=_times, default=1, metavar="N", help="runs of each (default: %(default)s)")
+    parser.add_argument("--times", type=at_least_1, default=1, metavar="N", help="runs of each (default: %(default)s)")
     parser.add_argument("--calm", action="store_true", help="run without any failure")
     parser.add_argument("--matrix", action="store_true", help="run with every version that the case names")
     parser.add_argument("--save", action="store_true", help="write the rates to rates.json beside the folder of cases")
@@ -91,12 +91,6 @@ def _client(text: str) -> tuple[str, str]:
         return parse_client(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _times(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
 
 
 def _list(cases: list[Case]) -> int:

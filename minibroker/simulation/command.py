@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from minibroker.kernel.progress import ProgressLine
-from minibroker.kernel.words import counted, fail
+from minibroker.kernel.words import at_least_1, counted, fail
 from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import SeedResult, simulate
@@ -36,19 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace", metavar="FILE", help="with --seed: write the exchanges, for `minibroker trace view FILE`"
     )
     parser.add_argument(
-        "--seeds", type=_at_least_1, default=1000, metavar="N", help="number of seeds to run (default: %(default)s)"
+        "--seeds", type=at_least_1, default=1000, metavar="N", help="number of seeds to run (default: %(default)s)"
     )
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="first seed (default: %(default)s)")
     parser.add_argument(
         "--find", metavar="EVENT", help="name the seeds in which an event with this text in its name happens"
     )
-    parser.add_argument("--jobs", type=_at_least_1, default=1, metavar="N", help="number of processes")
-
-
-def _at_least_1(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
-    return int(text)
+    parser.add_argument("--jobs", type=at_least_1, default=1, metavar="N", help="number of processes")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -179,7 +179,7 @@ def test_a_script_that_does_not_apply_leaves_the_others_decided(
 def test_runs_are_counted(capsys: pytest.CaptureFixture[str], given: str) -> None:
     with pytest.raises(SystemExit):
         main(["judge", "--repeat", given, "--", "x"])
-    assert "is not a number of 1 or more" in capsys.readouterr().err
+    assert "expected a number from 1 on" in capsys.readouterr().err
 
 
 def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
