@@ -178,7 +178,7 @@ class Cluster:
         for broker in self.brokers.values():
             broker.image = state.image  # nothing went stray since `prepare`
             broker.start(state.image)
-        state.subscribe(self._running.publish)
+        state.publishers.append(self._running.publish)
         self._create_topics(state)
         if self.settings.get_boolean("auto.leader.rebalance.enable"):
             self._schedule_balance()

@@ -109,11 +109,11 @@ class _Server(ThreadingHTTPServer):
     control: ControlServer
 
     def __init__(self, *arguments: Any) -> None:
-        self._connection_limit = _ConnectionLimit()
+        self.connection_limit = _ConnectionLimit()
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._connection_limit.take(request):
+        if not self.connection_limit.take(request):
             log.warning("closing a control connection of %s: %d are served", client_address, _MAX_CONNECTIONS)
             self.shutdown_request(request)
             return
@@ -123,15 +123,7 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connection_limit.give_back(request)
-
-    def waits(self, request: Any) -> None:
-        """A connection waits for its next request."""
-        self._connection_limit.waits(request)
-
-    def serves(self, request: Any) -> None:
-        """A connection has shown the token, and is served."""
-        self._connection_limit.serves(request)
+            self.connection_limit.give_back(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("control connection of %s broke off", client_address, exc_info=True)
@@ -163,11 +155,13 @@ class _ConnectionLimit:
             return True
 
     def waits(self, connection: Any) -> None:
+        """For its next request."""
         with self._lock:
             if connection in self._open:
                 self._waiting.setdefault(connection)
 
     def serves(self, connection: Any) -> None:
+        """It has shown the token."""
         with self._lock:
             self._waiting.pop(connection, None)
 
@@ -192,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def handle_one_request(self) -> None:
-        self.server.waits(self.connection)
+        self.server.connection_limit.waits(self.connection)
         super().handle_one_request()
 
     def do_POST(self) -> None:
@@ -243,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, serve: Callable[[], Any]) -> None:
         try:
             self._check_caller()
-            self.server.serves(self.connection)
+            self.server.connection_limit.serves(self.connection)
             status, body = 200, {"result": serve()}
         except _Refused as refusal:
             status, body = refusal.status, {"error": {"code": refusal.code, "message": str(refusal)}}

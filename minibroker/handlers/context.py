@@ -19,7 +19,6 @@ from minibroker_protocol.registry import registry
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
-    from minibroker.kernel.refusals import Refusal
 
 
 # A setting may answer with a number that is none of Kafka's.

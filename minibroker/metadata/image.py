@@ -57,11 +57,6 @@ class PartitionImage:
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
 
-    @property
-    def target_replicas(self) -> tuple[int, ...]:
-        """The replicas once the reassignment is done."""
-        return tuple(node for node in self.replicas if node not in self.removing)
-
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:

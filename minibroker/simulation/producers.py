@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from minibroker.coordinators.transactions.metadata import by_topic
 from minibroker.kernel.deferred import Deferred, gather, spawn
 from minibroker.simulation.client import RETRIABLE, Client, ClientEnvironment
 from minibroker.simulation.evidence import Fact, TopicPartition
@@ -374,16 +375,13 @@ class Producer(Client):
         if not missing or self.world.plan.client_version >= 2:
             return
         assert self.transactional_id is not None
-        topics: dict[str, list[int]] = {}
-        for topic, index in missing:
-            topics.setdefault(topic, []).append(index)
         request = m.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[
                 m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=found)
-                for name, found in topics.items()
+                for name, found in by_topic(missing).items()
             ],
         )
         answer, _ = await self.coordinate(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.config.types import parse_address
 from minibroker.control.reading import Controlled
-from minibroker.server.options import DEFAULT_HOST, Options, make_options
+from minibroker.server.options import DEFAULT_HOST, make_options
 
 if TYPE_CHECKING:
     from minibroker.control.client import Caller, Control
@@ -98,8 +98,9 @@ class Minibroker(Controlled):
         self._runner: Runner | None = None
         self._bootstrap_servers = ""
         self._control: Control | None = None
-        # Says at once what the settings have wrong, not only when started.
-        _check(self._options)
+        from minibroker.server.service import Service
+
+        Service(self._options)  # says at once what the settings have wrong, not only when started
 
     def __repr__(self) -> str:
         return f"<Minibroker {f'at {self._bootstrap_servers}' if self._bootstrap_servers else 'that is not running'}>"
@@ -147,13 +148,12 @@ class Minibroker(Controlled):
     @property
     def control(self) -> Control:
         """Faults, clock, state and exchanges. RuntimeError when the broker does not run."""
-        runner = self._runner
-        if not self._bootstrap_servers or runner is None:
-            raise RuntimeError("the broker is not running: use it in a with block, or call start()")
         if self._control is None:
             from minibroker.control.client import Control
 
-            self._control = Control(runner.caller())
+            self.bootstrap_servers  # noqa: B018  (raises while it does not run)
+            assert self._runner is not None
+            self._control = Control(self._runner.caller())
         return self._control
 
     # -- from ordinary code --------------------------------------------------------------------------------------------
@@ -233,9 +233,3 @@ class Minibroker(Controlled):
         self._control = None
         atexit.unregister(self.stop)
         return runner
-
-
-def _check(options: Options) -> None:
-    from minibroker.server.service import Service
-
-    Service(options)

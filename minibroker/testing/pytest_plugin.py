@@ -141,7 +141,7 @@ def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
         settings.update(given.pop("config", {}))
         unknown = given.keys() - set(_NAMES)
         if unknown:
-            name = sorted(unknown)[0]
+            name = min(unknown)
             raise pytest.UsageError(f"the marker {MARKER} has no {name!r}{near(name, (*_NAMES, 'config', 'faults'))}")
         options.update(given)
     return _with(options, settings)

@@ -305,7 +305,8 @@ class PartitionLog:
         """A slice of whole batches from the one holding ``offset`` on, all below ``bound``; the last may be cut by
         ``max_bytes``. Raises ApiError OFFSET_OUT_OF_RANGE outside [log start, log end]."""
         if offset < self.log_start_offset or offset > self.log_end_offset:
-            raise reading.out_of_range(offset, self.log_start_offset, self.log_end_offset)
+            limits = f"between {self.log_start_offset} and {self.log_end_offset}"
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not {limits}")
         try:
             return reading.read(
                 self._segments, self.log_end_offset, offset, max_bytes, bound=bound, min_one_message=min_one_message

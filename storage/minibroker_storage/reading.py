@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.records import UNHURRIED, Pace, each_timestamp
 from minibroker_storage.disk import Buffer
 from minibroker_storage.segment import Segment
@@ -155,9 +154,3 @@ def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> Timestam
             return TimestampOffset(offset, timestamp, header.partition_leader_epoch)
     # Compaction may have taken the record and left the batch's header.
     return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
-
-
-def out_of_range(offset: int, log_start_offset: int, log_end_offset: int) -> ApiError:
-    return ApiError(
-        ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between {log_start_offset} and {log_end_offset}"
-    )
