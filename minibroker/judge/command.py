@@ -7,7 +7,6 @@ import datetime
 import shlex
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
@@ -16,7 +15,7 @@ from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
 from minibroker.judge.trial import Task, try_out
-from minibroker.kernel.arguments import duration, from_1
+from minibroker.kernel.arguments import directory, duration, from_1
 from minibroker.kernel.words import reason
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
@@ -66,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
     add_report_arguments(parser, NAME)
     parser.add_argument(
-        "--traces", type=Path, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
+        "--traces", type=directory, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
