@@ -85,8 +85,8 @@ async def _read_topic(bootstrap: str, topic: str) -> list[bytes]:
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
     )
-    await consumer.start()
     try:
+        await consumer.start()
         return await _drain(consumer, topic)
     finally:
         await consumer.stop()

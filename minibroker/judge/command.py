@@ -10,7 +10,6 @@ import shlex
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
@@ -21,7 +20,7 @@ from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Jud
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
 from minibroker.judge.search import Search
 from minibroker.judge.trial import Task, try_out
-from minibroker.kernel.arguments import duration, from_1
+from minibroker.kernel.arguments import directory, duration, from_1
 from minibroker.kernel.words import reason
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
@@ -72,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
     add_report_arguments(parser, NAME)
     parser.add_argument(
-        "--traces", type=Path, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
+        "--traces", type=directory, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
     )
     search = parser.add_argument_group("search", "random scripts, one a run, instead of --script")
     search.add_argument(
@@ -83,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     search.add_argument("--runs", type=from_1, metavar="N", help="scripts to draw")
     search.add_argument("--seed", type=int, default=1, metavar="S", help="of the first script (default: %(default)s)")
-    search.add_argument("--found", type=Path, default=Path(), metavar="DIR", help="where scripts are written (.)")
+    search.add_argument(
+        "--found", type=directory, default=directory("."), metavar="DIR", help="where scripts are written (.)"
+    )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
 

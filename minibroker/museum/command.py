@@ -15,7 +15,7 @@ from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script
 from minibroker.judge.trial import Task, try_out
-from minibroker.kernel.arguments import from_1
+from minibroker.kernel.arguments import directory, from_1
 from minibroker.kernel.words import counted, reason
 from minibroker.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
 from minibroker.museum.clients import ClientError, parse_client, program
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", metavar="DIR", help="folder of cases (default: museum/cases of the repository)")
     add_report_arguments(parser, NAME, tuple(REPORTS))
     parser.add_argument(
-        "--traces", type=Path, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
+        "--traces", type=directory, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
     )
 
 

@@ -25,7 +25,8 @@ _FINDINGS = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command, on a parser that the command line hands in."""
-    parser.add_argument("--seed", type=int, help="run this seed and print what happens")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int, help="run this seed and print what happens")
     parser.add_argument(
         "--about",
         action="append",
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", metavar="FILE", help="with --seed: write the exchanges, for `minibroker trace view FILE`"
     )
-    parser.add_argument(
+    which.add_argument(
         "--seeds", type=from_1, default=1000, metavar="N", help="number of seeds to run (default: %(default)s)"
     )
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="first seed (default: %(default)s)")

@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from minibroker.config.types import parse_address
+from minibroker.config.types import ConfigError, parse_address
 from minibroker.control.reading import Controlled
-from minibroker.server.options import DEFAULT_HOST, make_options
+from minibroker.server.options import DEFAULT_HOST, Options, make_options
 
 if TYPE_CHECKING:
     from minibroker.control.client import Caller, Control
@@ -78,29 +78,30 @@ class Minibroker(Controlled):
         metrics: str | None = None,
         page: bool = False,
     ) -> None:
-        self._options = make_options(
-            host=host,
-            brokers=brokers,
-            port=port,
-            ports=ports,
-            data_dir=None if data_dir is None else str(data_dir),
-            ephemeral=ephemeral,
-            semantics=semantics,
-            transaction_version=transaction_version,
-            as_version=as_version,
-            topics=topics,
-            config=config,
-            metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
-            page=page,
-        )
+        try:
+            self._options = make_options(
+                host=host,
+                brokers=brokers,
+                port=port,
+                ports=ports,
+                data_dir=None if data_dir is None else str(data_dir),
+                ephemeral=ephemeral,
+                semantics=semantics,
+                transaction_version=transaction_version,
+                as_version=as_version,
+                topics=topics,
+                config=config,
+                metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
+                page=page,
+            )
+            _check(self._options)  # at once, not only when started
+        except ConfigError as error:
+            raise error.with_traceback(None) from None  # without the frames of what found it
         self._process = process
         self._record = record
         self._runner: Runner | None = None
         self._bootstrap_servers = ""
         self._control: Control | None = None
-        from minibroker.server.service import Service
-
-        Service(self._options)  # says at once what the settings have wrong, not only when started
 
     def __repr__(self) -> str:
         return f"<Minibroker {f'at {self._bootstrap_servers}' if self._bootstrap_servers else 'that is not running'}>"
@@ -160,7 +161,12 @@ class Minibroker(Controlled):
 
     def start(self) -> Minibroker:
         """Start, and return once every port is served."""
-        self._started(self._launch().result())
+        from minibroker.server.service import StartError
+
+        try:
+            self._started(self._launch().result())
+        except StartError as error:
+            raise error.with_traceback(None) from None
         return self
 
     def stop(self) -> None:
@@ -183,7 +189,12 @@ class Minibroker(Controlled):
     # -- from coroutines -----------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Minibroker:
-        self._started(await asyncio.wrap_future(self._launch()))
+        from minibroker.server.service import StartError
+
+        try:
+            self._started(await asyncio.wrap_future(self._launch()))
+        except StartError as error:
+            raise error.with_traceback(None) from None
         return self
 
     async def __aexit__(
@@ -233,3 +244,9 @@ class Minibroker(Controlled):
         self._control = None
         atexit.unregister(self.stop)
         return runner
+
+
+def _check(options: Options) -> None:
+    from minibroker.server.service import Service
+
+    Service(options)

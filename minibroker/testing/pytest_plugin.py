@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from minibroker.testing.embedded import Minibroker
 
+__tracebackhide__ = True  # pytest shows the line of the test
+
 MARKER = "minibroker"
 _NAMES = ("brokers", "semantics", "as_version", "transaction_version")
 _CLUSTER_BROKERS = 3

@@ -21,7 +21,8 @@ from minibroker.rules.rules import judge_verdicts
 from minibroker.rules.state_rules import judge_states
 from minibroker.rules.txn_rules import Coordinators, Decision, coordinators_whole, judge_transactions, read_coordinators
 from minibroker_pipeline.content import content_rows, judge_same
-from minibroker_pipeline.files import Part, bins
+from minibroker_pipeline.files import Files, Part, bins
+from minibroker_pipeline.headers import FileRows
 from minibroker_pipeline.lineage import beginnings, consumed, judge_key, lineage_rows
 from minibroker_pipeline.outcomes import outcomes_of
 from minibroker_pipeline.plan import Plan, read_parts, write_table
@@ -194,11 +195,22 @@ class _Watch:
 # What runs inside tasks.
 
 
+def _count(figures: Statistics, plan: Plan, part: Part, read: FileRows) -> None:
+    """The parts of a topic are ranges of offsets: of no file, and as large as what was read."""
+    stored = isinstance(plan.files, Files)
+    figures.add_read(
+        files=int(stored and part.start == 0),
+        size=part.size if stored else read.bytes,
+        batches=read.batches,
+        records=read.records,
+    )
+
+
 def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple[str, Any]]:
     number, parts = task
     figures = Statistics()
     for part, read in read_parts(plan, number, parts):
-        figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
+        _count(figures, plan, part, read)
         own = []
         for row in read.rows:
             if isinstance(row, r.Run):
@@ -352,7 +364,7 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
     done = 0
     for number, task in enumerate(bins(plan.parts)):
         for part, read in read_parts(plan, number, task):
-            figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
+            _count(figures, plan, part, read)
             rows += read.rows
             done += part.size
             progress(done, plan.bytes)

@@ -98,7 +98,7 @@ def lines(audit: Audit, most: int = 20) -> list[str]:
     figures = audit.statistics
     outcomes = ", ".join(f"{count:,} {name}" for name, count in sorted(figures.outcomes().items())) or "none"
     out = [
-        f"{figures.logs:,} logs, {figures.files:,} files, {figures.bytes:,} bytes",
+        f"{figures.logs:,} logs, {f'{figures.files:,} files, ' if figures.files else ''}{figures.bytes:,} bytes",
         f"{figures.batches:,} batches, {figures.records:,} records, {len(figures.epochs):,} producers",
         f"transactions: {outcomes}",
     ]

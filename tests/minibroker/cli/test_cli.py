@@ -46,6 +46,9 @@ def test_no_or_unknown_command(arguments: list[str], capsys: pytest.CaptureFixtu
         (["transactions", "list", "--bootstap=x:1"], "unrecognized arguments: --bootstap, did you mean --bootstrap?"),
         (["judge", "--timeout", "-1", "--", "true"], "--timeout: expected a time above 0, got '-1'"),
         (["judge", "--timeout", "inf", "--", "true"], "expected a time above 0, got 'inf'"),
+        (["simulate", "--seed", "1", "--seeds", "2"], "argument --seeds: not allowed with argument --seed"),
+        (["judge", "--report-dir", __file__, "--", "true"], f"--report-dir: {__file__} is not a directory"),
+        (["judge", "--traces", f"{__file__}/a/b", "--", "true"], f"--traces: {__file__} is not a directory"),
     ],
 )
 def test_what_is_typed_wrong_is_one_line_that_names_it(
