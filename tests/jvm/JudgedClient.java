@@ -6,6 +6,7 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutionException;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -18,7 +19,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * An application for `minibroker judge`: idempotent sends, transactions of which every third is aborted, another producer
- * when one is fenced, everything read back with read_committed, and a history of what it believes.
+ * when one fails or is fenced, everything read back with read_committed, and a history of what it believes.
  */
 public final class JudgedClient {
     private static final String SERVERS = System.getenv("BOOTSTRAP_SERVERS");
@@ -54,14 +55,20 @@ public final class JudgedClient {
         return made;
     }
 
-    private static void idempotentSends() throws Exception {
-        try (KafkaProducer<String, String> plain = producer(Map.of("enable.idempotence", "true"))) {
-            for (int number = 0; number < SENDS; number++) {
-                tell("send", value("i" + number));
+    private static void idempotentSends() throws InterruptedException {
+        KafkaProducer<String, String> plain = producer(Map.of("enable.idempotence", "true"));
+        for (int number = 0; number < SENDS; number++) {
+            tell("send", value("i" + number));
+            try {
                 plain.send(new ProducerRecord<>(TOPIC, 0, null, "i" + number)).get();
                 tell("ack", value("i" + number));
+            } catch (ExecutionException | KafkaException failed) {
+                System.out.println("i" + number + ": " + failed);
+                plain.close(Duration.ZERO);
+                plain = producer(Map.of("enable.idempotence", "true"));
             }
         }
+        plain.close();
     }
 
     private static void transactions() throws Exception {

@@ -1,5 +1,5 @@
 // An application for `minibroker judge`: idempotent sends, transactions of which every third is aborted, another producer
-// when one is fenced, everything read back with read_committed, and a history of what it believes.
+// when one fails or is fenced, everything read back with read_committed, and a history of what it believes.
 import { appendFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import kafkajs from 'kafkajs'
@@ -23,12 +23,18 @@ async function producer(config) {
   return made
 }
 
-const plain = await producer({})
+let plain = await producer({})
 for (let number = 0; number < SENDS; number++) {
   const value = `i${number}`
   tell('send', { value })
-  await send(plain, value)
-  tell('ack', { value })
+  try {
+    await send(plain, value)
+    tell('ack', { value })
+  } catch (error) {
+    console.log(`${value}: ${error.message}`)
+    await plain.disconnect()
+    plain = await producer({})
+  }
 }
 await plain.disconnect()
 

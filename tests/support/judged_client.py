@@ -1,7 +1,7 @@
 """An application of each client library for `minibroker judge`: the argument names the library.
 
-It sends idempotently, then in transactions of which it aborts every third, begins anew with another producer when one
-is fenced, reads everything back with read_committed, and writes down what it believes.
+It sends idempotently, then in transactions of which it aborts every third, goes on with another producer when one fails
+or is fenced, without sending again, reads everything back with read_committed, and writes down what it believes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 SERVERS, TOPIC, ID = os.environ["BOOTSTRAP_SERVERS"], "orders", "tx"
@@ -36,11 +37,15 @@ def confluent() -> None:
         if error is None:
             tell("ack", value=bytes(message.value() or b"").decode())
 
-    plain = Producer({**common, "enable.idempotence": True})
+    idempotent = {**common, "enable.idempotence": True}
+    plain = Producer(idempotent)
     for number in range(SENDS):
         tell("send", value=f"i{number}")
-        plain.produce(TOPIC, f"i{number}", on_delivery=acked)
-        plain.flush(WAIT)
+        try:
+            plain.produce(TOPIC, f"i{number}", on_delivery=acked)
+            plain.flush(WAIT)
+        except KafkaException:
+            plain = Producer(idempotent)
 
     def new() -> Producer:
         made = Producer({**common, "transactional.id": ID})
@@ -80,20 +85,22 @@ async def aiokafka() -> None:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
     from aiokafka.errors import KafkaError
 
-    plain = AIOKafkaProducer(bootstrap_servers=SERVERS, enable_idempotence=True)
-    await plain.start()
-    for number in range(SENDS):
-        tell("send", value=f"i{number}")
-        await plain.send_and_wait(TOPIC, f"i{number}".encode(), partition=0)
-        tell("ack", value=f"i{number}")
-    await plain.stop()
-
-    async def new() -> Any:
-        made = AIOKafkaProducer(bootstrap_servers=SERVERS, transactional_id=ID)
+    async def new(**how: Any) -> Any:
+        made = AIOKafkaProducer(bootstrap_servers=SERVERS, **how)
         await made.start()
         return made
 
-    sender = await new()
+    plain = await new(enable_idempotence=True)
+    for number in range(SENDS):
+        tell("send", value=f"i{number}")
+        try:
+            await plain.send_and_wait(TOPIC, f"i{number}".encode(), partition=0)
+            tell("ack", value=f"i{number}")
+        except KafkaError:
+            await plain.stop()
+            plain = await new(enable_idempotence=True)
+    await plain.stop()
+    sender = await new(transactional_id=ID)
     for transaction in range(TRANSACTIONS):
         try:
             await sender.begin_transaction()
@@ -108,7 +115,7 @@ async def aiokafka() -> None:
                 tell("end", transaction=transaction, outcome="commit")
         except KafkaError:
             await sender.stop()
-            sender = await new()
+            sender = await new(transactional_id=ID)
     await sender.stop()
     reader = AIOKafkaConsumer(
         TOPIC, bootstrap_servers=SERVERS, isolation_level="read_committed", auto_offset_reset="earliest"
@@ -128,11 +135,19 @@ def kafka_python() -> None:
     from kafka import KafkaConsumer, KafkaProducer
     from kafka.errors import KafkaError
 
+    def close(failed: Any) -> None:
+        with suppress(KafkaError):
+            failed.close(timeout=1)
+
     plain = KafkaProducer(bootstrap_servers=SERVERS, enable_idempotence=True)
     for number in range(SENDS):
         tell("send", value=f"i{number}")
-        plain.send(TOPIC, f"i{number}".encode(), partition=0).get(WAIT)
-        tell("ack", value=f"i{number}")
+        try:
+            plain.send(TOPIC, f"i{number}".encode(), partition=0).get(WAIT)
+            tell("ack", value=f"i{number}")
+        except KafkaError:
+            close(plain)
+            plain = KafkaProducer(bootstrap_servers=SERVERS, enable_idempotence=True)
     plain.close()
 
     def new() -> Any:
@@ -154,7 +169,7 @@ def kafka_python() -> None:
                 sender.commit_transaction()
                 tell("end", transaction=transaction, outcome="commit")
         except KafkaError:
-            sender.close(timeout=1)
+            close(sender)
             sender = new()
     sender.close()
     reader = KafkaConsumer(

@@ -1,6 +1,6 @@
 // An application for `minibroker judge`, once with franz-go and once with sarama: idempotent sends, transactions of which
-// every third is aborted, another producer when one is fenced, everything read back with read_committed, and a history of
-// what it believes. The argument names the library.
+// every third is aborted, another producer when one fails or is fenced, everything read back with read_committed, and a
+// history of what it believes. The argument names the library.
 package main
 
 import (
@@ -19,6 +19,7 @@ const (
 	transactions  = 6
 	inOne         = 2
 	patience      = 60 * time.Second
+	pause         = 300 * time.Millisecond
 )
 
 var servers = strings.Split(os.Getenv("BOOTSTRAP_SERVERS"), ",")
@@ -37,11 +38,11 @@ type library struct {
 	read          func(context.Context, func(offset int64, value string)) error
 }
 
+// libraries: by their names; each adds itself, so that the program can be built with one of them alone.
+var libraries = map[string]library{}
+
 func main() {
-	chosen, known := map[string]library{
-		"franz-go": {franzIdempotent, franzTransactional, franzRead},
-		"sarama":   {saramaIdempotent, saramaTransactional, saramaRead},
-	}[os.Args[1]]
+	chosen, known := libraries[os.Args[1]]
 	if !known {
 		fail("no such library")
 	}
@@ -55,33 +56,48 @@ func main() {
 }
 
 func idempotentSends(ctx context.Context, chosen library) {
-	plain, err := chosen.idempotent(ctx)
-	must(err)
-	defer plain.close()
+	plain := opened(ctx, chosen.idempotent)
 	for number := range sends {
 		value := fmt.Sprintf("i%d", number)
 		tell(map[string]any{"event": "send", "value": value})
-		must(plain.send(ctx, value))
+		if err := plain.send(ctx, value); err != nil {
+			fmt.Printf("%s: %v\n", value, err)
+			plain.close()
+			plain = opened(ctx, chosen.idempotent)
+			continue
+		}
 		tell(map[string]any{"event": "ack", "value": value})
 	}
+	plain.close()
 }
 
 func transacted(ctx context.Context, chosen library) {
-	made, err := chosen.transactional(ctx)
-	must(err)
+	made := opened(ctx, chosen.transactional)
 	for transaction := range transactions {
 		commit := transaction%3 != 2
 		if err := one(ctx, made, transaction, commit); err != nil {
 			fmt.Printf("transaction %d: %v\n", transaction, err)
 			made.close()
-			made, err = chosen.transactional(ctx)
-			must(err)
+			made = opened(ctx, chosen.transactional)
 			continue
 		}
 		outcome := map[bool]string{true: "commit", false: "abort"}[commit]
 		tell(map[string]any{"event": "end", "transaction": transaction, "outcome": outcome})
 	}
 	made.close()
+}
+
+// opened is a new producer: a coordinator that is still loading does not make one at once.
+func opened(ctx context.Context, open func(context.Context) (sender, error)) sender {
+	for {
+		made, err := open(ctx)
+		if err == nil {
+			return made
+		}
+		fmt.Printf("open: %v\n", err)
+		must(ctx.Err())
+		time.Sleep(pause)
+	}
 }
 
 func one(ctx context.Context, made sender, transaction int, commit bool) error {
