@@ -22,7 +22,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * An application for `minibroker judge`: idempotent sends, transactions of which every third is aborted, another producer
- * when one is fenced, everything read back with read_committed, and a history of what it believes. JUDGED_TIMEOUT_MS and
+ * when one fails or is fenced, everything read back with read_committed, and a history of what it believes. JUDGED_TIMEOUT_MS and
  * JUDGED_TOGETHER as in judged_client.py.
  */
 public final class JudgedClient {
@@ -66,32 +66,34 @@ public final class JudgedClient {
         return made;
     }
 
-    private static void idempotentSends() throws Exception {
-        try (KafkaProducer<String, String> plain = producer(Map.of("enable.idempotence", "true"))) {
-            Map<String, Future<RecordMetadata>> sent = new LinkedHashMap<>();
-            for (int number = 0; number < SENDS; number++) {
-                tell("send", value("i" + number));
-                sent.put("i" + number, plain.send(new ProducerRecord<>(TOPIC, 0, null, "i" + number)));
-                Thread.sleep(1);
-                if (!TOGETHER || number == SENDS - 1) {
-                    awaitAll(sent);
-                }
+    private static void idempotentSends() throws InterruptedException {
+        KafkaProducer<String, String> plain = producer(Map.of("enable.idempotence", "true"));
+        Map<String, Future<RecordMetadata>> sent = new LinkedHashMap<>();
+        for (int number = 0; number < SENDS; number++) {
+            tell("send", value("i" + number));
+            sent.put("i" + number, plain.send(new ProducerRecord<>(TOPIC, 0, null, "i" + number)));
+            Thread.sleep(1);
+            if ((!TOGETHER || number == SENDS - 1) && !allWritten(sent) && TIMEOUT_MS == 0) {
+                plain.close(Duration.ZERO);
+                plain = producer(Map.of("enable.idempotence", "true"));
             }
         }
+        plain.close();
     }
 
-    private static void awaitAll(Map<String, Future<RecordMetadata>> sent) throws Exception {
+    private static boolean allWritten(Map<String, Future<RecordMetadata>> sent) throws InterruptedException {
+        boolean all = true;
         for (Map.Entry<String, Future<RecordMetadata>> one : sent.entrySet()) {
             try {
                 one.getValue().get();
                 tell("ack", value(one.getKey()));
             } catch (ExecutionException failed) {
-                if (TIMEOUT_MS == 0) {
-                    throw failed;
-                }
+                System.out.println(one.getKey() + ": " + failed);
+                all = false;
             }
         }
         sent.clear();
+        return all;
     }
 
     private static void transactions() throws Exception {

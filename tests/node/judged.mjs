@@ -1,5 +1,5 @@
 // An application for `minibroker judge`: idempotent sends, transactions of which every third is aborted, another producer
-// when one is fenced, everything read back with read_committed, and a history of what it believes. JUDGED_TIMEOUT_MS and
+// when one fails or is fenced, everything read back with read_committed, and a history of what it believes. JUDGED_TIMEOUT_MS and
 // JUDGED_TOGETHER as in judged_client.py.
 import { appendFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -45,12 +45,15 @@ async function sendAll(sender, values, fields) {
 
 const named = (name, count) => Array.from({ length: count }, (_, number) => `${name}${number}`)
 
-const plain = await producer({})
+let plain = await producer({})
 for (const values of TOGETHER ? [named('i', SENDS)] : named('i', SENDS).map((value) => [value])) {
   try {
     await sendAll(plain, values, {})
   } catch (error) {
-    if (!TIMEOUT_MS) throw error
+    if (TIMEOUT_MS) continue
+    console.log(`${values}: ${error.message}`)
+    await plain.disconnect()
+    plain = await producer({})
   }
 }
 await plain.disconnect()

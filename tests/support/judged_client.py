@@ -1,10 +1,10 @@
 """An application of each client library for `minibroker judge`: the argument names the library.
 
-It sends idempotently, then in transactions of which it aborts every third, begins anew with another producer when one
-is fenced, reads everything back with read_committed, and writes down what it believes. With JUDGED_TIMEOUT_MS it waits
-no longer than that for a response, and goes on when an idempotent send fails; with JUDGED_TOGETHER=1 it sends more,
-waits for all of it at once, and after an error aborts and keeps its producer if it can. `minibroker judge --search`
-finds more that way.
+It sends idempotently, then in transactions of which it aborts every third, goes on with another producer when one fails
+or is fenced, without sending again, reads everything back with read_committed, and writes down what it believes. With
+JUDGED_TIMEOUT_MS it waits no longer than that for a response, and keeps its producer when an idempotent send fails; with
+JUDGED_TOGETHER=1 it sends more, waits for all of it at once, and after an error aborts and keeps its producer if it can.
+`minibroker judge --search` finds more that way.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 SERVERS, TOPIC, ID = os.environ["BOOTSTRAP_SERVERS"], "orders", "tx"
@@ -31,6 +32,12 @@ def tell(event: str, **fields: object) -> None:
 
 def values(transaction: int) -> list[str]:
     return [f"t{transaction}-{number}" for number in range(IN_ONE)]
+
+
+def idempotent_sends() -> list[list[str]]:
+    """The values that are sent, in groups of which each is waited for."""
+    every = [f"i{number}" for number in range(SENDS)]
+    return [every] if TOGETHER else [[value] for value in every]
 
 
 def given_up(transaction: int, *, committing: bool) -> None:
@@ -51,15 +58,16 @@ def confluent() -> None:
         if error is None:
             tell("ack", value=bytes(message.value() or b"").decode())
 
-    plain = Producer({**common, **short, "enable.idempotence": True})
+    idempotent = {**common, **short, "enable.idempotence": True}
+    plain = Producer(idempotent)
     for number in range(SENDS):
         tell("send", value=f"i{number}")
         try:
             plain.produce(TOPIC, f"i{number}", on_delivery=delivered)
+            plain.flush(0 if TOGETHER else WAIT)
         except KafkaException:
             if not TIMEOUT_MS:
-                raise
-        plain.flush(0 if TOGETHER else WAIT)
+                plain = Producer(idempotent)
     plain.flush(WAIT)
 
     def new() -> Producer:
@@ -112,6 +120,11 @@ async def aiokafka() -> None:
 
     short = {"request_timeout_ms": TIMEOUT_MS} if TIMEOUT_MS else {}
 
+    async def new(**how: Any) -> Any:
+        made = AIOKafkaProducer(bootstrap_servers=SERVERS, **how, **short)
+        await made.start()
+        return made
+
     async def send_all(sender: Any, every: list[str], **fields: object) -> None:
         sent = []
         for value in every:
@@ -129,17 +142,15 @@ async def aiokafka() -> None:
                         tell("ack", value=own)
                 sent.clear()
 
-    plain = AIOKafkaProducer(bootstrap_servers=SERVERS, enable_idempotence=True, **short)
-    await plain.start()
-    await send_all(plain, [f"i{number}" for number in range(SENDS)])
+    plain = await new(enable_idempotence=True)
+    for together in idempotent_sends():
+        try:
+            await send_all(plain, together)
+        except KafkaError:
+            await plain.stop()
+            plain = await new(enable_idempotence=True)
     await plain.stop()
-
-    async def new() -> Any:
-        made = AIOKafkaProducer(bootstrap_servers=SERVERS, transactional_id=ID, **short)
-        await made.start()
-        return made
-
-    sender = await new()
+    sender = await new(transactional_id=ID)
     for transaction in range(TRANSACTIONS):
         committing = False
         try:
@@ -161,7 +172,7 @@ async def aiokafka() -> None:
                 tell("end", transaction=transaction, outcome="abort")
             except (KafkaError, IllegalOperation):
                 await sender.stop()
-                sender = await new()
+                sender = await new(transactional_id=ID)
     await sender.stop()
     reader = AIOKafkaConsumer(
         TOPIC, bootstrap_servers=SERVERS, isolation_level="read_committed", auto_offset_reset="earliest"
@@ -201,8 +212,17 @@ def kafka_python() -> None:
                         tell("ack", value=own)
                 sent.clear()
 
+    def close(failed: Any) -> None:
+        with suppress(KafkaError):
+            failed.close(timeout=1)
+
     plain = KafkaProducer(bootstrap_servers=SERVERS, enable_idempotence=True, **short)
-    send_all(plain, [f"i{number}" for number in range(SENDS)])
+    for together in idempotent_sends():
+        try:
+            send_all(plain, together)
+        except KafkaError:
+            close(plain)
+            plain = KafkaProducer(bootstrap_servers=SERVERS, enable_idempotence=True, **short)
     plain.close()
 
     def new() -> Any:
@@ -231,7 +251,7 @@ def kafka_python() -> None:
                 sender.abort_transaction()
                 tell("end", transaction=transaction, outcome="abort")
             except KafkaError:
-                sender.close(timeout=1)
+                close(sender)
                 sender = new()
     sender.close()
     reader = KafkaConsumer(

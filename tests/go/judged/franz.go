@@ -8,6 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+func init() { libraries["franz-go"] = library{franzIdempotent, franzTransactional, franzRead} }
+
 type franz struct{ client *kgo.Client }
 
 func franzClient(options ...kgo.Opt) (*kgo.Client, error) {

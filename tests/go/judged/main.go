@@ -1,6 +1,7 @@
 // An application for `minibroker judge`, once with franz-go and once with sarama: idempotent sends, transactions of which
-// every third is aborted, another producer when one is fenced, everything read back with read_committed, and a history of
-// what it believes. The argument names the library; JUDGED_TIMEOUT_MS and JUDGED_TOGETHER as in judged_client.py.
+// every third is aborted, another producer when one fails or is fenced, everything read back with read_committed, and a
+// history of what it believes. The argument names the library; JUDGED_TIMEOUT_MS and JUDGED_TOGETHER as in
+// judged_client.py.
 package main
 
 import (
@@ -21,6 +22,7 @@ const (
 	transactional = "tx"
 	transactions  = 6
 	patience      = 60 * time.Second
+	pause         = 300 * time.Millisecond
 	deliveries    = 5
 )
 
@@ -57,11 +59,11 @@ type library struct {
 	read          func(context.Context, func(offset int64, value string)) error
 }
 
+// libraries: by their names; each adds itself, so that the program can be built with one of them alone.
+var libraries = map[string]library{}
+
 func main() {
-	chosen, known := map[string]library{
-		"franz-go": {franzIdempotent, franzTransactional, franzRead},
-		"sarama":   {saramaIdempotent, saramaTransactional, saramaRead},
-	}[os.Args[1]]
+	chosen, known := libraries[os.Args[1]]
 	if !known {
 		fail("no such library")
 	}
@@ -75,21 +77,36 @@ func main() {
 }
 
 func idempotentSends(ctx context.Context, chosen library) {
-	plain, err := chosen.idempotent(ctx)
-	must(err)
-	defer plain.close()
-	err = sendAll(ctx, plain, "i%d", sends, map[string]any{})
-	if timeout == 0 {
-		must(err)
+	plain := opened(ctx, chosen.idempotent)
+	every := named("i%d", sends)
+	for len(every) > 0 {
+		count := 1
+		if together {
+			count = len(every)
+		}
+		if err := sendAll(ctx, plain, every[:count], map[string]any{}); err != nil && timeout == 0 {
+			fmt.Printf("%s: %v\n", every[0], err)
+			plain.close()
+			plain = opened(ctx, chosen.idempotent)
+		}
+		every = every[count:]
 	}
+	plain.close()
 }
 
-// sendAll sends records one after the other, or together, and returns the first error.
-func sendAll(ctx context.Context, made sender, name string, count int, fields map[string]any) error {
-	results := make(chan error, count)
+func named(name string, count int) []string {
+	values := make([]string, count)
+	for number := range values {
+		values[number] = fmt.Sprintf(name, number)
+	}
+	return values
+}
+
+// sendAll sends records one after the other until one fails, or together, and returns the first error.
+func sendAll(ctx context.Context, made sender, values []string, fields map[string]any) error {
+	results := make(chan error, len(values))
 	var first error
-	for number := range count {
-		value := fmt.Sprintf(name, number)
+	for _, value := range values {
 		event := map[string]any{"event": "send", "value": value}
 		maps.Copy(event, fields)
 		tell(event)
@@ -106,14 +123,11 @@ func sendAll(ctx context.Context, made sender, name string, count int, fields ma
 			continue
 		}
 		one()
-		if err := <-results; err != nil && first == nil {
-			first = err
-			if timeout == 0 || len(fields) > 0 {
-				return err
-			}
+		if err := <-results; err != nil {
+			return err
 		}
 	}
-	for range count {
+	for range values {
 		if !together {
 			break
 		}
@@ -125,8 +139,7 @@ func sendAll(ctx context.Context, made sender, name string, count int, fields ma
 }
 
 func transacted(ctx context.Context, chosen library) {
-	made, err := chosen.transactional(ctx)
-	must(err)
+	made := opened(ctx, chosen.transactional)
 	for transaction := range transactions {
 		commit := transaction%3 != 2
 		if err := one(ctx, made, transaction, commit); err != nil {
@@ -139,8 +152,7 @@ func transacted(ctx context.Context, chosen library) {
 				continue
 			}
 			made.close()
-			made, err = chosen.transactional(ctx)
-			must(err)
+			made = opened(ctx, chosen.transactional)
 			continue
 		}
 		outcome := map[bool]string{true: "commit", false: "abort"}[commit]
@@ -149,13 +161,26 @@ func transacted(ctx context.Context, chosen library) {
 	made.close()
 }
 
+// opened is a new producer: a coordinator that is still loading does not make one at once.
+func opened(ctx context.Context, open func(context.Context) (sender, error)) sender {
+	for {
+		made, err := open(ctx)
+		if err == nil {
+			return made
+		}
+		fmt.Printf("open: %v\n", err)
+		must(ctx.Err())
+		time.Sleep(pause)
+	}
+}
+
 func one(ctx context.Context, made sender, transaction int, commit bool) error {
 	if err := made.begin(); err != nil {
 		return errors.Join(err, errNotCommitting)
 	}
-	name := fmt.Sprintf("t%d-%%d", transaction)
+	values := named(fmt.Sprintf("t%d-%%d", transaction), inOne)
 	own := map[string]any{"transaction": transaction}
-	if err := sendAll(ctx, made, name, inOne, own); err != nil {
+	if err := sendAll(ctx, made, values, own); err != nil {
 		return errors.Join(err, errNotCommitting)
 	}
 	return made.end(ctx, commit)

@@ -8,6 +8,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
+func init() { libraries["sarama"] = library{saramaIdempotent, saramaTransactional, saramaRead} }
+
 type saramaSender struct{ producer sarama.SyncProducer }
 
 func saramaConfig(id string) *sarama.Config {

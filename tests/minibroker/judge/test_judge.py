@@ -196,9 +196,15 @@ def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("start", "status"), [(30.0, 0), (0.0, None)])
 def test_the_time_of_a_command_may_begin_with_its_first_request(start: float, status: int | None) -> None:
-    late = f"import runpy, sys, time; time.sleep(4); sys.argv[1:] = ['right']; runpy.run_path({str(CLIENT)!r}"
-    program = f"{late}, run_name='__main__')"
-    task = Task([sys.executable, "-c", program], 4, {"topics": {"orders": 1, "in": 1, "out": 1}}, start=start)
+    program = (
+        "import os, socket, struct, time; time.sleep(3)\n"
+        "host, port = os.environ['BOOTSTRAP_SERVERS'].split(':')\n"
+        "with socket.create_connection((host, int(port))) as broker:\n"
+        "    broker.sendall(struct.pack('>ihhih', 10, 18, 0, 1, -1))\n"  # ApiVersions
+        "    broker.recv(1)\n"
+        "    time.sleep(0.2)\n"
+    )
+    task = Task([sys.executable, "-c", program], 2.5, start=start)
     assert try_out(task, load("calm"), "late").run.status == status
 
 
