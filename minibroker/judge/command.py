@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import itertools
 import math
@@ -161,10 +162,10 @@ def _repeat(text: str) -> int:
 
 
 def _minutes(text: str) -> float:
-    minutes = float(text)
-    if not minutes > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0")
-    return minutes
+    with contextlib.suppress(ValueError):
+        if float(text) > 0:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0")
 
 
 def _run_of(script: Script, number: int, repeat: int) -> Script:

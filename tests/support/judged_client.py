@@ -159,7 +159,7 @@ async def aiokafka() -> None:
                     raise
                 await sender.abort_transaction()
                 tell("end", transaction=transaction, outcome="abort")
-            except (KafkaError, IllegalOperation):
+            except (KafkaError, IllegalOperation, AssertionError):  # the last one says that it was fenced
                 await sender.stop()
                 sender = await new()
     await sender.stop()

@@ -202,6 +202,7 @@ def test_ctrl_c_keeps_what_was_found(
         (["--runs", "2"], "--minutes and --runs go with --search"),
         (["--search", "--minutes", "0"], "'0' is not a time above 0"),
         (["--search", "--minutes", "nan"], "'nan' is not a time above 0"),
+        (["--search", "--minutes", "ten"], "'ten' is not a time above 0"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
