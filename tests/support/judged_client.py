@@ -2,9 +2,9 @@
 
 It sends idempotently, then in transactions of which it aborts every third, goes on with another producer when one fails
 or is fenced, without sending again, reads everything back with read_committed, and writes down what it believes. With
-JUDGED_TIMEOUT_MS it waits no longer than that for a response, and keeps its producer when an idempotent send fails; with
-JUDGED_TOGETHER=1 it sends more, waits for all of it at once, and after an error aborts and keeps its producer if it can.
-`minibroker judge --search` finds more that way.
+JUDGED_TIMEOUT_MS it waits no longer than that for a response, and keeps its producer when an idempotent send fails.
+With JUDGED_TOGETHER=1 it sends more, waits for all of it at once, and after an error aborts and keeps its producer if
+it can. `minibroker judge --search` finds more that way.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ async def aiokafka() -> None:
                     raise
                 await sender.abort_transaction()
                 tell("end", transaction=transaction, outcome="abort")
-            except (KafkaError, IllegalOperation):
+            except (KafkaError, IllegalOperation, AssertionError):  # the last one says that it was fenced
                 await sender.stop()
                 sender = await new(transactional_id=ID)
     await sender.stop()

@@ -200,8 +200,9 @@ def test_ctrl_c_keeps_what_was_found(
     [
         (["--search", "--script", "calm"], "--search draws its scripts: leave out --script"),
         (["--runs", "2"], "--minutes and --runs go with --search"),
-        (["--search", "--minutes", "0"], "'0' is not a time above 0"),
-        (["--search", "--minutes", "nan"], "'nan' is not a time above 0"),
+        (["--search", "--minutes", "0"], "expected a time above 0, got '0'"),
+        (["--search", "--minutes", "nan"], "expected a time above 0, got 'nan'"),
+        (["--search", "--minutes", "ten"], "expected a time above 0, got 'ten'"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
