@@ -143,8 +143,10 @@ def test_the_page_in_a_browser(opened: Any) -> None:
     assert "EndTxn" in detail.locator("h2").inner_text()
     assert "current epoch" in detail.inner_text()
     assert opened.locator("#requests tr.chosen").count() == 1
-    opened.locator("#partitions .batch").first.click()
+    opened.locator("#partitions .batch").first.press("Space")
     assert "Produce" in detail.locator("h2").inner_text()
+    lane.locator(".state").first.click()
+    assert "InitProducerId" in detail.locator("h2").inner_text()
     # Back in time, by keyboard.
     slider = opened.locator("#time")
     slider.focus()

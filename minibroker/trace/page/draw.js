@@ -75,14 +75,18 @@ export function make(name, attributes = {}, ...inside) {
   return made;
 }
 
-/** Something that shows an exchange when it is chosen by a click or by Enter. */
+/** Something that shows an exchange when it is chosen by a click, Enter or Space. */
 function chooses(made, exchange, label, then = show) {
   made.setAttribute("tabindex", "0");
   made.setAttribute("role", "button");
   made.setAttribute("aria-label", label);
   if (made.namespaceURI === SVG) made.append(make("svg:title", {}, label)); // shown under the pointer
   made.addEventListener("click", () => then(exchange));
-  made.addEventListener("keydown", (event) => { if (event.key === "Enter") then(exchange); });
+  made.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault(); // Space would scroll
+    then(exchange);
+  });
   return made;
 }
 
