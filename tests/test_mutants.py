@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ pytest.importorskip("cosmic_ray")
 
 from mutants.coverage_map import CoverageMap
 from mutants.planting import CORE, ROOT, Mutant, candidates, changed, drawn, found_again
+from mutants.recording import MARKS, Marking
 from mutants.server import NotInFunctions, swaps
 
 SOURCE = """
@@ -22,7 +25,7 @@ class Thing:
         self.size += by
         if by < 4 and not at:
             self.tell()
-        kept = [by]
+        kept = [by, *zip([by], [by], strict=True)]
         assert not by + 3
         raise ValueError(f"too {by + 2}")
 """
@@ -40,7 +43,7 @@ def test_what_is_planted_and_what_is_not() -> None:
         (8, "Not"),
         (8, "NumberReplacer"),
     } <= found
-    assert (10, "delete") not in found
+    assert not {(10, "delete"), (10, "ReplaceTrueWithFalse")} & found
 
 
 def test_a_seed_draws_the_same_again_from_the_core() -> None:
@@ -74,6 +77,52 @@ def test_only_a_defect_within_functions_needs_no_import(old: str, new: str, func
             list(swaps(before, after))
     else:
         assert [code.co_qualname for code, _ in swaps(before, after)] == functions
+
+
+BLOCKS = """
+ONE = 1
+class A:
+    def f(self, a):
+        "Doc."
+        global ONE
+        b = a
+        if a == 1:
+            return b
+        elif a == 2:
+            b += 1
+        else:
+            try:
+                int("x")
+            except ValueError:
+                b = 0
+        for _ in range(a):
+            def g():
+                return b
+            g()
+        return b
+"""
+
+
+@pytest.mark.parametrize(
+    ("a", "lines"),
+    [
+        (1, [7, 8, 9]),
+        (0, [7, 8, 10, 13, 14, 15, 16, 17, 21]),
+        (2, [7, 8, 10, 11, 17, 18, 19, 20, 21]),
+    ],
+)
+def test_a_recording_knows_the_lines_that_ran(a: int, lines: list[int]) -> None:
+    """Those of a function's statements; what runs at import is in no block."""
+    marking, tree = Marking(0), ast.parse(BLOCKS)
+    marking.visit(tree)
+    marks = bytearray(marking.next)
+    space: dict[str, Any] = {MARKS: marks}
+    exec(compile(tree, "blocks.py", "exec"), space)
+    assert not any(marks)
+    space["A"]().f(a)
+    of_line = {line: block for first, last, block in marking.lines for line in range(first, last + 1)}
+    assert [line for line, block in sorted(of_line.items()) if marks[block]] == lines
+    assert space["A"].f.__doc__ == "Doc."
 
 
 class Map(CoverageMap):

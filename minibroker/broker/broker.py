@@ -295,7 +295,7 @@ class Broker:
             if name in image.topics:
                 await self._change_roles(before.topics.get(name), image.topics[name], made)
         if image.brokers is not before.brokers:
-            self.replication.brokers_changed()
+            self.replication.review()
 
     def _altered_settings(self, image: MetadataImage) -> Settings:
         return self._base_settings.altered(

@@ -10,7 +10,6 @@ import contextlib
 import hmac
 import ipaddress
 import json
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -51,10 +50,6 @@ Run = Callable[[str, Mapping[str, Any]], Future[Any]]
 def parse_control(text: str) -> tuple[str, int]:
     """``HOST:PORT`` of the control API. Raises ConfigError."""
     return parse_address(text, "the control address")
-
-
-def make_token() -> str:
-    return secrets.token_urlsafe(24)
 
 
 class ControlServer:

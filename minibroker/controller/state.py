@@ -34,11 +34,11 @@ _PARTITIONS_A_STEP = 128
 """They take about as long as a topic does."""
 
 
-def in_steps(items: Iterable[T], at_once: int = _PARTITIONS_A_STEP) -> Generator[None, None, list[T]]:
-    """All items as a list; yields before each `at_once` of them."""
+def in_steps(items: Iterable[T]) -> Generator[None, None, list[T]]:
+    """All items as a list; yields before each 128 of them."""
     made: list[T] = []
     for number, item in enumerate(items, start=1):
-        if number % at_once == 0:
+        if number % _PARTITIONS_A_STEP == 0:
             yield
         made.append(item)
     return made
@@ -141,11 +141,11 @@ class ControllerState:
 
     def register_broker(self, broker: BrokerImage) -> None:
         """Brokers register at each start; where they listen is not remembered."""
-        self.image = self.image.with_broker(broker)
+        self.image = self.image.with_brokers({**self.image.brokers, broker.node_id: broker})
         self._publish()
 
     def remove_broker(self, node_id: int) -> None:
-        self.image = self.image.without_broker(node_id)
+        self.image = self.image.with_brokers({n: b for n, b in self.image.brokers.items() if n != node_id})
         self._publish()
 
     def change_partitions(self, changes: Iterable[PartitionChange]) -> None:

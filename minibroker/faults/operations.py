@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
     from minibroker.coordination.transaction_service import TransactionService
+    from minibroker.coordinators.transactions.metadata import Entry
+    from minibroker.coordinators.transactions.shard import TransactionShard
     from minibroker.partitions.partition import Partition
 
 ClusterOperation = Callable[..., Any]
@@ -191,13 +193,10 @@ def _disk(cluster: Cluster, node_id: int) -> RefusingDisk:
 def expire_transactional_id(cluster: Cluster, *, transactional_id: str) -> None:
     """Have the coordinator forget an id, as after transactional.id.expiration.ms. Its transaction must have ended."""
     from minibroker.coordinators.transactions import expiry
-    from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY
 
-    service = _coordinator(cluster, transactional_id)
+    service = _coordinating(cluster, transactional_id).coordinators.transactions
     index, shard = service.host.shard_for(transactional_id)
-    entry = shard.entry(transactional_id)
-    if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
-        raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
+    _ended(shard, transactional_id)
     service.host.execute(index, expiry.forget(shard, [transactional_id]))
 
 
@@ -205,8 +204,6 @@ async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: 
     """Write down another producer epoch of a transactional id, such as 32766, the last one a client can have. The
     next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have ended; an id
     that is not known yet gets a producer id first."""
-    from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY
-
     if not 0 <= epoch <= 32767:
         raise FaultError(f"an epoch is between 0 and 32767, not {epoch}")
     broker = _coordinating(cluster, transactional_id)
@@ -214,9 +211,7 @@ async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: 
     index, shard = service.host.shard_for(transactional_id)
     if transactional_id not in shard.entries:
         await _first_producer(broker, index, transactional_id)
-    entry = shard.entry(transactional_id)
-    if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
-        raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
+    entry = _ended(shard, transactional_id)
     changed = entry.metadata._replace(producer_epoch=epoch, last_producer_epoch=-1)
     await service.host.execute(index, shard.write(entry, changed, None))
 
@@ -431,8 +426,14 @@ def _services(cluster: Cluster) -> list[TransactionService]:
     return [broker.coordinators.transactions for broker in cluster.brokers.values()]
 
 
-def _coordinator(cluster: Cluster, transactional_id: str) -> TransactionService:
-    return _coordinating(cluster, transactional_id).coordinators.transactions
+def _ended(shard: TransactionShard, transactional_id: str) -> Entry:
+    """What is known of the id. Raises FaultError while its transaction has not ended."""
+    from minibroker.coordinators.transactions.states import EXPIRABLE
+
+    entry = shard.entry(transactional_id)
+    if entry.metadata.state not in EXPIRABLE:
+        raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
+    return entry
 
 
 def _coordinating(cluster: Cluster, transactional_id: str) -> Broker:

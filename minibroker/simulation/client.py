@@ -179,10 +179,8 @@ class Client:
         version: int,
         response: type[R],
         code: Callable[[Any], int] = attrgetter("error_code"),
-        *,
-        final: frozenset[int] = frozenset(),
     ) -> tuple[R, bool]:
-        """Ask the coordinator until it answers with a code that is not to be retried, or is in `final`. code: finds it.
+        """Ask the coordinator until it answers with a code that is not to be retried. code: finds it.
 
         Returns the answer, and whether an earlier attempt may have been served too.
         """
@@ -200,7 +198,7 @@ class Client:
                 continue
             found = ErrorCode(code(answer))
             self.history.tell(f"{name}: {found.name}", f"{self.name}: {name} of {key} at {node}: {found.name}")
-            if found not in RETRIABLE or found in final:
+            if found not in RETRIABLE:
                 self.answered_by = node
                 return answer, twice
             if found in _LOST:

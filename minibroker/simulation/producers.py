@@ -148,11 +148,8 @@ class Producer(Client):
         if bump and answer.producer_id == self.producer_id and answer.producer_epoch <= self.epoch:
             text = f"{self.name}: a bump from epoch {self.epoch} gave {answer.producer_epoch}"
             self.history.report("epoch-back", self.transactional_id or "", -1, text)
-        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self._begin_epoch(answer.producer_id, answer.producer_epoch)
         self._stained = False
-        self._sequences.clear()
-        self._written_ms.clear()
-        self._sent.clear()
         self.tell("producer initialised", f"has producer id {self.producer_id} epoch {self.epoch}")
 
     async def _init_anywhere(self, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
@@ -169,11 +166,15 @@ class Producer(Client):
 
     def _bump_locally(self) -> None:
         self._epoch_ms = self.world.schedule.elapsed_ms
-        self.epoch += 1
+        self._begin_epoch(self.producer_id, self.epoch + 1)
+        self.tell("idempotent bump", f"goes on with epoch {self.epoch}")
+
+    def _begin_epoch(self, producer_id: int, epoch: int) -> None:
+        """With sequences from 0."""
+        self.producer_id, self.epoch = producer_id, epoch
         self._sequences.clear()
         self._written_ms.clear()
         self._sent.clear()
-        self.tell("idempotent bump", f"goes on with epoch {self.epoch}")
 
     # -- what may be held against it -----------------------------------------------------------------------------------
 
@@ -436,10 +437,7 @@ class Producer(Client):
             if (answer.producer_id, answer.producer_epoch) == (self.producer_id, self.epoch):
                 text = f"{self.name}: EndTxn v5 left epoch {self.epoch}"
                 self.history.report("epoch-back", self.transactional_id, -1, text)
-            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-            self._sequences.clear()
-            self._written_ms.clear()
-            self._sent.clear()
+            self._begin_epoch(answer.producer_id, answer.producer_epoch)
             self._epoch_ms = asked_ms
         self._ended_ms = asked_ms
         self._transaction = None

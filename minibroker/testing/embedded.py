@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minibroker.config.types import parse_address
+from minibroker.control.reading import Controlled
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
-from minibroker.testing.controlled import Controlled
 
 if TYPE_CHECKING:
     from minibroker.control.client import Caller, Control

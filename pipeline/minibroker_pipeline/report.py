@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -294,6 +293,6 @@ def _remedies(audit: Audit, found: Finding) -> str:
     return f"<details><summary>what can be done</summary><ul>{''.join(rows)}</ul></details>" if rows else ""
 
 
-def worst_first(found: Sequence[Finding]) -> list[Finding]:
-    """Errors before notices, then by log and offset."""
-    return sorted(found, key=lambda one: (one.severity != ERROR, one.log, one.first_offset, one.rule))
+def worst(found: Finding) -> tuple[Any, ...]:
+    """The order of findings: errors before notices, then by log and offset."""
+    return found.severity != ERROR, found.log, found.first_offset, found.rule

@@ -51,7 +51,6 @@ from minibroker_storage.producer_state import ProducerStateManager
 from minibroker_storage.txn_index import AbortedTxn, TxnIndex
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
-_FOREVER = ProducerRules(producer_id_expiration_ms=1 << 62)
 Wrong = Callable[[str, str], None]
 """Reports a batch: the rule, and what is wrong."""
 _REFUSED = {
@@ -118,7 +117,7 @@ class PartitionCheck:
         self._clean = clean
         self._progress = progress
         self._names = {name for name in disk.list(directory) if not disk.is_dir(join(directory, name))}
-        self._producers = ProducerStateManager(_FOREVER)
+        self._producers = ProducerStateManager(ProducerRules())
         self._doubtful: set[int] = set()  # producers whose state the log alone does not give
         self._epochs = LeaderEpochCache()
         self._snapshots: list[int] = []

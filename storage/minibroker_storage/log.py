@@ -313,9 +313,8 @@ class PartitionLog:
         except (StorageError, Malformed) as error:
             raise storage_error(error) from error
 
-    def aborted_transactions(self, fetch_offset: int, result: ReadResult) -> list[AbortedTxn]:
+    def aborted_transactions(self, result: ReadResult) -> list[AbortedTxn]:
         """What a read_committed reader of ``result`` must be told."""
-        del fetch_offset  # the result knows it
         with storage_errors():
             return reading.aborted_transactions(self._segments, self.log_end_offset, result)
 

@@ -16,11 +16,12 @@ Warn = Callable[[str], None]
 class SnapshotFiles:
     """Snapshots by the offset they were taken at (exclusive end of what they reflect)."""
 
-    __slots__ = ("_disk", "dir", "offsets")
+    __slots__ = ("_disk", "_unsynced", "dir", "offsets")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self.dir = directory
+        self._unsynced = -1  # offset of the newest snapshot until its content is safe
         names = disk.list(directory)
         self.offsets = sorted(
             int(name[:20]) for name in names if name.endswith(SNAPSHOT_SUFFIX) and name[:20].isdecimal()
@@ -38,19 +39,18 @@ class SnapshotFiles:
         """Writes the state down, unless the newest snapshot already has it. With ``sync`` the content is safe; the name
         is once the directory is synced."""
         offset = producers.map_end_offset
-        if offset <= max(self.latest, 0):
-            return
-        data = producers.snapshot()
-        remembered = producers.remembered(data)
-        if remembered is not None:
-            self._write(self._path(offset, REMEMBERED_SUFFIX), remembered, sync)
-        self._write(self._path(offset), data, sync)
-        self.offsets.append(offset)
-
-    def _write(self, path: str, data: bytes, sync: bool) -> None:
-        self._disk.write_atomic(path, data, sync=False)
-        if sync:
-            sync_file(self._disk, path)
+        paths = self._path(offset, REMEMBERED_SUFFIX), self._path(offset)
+        if offset > max(self.latest, 0):
+            data = producers.snapshot()
+            for path, content in zip(paths, (producers.remembered(data), data), strict=True):
+                if content is not None:
+                    self._disk.write_atomic(path, content, sync=False)
+            self.offsets.append(offset)
+            self._unsynced = offset
+        if sync and offset == self._unsynced:
+            for path in filter(self._disk.exists, paths):
+                sync_file(self._disk, path)
+            self._unsynced = -1
 
     def load_latest(self, producers: ProducerStateManager, beginning: int, now_ms: int, warn: Warn) -> None:
         """Gives the manager the newest readable snapshot; broken ones are removed with a warning. Without any the

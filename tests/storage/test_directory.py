@@ -4,12 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from logs import NOW, RULES, append, batch, open_log, refused, values
+from logs import NOW, RULES, append, batch, end_transaction, open_log, refused, values
 
 from minibroker_protocol.errors import ErrorCode
 from minibroker_storage.config import LogConfig
-from minibroker_storage.directory import DataDirectory, DirectoryLocked, WrongDirectory
-from minibroker_storage.disk import Disk
+from minibroker_storage.directory import CLEANER_OFFSET, HIGH_WATERMARK, DataDirectory, DirectoryLocked, WrongDirectory
+from minibroker_storage.disk import Disk, join
+from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.file_errors import MalformedFile
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
@@ -180,3 +181,39 @@ def test_a_log_is_opened_where_its_directory_is() -> None:
     directory = opened(disk)
     append(log_in(directory), batch(b"x"))
     assert open_log(disk, DataDirectory.partition_path("t", 0)).log_end_offset == 1
+
+
+def everything(disk: Disk, path: str = "") -> dict[str, bytes | None]:
+    """Every file with its content, and every directory."""
+    found: dict[str, bytes | None] = {}
+    for name in disk.list(path):
+        at = join(path, name)
+        if disk.is_dir(at):
+            found |= {at: None, **everything(disk, at)}
+        else:
+            found[at] = disk.read_bytes(at)
+    return found
+
+
+def test_a_clean_end_outlives_a_power_cut() -> None:
+    disk = FaultyDisk()
+    directory = opened(disk)
+    log = log_in(directory)
+    for seq, commit in enumerate((True, False, True)):
+        append(log, batch(pid=7, seq=seq, txn=True))
+        end_transaction(log, 7, commit=commit)
+        log.roll(NOW)
+    directory.note([log])
+    directory.write_cleaner_offsets()
+    directory.write_high_watermarks()
+    written = {name: disk.read_bytes(name) for name in (CLEANER_OFFSET, HIGH_WATERMARK)}
+    assert written == {name: disk.after_power_loss().read_bytes(name) for name in written}
+    log.close()
+    directory.close([log])
+    left, there = everything(disk.after_power_loss()), everything(disk)
+    # An earlier snapshot that is torn is passed over when a truncation asks for it.
+    earlier = {path for path in there if path.endswith(".snapshot") and f"{log.log_end_offset:020d}" not in path}
+    assert len(earlier) == 2
+    assert {path: left[path] for path in there.keys() - earlier} == {
+        path: there[path] for path in there.keys() - earlier
+    }

@@ -1,4 +1,5 @@
-"""One contract for every disk: memory, the operating system's, and the latter without pread (as on Windows)."""
+"""One contract for every disk: memory, the operating system's, the latter without pread (as on Windows), and the one
+that fails as told."""
 
 import errno
 import os
@@ -9,14 +10,18 @@ import pytest
 
 from minibroker_storage import os_disk
 from minibroker_storage.disk import Disk, DiskFull, Locked, NotFound, StorageError, join
+from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.os_disk import OsDisk, OsFile
 
+KINDS = ("memory", "faulty", "os", "os without pread", "os not durable")
 
-@pytest.fixture(params=["memory", "os", "os without pread", "os not durable"])
+
+@pytest.fixture(params=KINDS)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     made: dict[str, Callable[[], Disk]] = {
         "memory": MemoryDisk,
+        "faulty": FaultyDisk,
         "os": lambda: OsDisk(str(tmp_path)),
         "os without pread": lambda: OsDisk(str(tmp_path), positional=False),
         "os not durable": lambda: OsDisk(str(tmp_path), durable=False),
@@ -44,7 +49,11 @@ def test_append_read_and_cut(disk: Disk) -> None:
     assert disk.size("a") == file.size == 7
     file.close()
     assert file.pread(1, 0) == b"N"  # opened again
-    assert disk.open("a").size == 7
+    for change in (file.sync, lambda: file.pwrite(b"D", 6), lambda: file.truncate(8), lambda: file.append([b"!"])):
+        file.close()
+        change()
+    assert disk.read_bytes("a") == b"NnetenD\0!"
+    assert disk.open("a").size == 9
 
 
 def test_many_buffers_in_one_append(disk: Disk) -> None:
@@ -105,6 +114,7 @@ def test_a_file_renamed_under_an_open_handle(disk: Disk) -> None:
     assert disk.open("c").pread(99, 0) == b"new content"
 
 
+@pytest.mark.parametrize("disk", [kind for kind in KINDS if kind != "faulty"], indirect=True)
 def test_the_lock(disk: Disk) -> None:
     lock = disk.lock(".lock", "4711")
     with pytest.raises(Locked) as taken:
@@ -132,6 +142,7 @@ def test_memory_is_bounded() -> None:
     ):
         with pytest.raises(DiskFull):
             write()
+    file.pwrite(b"12", 0)
     assert disk.read_bytes("a") == b"12345678"
     assert disk.used_bytes == 8
     file.truncate(2)
@@ -155,8 +166,11 @@ def test_handles_are_bounded_and_the_least_used_go_first(tmp_path: Path) -> None
     assert disk.open_handles == 0
 
 
-def test_a_quarter_of_the_soft_limit_is_for_files() -> None:
+@pytest.mark.parametrize(("soft", "most"), [(None, 2000), (1 << 20, 2000), (1024, 256), (8, 16)])
+def test_a_quarter_of_the_soft_limit_is_for_files(monkeypatch: pytest.MonkeyPatch, soft: int | None, most: int) -> None:
     assert 16 <= os_disk.default_max_handles() <= os_disk.MAX_HANDLES
+    monkeypatch.setattr(os_disk, "soft_limit", lambda: soft)
+    assert os_disk.default_max_handles() == most
 
 
 def test_out_of_handles_gives_one_back_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

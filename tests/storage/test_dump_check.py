@@ -177,6 +177,10 @@ def test_names_that_say_nothing() -> None:
     (row,) = rows(disk, "t-0/x.index")
     assert row["kind"] == "error"
     assert "20 digits" in row["message"]
+    disk.write_atomic(".kafka_cleanshutdown", b'{"version"')
+    assert [(row["kind"], "expected JSON" in row["message"]) for row in rows(disk, ".kafka_cleanshutdown")] == [
+        ("error", True)
+    ]
 
 
 def test_a_name_of_a_compaction_is_read_as_what_it_will_be() -> None:
@@ -186,8 +190,8 @@ def test_a_name_of_a_compaction_is_read_as_what_it_will_be() -> None:
 
 
 def test_text_of_a_row() -> None:
-    assert as_text({"kind": "x", "a": 1, "b": "plain", "c": "with space", "d": None, "e": [1]}) == (
-        'x a: 1 b: plain c: "with space" d: null e: [1]'
+    assert as_text({"kind": "x", "a": 1, "b": "plain", "c": "with space ü", "d": None, "e": ["ü"]}) == (
+        'x a: 1 b: plain c: "with space ü" d: null e: ["ü"]'
     )
     assert shown(None) is None
 
@@ -220,6 +224,7 @@ def test_what_kafka_closed_is_right() -> None:
 def test_what_kafka_left_at_a_kill_is_worth_notices_only() -> None:
     disk = kafka(archive="killed")
     assert errors(disk) == []
+    assert ".kafka_cleanshutdown" in {finding.path for finding in check_directory(disk)}
     name = next(name for name in files("killed") if name.endswith(".log") and len(files("killed")[name]) > 100)
     disk.write_atomic(name, disk.read_bytes(name)[:-1])
     torn = [f for f in check_directory(disk) if f.path == name]
@@ -507,6 +512,7 @@ def test_leftovers_are_named() -> None:
     disk = kafka("txn-a-0")
     disk.write_atomic(f"txn-a-0/{LOG}.swap", b"")
     disk.write_atomic(f"txn-a-0/{LOG}.deleted", b"")
+    disk.make_dir("aside")
     disk.make_dir("txn-b-0.abc-delete")
     disk.make_dir("empty-0")
     disk.remove(f"txn-a-0/{0:020d}.index")

@@ -1,6 +1,7 @@
 """Appending to, reading from and shortening one partition's log."""
 
 import struct
+from pathlib import Path
 
 import pytest
 from logs import NOW, RULES, TOPIC_ID, append, batch, batches, end_transaction, open_log, refused, tree, values
@@ -12,6 +13,7 @@ from minibroker_storage.faulty_disk import FaultyDisk
 from minibroker_storage.log import PartitionLog
 from minibroker_storage.memory_disk import MemoryDisk
 from minibroker_storage.origin import Origin
+from minibroker_storage.os_disk import OsDisk
 from minibroker_storage.reading import TimestampOffset
 from minibroker_storage.truncation import truncate_fully_and_start_at, truncate_to
 
@@ -170,13 +172,13 @@ def test_aborted_transactions_of_a_read(disk: MemoryDisk) -> None:
         end_transaction(log, pid, commit=pid % 2 == 0)  # 2n + 1
     assert len(log.segments) > 2
     result = log.read(0, 1 << 20, bound=log.last_stable_offset)
-    listed = log.aborted_transactions(0, result)
+    listed = log.aborted_transactions(result)
     # A read stays in one segment, and so do the aborted transactions it is told of, by the next index entry or base.
     assert [txn.producer_id for txn in listed] == [1]
     later = log.read(3, 1 << 20, bound=log.last_stable_offset)
-    assert 1 not in {txn.producer_id for txn in log.aborted_transactions(3, later)}
+    assert 1 not in {txn.producer_id for txn in log.aborted_transactions(later)}
     at_marker = log.read(1, 1 << 20, bound=log.last_stable_offset)
-    assert [txn.producer_id for txn in log.aborted_transactions(1, at_marker)][:1] == [1]
+    assert [txn.producer_id for txn in log.aborted_transactions(at_marker)][:1] == [1]
     assert len(values(log, committed=True)) == 3
 
 
@@ -188,7 +190,7 @@ def test_a_transaction_over_segments_is_found_at_its_end(disk: MemoryDisk) -> No
     end_transaction(log, 1, commit=False)
     assert len(log.segments) > 1
     result = log.read(0, 10, bound=log.last_stable_offset)
-    assert [txn.first_offset for txn in log.aborted_transactions(0, result)] == [0]
+    assert [txn.first_offset for txn in log.aborted_transactions(result)] == [0]
 
 
 # -- rolling
@@ -639,3 +641,26 @@ def test_iteration_helpers_see_every_batch(disk: MemoryDisk) -> None:
         append(log, batch(b"%d" % i * 40))
     assert [header.base_offset for _, header in batches(log)] == list(range(9))
     assert len(list(iter_batches(b"".join(data for data, _ in batches(log))))) == 9
+
+
+def test_only_the_segment_that_is_written_keeps_handles(tmp_path: Path) -> None:
+    disk = OsDisk(str(tmp_path))
+    log = open_log(disk)
+    open_ones = []
+    for seq in range(3):
+        append(log, batch(pid=7, seq=seq, txn=True))
+        end_transaction(log, 7, commit=False)
+        open_ones.append(disk.open_handles)
+        log.roll(NOW)
+    assert open_ones == [open_ones[0]] * 3
+    log.close()
+    assert disk.open_handles == 0
+
+
+def test_a_roll_writes_over_what_an_earlier_one_left(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    disk.write_atomic(f"t-0/{1:020d}.log", b"left")
+    log.roll(NOW)
+    append(log, batch(b"b"))
+    assert [value for _, value in values(log)] == [b"a", b"b"]

@@ -154,7 +154,7 @@ class SlowDisk(MemoryDisk):
         if path == WATERMARK:
             self.overlapped |= not self.inside.acquire(blocking=False)
             self.entered.set()
-            self.go_on.wait(10)
+            self.go_on.wait(60)
             self.inside.release()
         super().write_atomic(path, data, sync=sync)
 
@@ -168,7 +168,7 @@ def test_one_write_of_a_checkpoint_at_a_time_and_the_last_has_the_last_word() ->
         threading.Thread(target=directory.write_checkpoints),
     ]
     writers[0].start()
-    assert disk.entered.wait(10)
+    assert disk.entered.wait(60)
     directory.high_watermarks["t", 0] = 2
     writers[1].start()
     writers[1].join(0.05)  # it comes to the watermarks, and waits there

@@ -26,7 +26,7 @@ def bases(log: PartitionLog) -> list[int]:
 
 def test_by_time_from_the_oldest_without_a_break() -> None:
     disk = MemoryDisk()
-    log = log_of(disk, stamps=[NOW, NOW + 10, NOW + HOUR, NOW + 20], retention_ms=HOUR)
+    log = log_of(disk, stamps=[NOW, NOW + 10, NOW + HOUR, NOW + 5], retention_ms=HOUR)
     assert delete_old_segments(log, NOW + HOUR) == 0
     assert delete_old_segments(log, NOW + HOUR + 11) == 2
     assert bases(log) == [2, 3]  # the young one shields the old one after it

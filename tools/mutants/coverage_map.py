@@ -9,16 +9,11 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from difflib import SequenceMatcher
 from pathlib import Path
 
-import pytest
-from coverage import CoverageData
-
 from .planting import ROOT, Mutant
+from .recording import FILE, Recording
 
-SOURCES = ("minibroker", "protocol", "storage", "pipeline")
-_TIMES = "MUTANTS_TIMES"
 _READERS = 4
 _SHARED = 0.5  # a fixture that more of the file's tests set up is probably each test's own
 
@@ -28,41 +23,13 @@ def test_folder(mutant: Mutant) -> str:
     return "/".join(["tests", *parts[: 2 if parts[0] == "minibroker" else 1]]) + "/"
 
 
-class _Recording:
-    """One run of tests, with the sources as they were then."""
-
-    def __init__(self, folder: Path) -> None:
-        self._data = CoverageData(str(folder / ".coverage"))
-        self._data.read()
-        self._sources: dict[str, str] = json.loads((folder / "sources.json").read_text())
-
-    def contexts(self, path: str) -> dict[int, list[str]]:
-        """Line of today → the tests that ran it. Lines that are new since are in none."""
-        if path not in self._sources:
-            return {}
-        then, now = self._sources[path].splitlines(), (ROOT / path).read_text().splitlines()
-        moved = {
-            block.a + step + 1: block.b + step + 1
-            for block in SequenceMatcher(None, then, now, autojunk=False).get_matching_blocks()
-            for step in range(block.size)
-        }
-        found = defaultdict(list)
-        for file in self._data.measured_files():
-            if file.endswith("/" + path):
-                for line, contexts in self._data.contexts_by_lineno(file).items():
-                    if line in moved:
-                        found[moved[line]] += contexts
-        return found
-
-
 class CoverageMap:
     """Of all tests. Opening it records those that were added or changed since; `folder` is deleted to begin anew."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._times, self._files = folder, folder / "times.json", folder / "files.json"
+        self._folder, self._files = folder, folder / "files.json"
         folder.mkdir(parents=True, exist_ok=True)
         known = json.loads(self._files.read_text()) if self._files.exists() else {}
-        self.seconds: dict[str, float] = json.loads(self._times.read_text()) if self._times.exists() else {}
         now = {
             str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()[:12]
             for path in sorted((ROOT / "tests").rglob("test_*.py"))
@@ -71,31 +38,23 @@ class CoverageMap:
         if fresh:
             self._record(fresh if known else [])
             self._files.write_text(json.dumps(now, indent=0))
+        self._recordings = [Recording(path) for path in sorted(folder.glob("*.sqlite"))]
+        self.seconds: dict[str, float] = {}
+        for recording in self._recordings:
+            self.seconds.update(recording.seconds())
         self._longest: dict[str, float] = {}
         self._latest: tuple[str, dict[int, list[str]]] = ("", {})
-        self._recordings = [_Recording(path.parent) for path in sorted(folder.glob("*/sources.json"))]
 
     def _record(self, files: list[str]) -> None:
         """Runs the tests of these files, or all."""
-        target = self._folder / f"{len(list(self._folder.glob('*/sources.json'))):03}"
-        target.mkdir(exist_ok=True)
-        times = target / "times.json"
-        command = [
-            sys.executable, "-m", "pytest", "-q", "-n0", "-p", "mutants.coverage_map", "-p", "no:cacheprovider",
-            *(f"--cov={source}" for source in SOURCES), "--cov-context=test", "--cov-report=", *files,
-        ]  # fmt: skip
-        subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL, env={
-            **os.environ, "COVERAGE_FILE": str(target / ".coverage"), _TIMES: str(times),
-            "PYTHONPATH": str(ROOT / "tools"),
-        })  # fmt: skip
-        self.seconds.update(json.loads(times.read_text()))
-        self._times.write_text(json.dumps(self.seconds, indent=0))
-        sources = {
-            str(path.relative_to(ROOT)): path.read_text()
-            for source in SOURCES
-            for path in (ROOT / source).rglob("*.py")
-        }
-        (target / "sources.json").write_text(json.dumps(sources))
+        begun, done = self._folder / "begun", self._folder / f"{len(list(self._folder.glob('*.sqlite'))):03}.sqlite"
+        begun.unlink(missing_ok=True)
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "mutants.recording", "-p", "no:cacheprovider", *files],
+            cwd=ROOT, check=False, stdout=subprocess.DEVNULL,
+            env={**os.environ, FILE: str(begun), "PYTHONPATH": str(ROOT / "tools")},
+        )  # fmt: skip
+        begun.rename(done)
 
     def longest(self, test: str) -> float:
         """Seconds of the longest test of its file, to which the others' shared fixtures are counted."""
@@ -120,7 +79,8 @@ class CoverageMap:
     def tests(self, mutant: Mutant, limit: float) -> list[str]:
         """The tests that run the mutant's line, for `limit` seconds.
 
-        The tests of the file itself come first, then those of its folder, and the quick ones before the slow ones.
+        The tests of the file itself come first, then those of its folder, and the quick ones before the slow ones. The
+        rows of one table take turns with other tests: 1, then 2, then 4 of them, as most rows show what the first did.
         """
         by_line = self._contexts(mutant)
         contexts = [context for context in by_line.get(mutant.line, ()) if context]
@@ -134,10 +94,19 @@ class CoverageMap:
         own, room = f"/test_{path.stem.strip('_')}.py::", f"/{path.parent.name}/"
         readers = self._readers(mutant, by_line)
 
-        def place(name: str) -> tuple[bool, bool, bool, bool, float, str]:
-            return name not in readers, name in programs, own not in name, room not in name, self.seconds[name], name
+        rows = Counter[str]()
+        turns: dict[str, int] = {}
+        quick_first = sorted(
+            (names | programs | readers) & self.seconds.keys(), key=lambda name: (self.seconds[name], name)
+        )
+        for name in quick_first:
+            rows[table := name.partition("[")[0]] += 1
+            turns[name] = rows[table].bit_length()
 
-        ordered = sorted((name for name in names | programs | readers if name in self.seconds), key=place)
+        def place(name: str) -> tuple[bool | int, ...]:
+            return name not in readers, name in programs, own not in name, room not in name, turns[name]
+
+        ordered = sorted(quick_first, key=place)
         tests, total = [], 0.0
         for name in ordered:
             total += self.seconds[name] + 0.01
@@ -175,16 +144,3 @@ class CoverageMap:
         for name in self.seconds:
             tests[name.partition("::")[0]].append(name)
         return {name for file, count in in_setup.items() if count <= _SHARED * len(tests[file]) for name in tests[file]}
-
-
-_seconds: dict[str, float] = defaultdict(float)
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Of the plugin that this module is in the process that records."""
-    _seconds[report.nodeid] += report.duration
-
-
-def pytest_sessionfinish() -> None:
-    if _TIMES in os.environ:
-        Path(os.environ[_TIMES]).write_text(json.dumps(_seconds))

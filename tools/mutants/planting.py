@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import parso
@@ -15,7 +14,8 @@ from cosmic_ray.mutating import MutationVisitor
 from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
 
-ROOT = Path(__file__).parent.parent.parent
+from .recording import ROOT
+
 # The core: what promises something about exactly-once. Commands, demo and pages are left out.
 CORE = (
     "protocol/minibroker_protocol", "storage/minibroker_storage", "minibroker/coordinators",
@@ -152,6 +152,8 @@ def _worth_it(node: Any, line: str) -> bool:
     child, parent = node, node.parent
     if node.type == "name" and parent.type == "trailer":
         return False  # the end of a dotted name, of which only that end would change
+    if parent.type == "argument" and parent.children[0].get_code().strip() == "strict":
+        return False  # of zip: an assertion
     if node.type == "operator" and node.value == "*" and parent.type not in ("term", "expr_stmt"):
         return False  # of a signature or a call
     while parent is not None:

@@ -14,8 +14,9 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import Any
 
-from .coverage_map import SOURCES, CoverageMap, test_folder
+from .coverage_map import CoverageMap, test_folder
 from .planting import ROOT, Mutant, changed
+from .recording import SOURCES
 from .server import PIPES
 
 COPIED = (
@@ -40,7 +41,7 @@ class Collected:
              f"--basetemp={copy.parent / 'temporary'}", *arguments],
             cwd=copy, pass_fds=(requests, writer), stdout=said, stderr=subprocess.STDOUT,
             env={
-                **os.environ, "PYTHONDONTWRITEBYTECODE": "1", PIPES: f"{requests},{writer}",
+                **os.environ, PIPES: f"{requests},{writer}",
                 "PYTHONPATH": os.pathsep.join(paths),
             },
         )  # fmt: skip
@@ -92,7 +93,7 @@ class Workplace:
             if not answer["test"]:
                 return replace(mutant, seen=answer["seen"], tests=len(tests))
             at = next(at for at, (name, _) in enumerate(left) if name == answer["test"])
-            if answer["seen"] == "timeout":  # the machine may have been busy
+            if answer["seen"] == "timeout" and not answer.get("busy"):  # the machine may have been slow
                 answer = self._seen_by(mutant, [(answer["test"], 3 * left[at][1])], 1e9)
             if answer["seen"] and not self._whole.show([left[at]])["seen"]:
                 return replace(mutant, seen=f"{answer['seen']}: {answer['test']}", tests=len(tests))
@@ -134,6 +135,8 @@ def _copied(target: Path) -> Path:
             )
         elif source.exists():
             shutil.copy(source, target / name)
-    # A defect may leave size and second of a file as they were: compiled files are held against its content.
-    compileall.compile_dir(str(target), quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+    # A defect may leave size and second of a file as they were: compiled files are held against its content, those that
+    # Python writes in their place too. Tests do not change, and are compiled by the first collection.
+    for source in SOURCES:
+        compileall.compile_dir(str(target / source), quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
     return target

@@ -1,27 +1,47 @@
 // An application for `minibroker judge`, once with franz-go and once with sarama: idempotent sends, transactions of which
 // every third is aborted, another producer when one is fenced, everything read back with read_committed, and a history of
-// what it believes. The argument names the library.
+// what it believes. The argument names the library; JUDGED_TIMEOUT_MS and JUDGED_TOGETHER as in judged_client.py.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 const (
 	topic         = "orders"
 	transactional = "tx"
-	sends         = 5
 	transactions  = 6
-	inOne         = 2
 	patience      = 60 * time.Second
+	deliveries    = 5
 )
 
-var servers = strings.Split(os.Getenv("BOOTSTRAP_SERVERS"), ",")
+var (
+	servers      = strings.Split(os.Getenv("BOOTSTRAP_SERVERS"), ",")
+	together     = os.Getenv("JUDGED_TOGETHER") == "1"
+	sends, inOne = 5, 2
+	timeout      time.Duration
+)
+
+// errNotCommitting: nothing asked for the transaction's commit, so that nothing of it may be read.
+var errNotCommitting = errors.New("before the commit")
+
+func init() {
+	if ms, err := strconv.Atoi(os.Getenv("JUDGED_TIMEOUT_MS")); err == nil {
+		timeout = time.Duration(ms) * time.Millisecond
+	}
+	if together {
+		sends, inOne = 20, 6
+	}
+}
 
 // sender is what an application needs of a producer; after an error it is closed, and another one begins.
 type sender interface {
@@ -58,12 +78,50 @@ func idempotentSends(ctx context.Context, chosen library) {
 	plain, err := chosen.idempotent(ctx)
 	must(err)
 	defer plain.close()
-	for number := range sends {
-		value := fmt.Sprintf("i%d", number)
-		tell(map[string]any{"event": "send", "value": value})
-		must(plain.send(ctx, value))
-		tell(map[string]any{"event": "ack", "value": value})
+	err = sendAll(ctx, plain, "i%d", sends, map[string]any{})
+	if timeout == 0 {
+		must(err)
 	}
+}
+
+// sendAll sends records one after the other, or together, and returns the first error.
+func sendAll(ctx context.Context, made sender, name string, count int, fields map[string]any) error {
+	results := make(chan error, count)
+	var first error
+	for number := range count {
+		value := fmt.Sprintf(name, number)
+		event := map[string]any{"event": "send", "value": value}
+		maps.Copy(event, fields)
+		tell(event)
+		one := func() {
+			err := made.send(ctx, value)
+			if err == nil {
+				tell(map[string]any{"event": "ack", "value": value})
+			}
+			results <- err
+		}
+		if together {
+			go one()
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		one()
+		if err := <-results; err != nil && first == nil {
+			first = err
+			if timeout == 0 || len(fields) > 0 {
+				return err
+			}
+		}
+	}
+	for range count {
+		if !together {
+			break
+		}
+		if err := <-results; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 func transacted(ctx context.Context, chosen library) {
@@ -73,6 +131,13 @@ func transacted(ctx context.Context, chosen library) {
 		commit := transaction%3 != 2
 		if err := one(ctx, made, transaction, commit); err != nil {
 			fmt.Printf("transaction %d: %v\n", transaction, err)
+			if !commit || errors.Is(err, errNotCommitting) {
+				tell(map[string]any{"event": "end", "transaction": transaction, "outcome": "abort"})
+			}
+			if together && made.end(ctx, false) == nil {
+				tell(map[string]any{"event": "end", "transaction": transaction, "outcome": "abort"})
+				continue
+			}
 			made.close()
 			made, err = chosen.transactional(ctx)
 			must(err)
@@ -86,19 +151,21 @@ func transacted(ctx context.Context, chosen library) {
 
 func one(ctx context.Context, made sender, transaction int, commit bool) error {
 	if err := made.begin(); err != nil {
-		return err
+		return errors.Join(err, errNotCommitting)
 	}
-	for number := range inOne {
-		value := fmt.Sprintf("t%d-%d", transaction, number)
-		tell(map[string]any{"event": "send", "value": value, "transaction": transaction})
-		if err := made.send(ctx, value); err != nil {
-			return err
-		}
+	name := fmt.Sprintf("t%d-%%d", transaction)
+	own := map[string]any{"transaction": transaction}
+	if err := sendAll(ctx, made, name, inOne, own); err != nil {
+		return errors.Join(err, errNotCommitting)
 	}
 	return made.end(ctx, commit)
 }
 
+var telling sync.Mutex
+
 func tell(event map[string]any) {
+	telling.Lock()
+	defer telling.Unlock()
 	event["topic"] = topic
 	line, err := json.Marshal(event)
 	must(err)

@@ -19,6 +19,9 @@ func saramaConfig(id string) *sarama.Config {
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.Retry.Max = 10
+	if timeout > 0 {
+		config.Net.ReadTimeout, config.Producer.Timeout = timeout, timeout
+	}
 	config.Producer.Transaction.ID = id
 	config.Consumer.IsolationLevel = sarama.ReadCommitted
 	config.Consumer.MaxWaitTime = 100 * time.Millisecond

@@ -36,6 +36,29 @@ def test_no_or_unknown_command(arguments: list[str], capsys: pytest.CaptureFixtu
     assert "serve" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["simulate", ""], "unrecognized arguments: ''"),
+        (["simulate", "=1"], "unrecognized arguments: =1"),
+        (["conformance", "--boostrap", "x:1"], "unrecognized arguments: --boostrap, did you mean --bootstrap?"),
+        (["conformance", "--quiet"], "the following arguments are required: --bootstrap"),
+        (["transactions", "list", "--bootstap=x:1"], "unrecognized arguments: --bootstap, did you mean --bootstrap?"),
+        (["judge", "--timeout", "-1", "--", "true"], "--timeout: expected a time above 0, got '-1'"),
+        (["judge", "--timeout", "inf", "--", "true"], "expected a time above 0, got 'inf'"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_line_that_names_it(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("minibroker: ")
+    assert f"{said} (minibroker" in line
+
+
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_every_command_has_its_parts(name: str) -> None:
     module = import_module(commands()[name].module)
@@ -67,10 +90,10 @@ def test_signals_reach_the_loop_by_either_way(loop_handlers: bool, uvloop: bool)
         signals = StopSignals(loop, stopping.set, loop_handlers=loop_handlers, exit_now=exits.append)
         signals.install()
         loop.call_later(0.01, os.kill, os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(stopping.wait(), 5)
+        await asyncio.wait_for(stopping.wait(), 60)
         assert exits == []
         os.kill(os.getpid(), signal.SIGINT)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not exits:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert exits[0] == 128 + signal.SIGINT

@@ -75,7 +75,7 @@ class Served:
         return [(host, int(port)) for host, _, port in pairs]
 
     def connect(self, broker: int = 0) -> socket.socket:
-        return socket.create_connection(self.addresses[broker], timeout=10)
+        return socket.create_connection(self.addresses[broker], timeout=60)
 
     def end(self, seconds: float = 5) -> tuple[int, str]:
         """Exit code and what came on stdout after the first line."""
@@ -404,7 +404,7 @@ def test_it_runs_without_a_standard_stream(tmp_path: Path, closed: str) -> None:
         deadline = time.monotonic() + 20
         while True:
             try:
-                with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+                with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
                     assert topics(connection) == {}
                 break
             except ConnectionRefusedError:
@@ -412,7 +412,7 @@ def test_it_runs_without_a_standard_stream(tmp_path: Path, closed: str) -> None:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
         process.terminate()
-        assert process.wait(5) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

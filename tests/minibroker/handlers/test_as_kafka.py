@@ -83,17 +83,6 @@ def test_a_cursor_on_nothing_that_was_asked_for(cluster: MemoryCluster, topic: s
     assert [(t.name, t.error_code, t.partitions) for t in answer.topics] == [("t", INVALID, [])]
 
 
-@pytest.mark.parametrize(
-    ("kind", "match_type", "match", "code"),
-    [("nope", 1, None, UNSUPPORTED), ("", 1, None, INVALID), ("user", 0, None, INVALID), ("user", 1, "a", INVALID),
-     ("user", 9, None, INVALID), ("user", 1, None, 0), ("ip", 0, "1.2.3.4", 0)],
-)  # fmt: skip
-def test_filters_of_quotas(cluster: MemoryCluster, kind: str, match_type: int, match: str | None, code: int) -> None:
-    component = m.DescribeClientQuotasRequest.ComponentData(entity_type=kind, match_type=match_type, match=match)
-    answer = ask(cluster, m.DescribeClientQuotasRequest(components=[component], strict=False), 1)
-    assert (answer.error_code, answer.entries) == (code, None if code else [])
-
-
 def test_a_timestamp_of_a_later_version_is_refused_before_the_partition_is_looked_for(cluster: MemoryCluster) -> None:
     kind = m.ListOffsetsRequest
     partition = kind.ListOffsetsPartition(partition_index=0, timestamp=-5)
@@ -230,6 +219,21 @@ def test_a_follower_is_told_no_endpoints(cluster: MemoryCluster, replica_id: int
         )
     assert answer.responses[0].partitions[0].error_code in (NOT_LEADER, FENCED)
     assert [node.node_id for node in answer.node_endpoints] == endpoints
+
+
+@pytest.mark.parametrize("version", [14, 15, 17])
+@pytest.mark.parametrize(("node", "error"), [(-1, ErrorCode.NONE), (9, ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+def test_a_replica_says_who_it_is_as_its_version_has_it(
+    cluster: MemoryCluster, version: int, node: int, error: int
+) -> None:
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    topic = FetchRequest.FetchTopic(topic_id=cluster.broker.image.topics["t"].topic_id, partitions=[partition])
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, topics=[topic])
+    if version < 15:
+        request.replica_id = node
+    else:
+        request.replica_state = FetchRequest.ReplicaState(replica_id=node, replica_epoch=-1)
+    assert ask(cluster, request, version).responses[0].partitions[0].error_code == error
 
 
 def _fenced(*_: object) -> None:
@@ -458,3 +462,31 @@ def test_every_partition_of_a_topic_that_is_not_there_is_refused(cluster: Memory
     answer = ask(cluster, kind(transactional_id=None, acks=-1, timeout_ms=9, topic_data=[topic]), 13)
     told = [(p.index, p.error_code) for p in answer.responses[0].partition_responses]
     assert told == [(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in range(3)]
+
+
+QUOTA_FILTERS = [
+    ([], 0, ""),
+    ([("user", 0, "a"), ("client-id", 1, None)], 0, ""),
+    ([("ip", 2, None)], 0, ""),
+    ([("", 0, "a")], INVALID, "Invalid empty entity type."),
+    ([("user", 0, "a")] * 2, INVALID, "Entity type user cannot appear more than once in the filter."),
+    ([("x", 0, "a")], ErrorCode.UNSUPPORTED_VERSION, "Unsupported entity type x"),
+    ([("user", 0, None)], INVALID, "Request specified MATCH_TYPE_EXACT, but set match string to null."),
+    ([("user", 1, "a")], INVALID, "Request specified MATCH_TYPE_DEFAULT, but also specified a match string."),
+    ([("user", 2, "a")], INVALID, "Request specified MATCH_TYPE_SPECIFIED, but also specified a match string."),
+    ([("user", 3, None)], INVALID, "Unknown match type 3"),
+    ([("ip", 0, "a"), ("user", 0, "a")], INVALID, "Invalid entity filter component combination"),
+]
+
+
+@pytest.mark.parametrize(("filters", "code", "said"), QUOTA_FILTERS)
+def test_filters_of_quotas(
+    cluster: MemoryCluster, filters: list[tuple[str, int, str | None]], code: int, said: str
+) -> None:
+    components = [
+        m.DescribeClientQuotasRequest.ComponentData(entity_type=kind, match_type=how, match=name)
+        for kind, how, name in filters
+    ]
+    answer = ask(cluster, m.DescribeClientQuotasRequest(components=components, strict=False), 1)
+    assert (answer.error_code, answer.error_message) == (code, said)
+    assert answer.entries == ([] if code == 0 else None)

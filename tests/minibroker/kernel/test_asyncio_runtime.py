@@ -15,7 +15,7 @@ from minibroker.kernel.threads import ThreadExecutor
 async def _result(deferred: Deferred[Any]) -> Any:
     done = asyncio.Event()
     deferred.then(lambda _: done.set())
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 60)
     return deferred.result()
 
 

@@ -144,6 +144,8 @@ ONE = [data(0)]
         ([data(0), snapshot(1, entry(last_sequence=-1, last_offset=-1))], {"start_offset": 1}, 0),
         ([data(1), snapshot(2, entry(last_sequence=-1, last_offset=-1))], {"start_offset": 1}, 1),
         ([data(0), snapshot(1, entry(producer_epoch=1, last_sequence=-1, last_offset=-1))], {"start_offset": 1}, 1),
+        # of what is below its offset, so before the marker there
+        ([*ONE, snapshot(1, entry()), marker(1)], {}, 0),
         # with a transaction
         ([*TXN, snapshot(2, entry(last_sequence=1, last_offset=1, current_txn_first_offset=0))], {}, 0),
         ([*TXN, marker(2), snapshot(3, entry(last_sequence=1, last_offset=1, coordinator_epoch=3))], {}, 0),

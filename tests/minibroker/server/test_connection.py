@@ -83,9 +83,9 @@ class Client:
         return await self.answer()
 
     async def at_end(self) -> bool:
-        """True when the broker closes the connection within two seconds."""
+        """True when the broker closes the connection."""
         try:
-            return await asyncio.wait_for(self.reader.read(), 2) == b""
+            return await asyncio.wait_for(self.reader.read(), 60) == b""
         except ConnectionResetError:
             return True
 
@@ -108,7 +108,7 @@ class Bench:
         return client
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
@@ -139,7 +139,7 @@ def run(request: pytest.FixtureRequest) -> Run:
                 for client in bench.clients:
                     await client.close()
                 await edge.close()
-                assert not edge.connections
+                assert not edge.connections | edge.unread | edge.holding
                 assert edge.memory.used == 0 or broker.parked
 
         try:
@@ -379,7 +379,7 @@ def test_a_client_that_does_not_read_is_served_no_further(run: Run) -> None:
             # Once it reads, everything it asked for arrives.
             got = 0
             asked = len(sent) // len(frame(ECHO, payload))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while got < asked * (len(payload) + 4):
                     try:
                         got += len(slow.recv(1 << 20))

@@ -52,6 +52,7 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
         "minibroker-new.lock",
         "minibroker-new",
     }
+    assert remove_abandoned(str(tmp_path / "missing")) == []
 
 
 def test_a_lock_that_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

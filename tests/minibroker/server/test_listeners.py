@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import selectors
 import socket
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from minibroker.config.settings import Settings
 from minibroker.config.types import format_address
-from minibroker.server.listeners import ListenError, listen_all, local_address
+from minibroker.server.listeners import ListenError, listen_all, local_address, why_not
 from minibroker.server.ports import BrokerPorts
 
 
@@ -23,7 +24,7 @@ def test_free_ports_are_bound_distinct_and_accept_before_anybody_serves_them() -
         addresses = [local_address(listener) for listener in listeners]
         assert len(set(addresses)) == 3
         for address in addresses:
-            with socket.create_connection(address, timeout=2):
+            with socket.create_connection(address, timeout=60):
                 pass
     finally:
         for listener in listeners:
@@ -48,11 +49,36 @@ def test_a_host_that_is_not_here_is_named(host: str) -> None:
         listen_all(host, [0])
 
 
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EADDRINUSE, "in use by another program; choose another port"),
+        (errno.EACCES, "needs more rights than this program has; choose a port above 1023"),
+        (errno.EADDRNOTAVAIL, "h is not an address of this machine"),
+        (errno.EMFILE, "cannot be listened on: too many"),
+    ],
+)
+def test_why_a_port_cannot_be_had(number: int, said: str) -> None:
+    assert said in why_not(OSError(number, "too many"), "h", 80)
+
+
 @pytest.mark.parametrize(("host", "reached"), [("0.0.0.0", "127.0.0.1"), ("localhost", "127.0.0.1")])
 def test_the_address_told_is_one_that_can_be_reached(host: str, reached: str) -> None:
     (listener,) = listen_all(host, [0])
     assert local_address(listener)[0] == reached
     listener.close()
+
+
+def test_a_name_with_several_addresses_is_that_of_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As localhost may be both, and clients try 127.0.0.1 first."""
+    found: list[tuple[Any, ...]] = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    (listener,) = listen_all("localhost", [0])
+    with listener:
+        assert listener.family == socket.AF_INET
 
 
 def test_ipv6() -> None:

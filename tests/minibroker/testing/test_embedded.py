@@ -37,7 +37,7 @@ def topics(bootstrap: str, *wanted: str) -> dict[str, int]:
 def _topics(bootstrap: str, named: list[MetadataRequest.MetadataRequestTopic] | None) -> dict[str, int]:
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     body = b"\0\3\0\x09\0\0\0\1\0\1x\0" + MetadataRequest(topics=named).encode(9)
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(len(body).to_bytes(4, "big") + body)
         with connection.makefile("rb") as stream:
             answer = stream.read(int.from_bytes(stream.read(4), "big"))
@@ -47,7 +47,7 @@ def _topics(bootstrap: str, named: list[MetadataRequest.MetadataRequestTopic] | 
 def refuses(bootstrap: str) -> bool:
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        socket.create_connection((host, int(port)), timeout=60).close()
     except ConnectionRefusedError:
         return True
     return False

@@ -42,20 +42,20 @@ def eventually(reached: Callable[[], bool], seconds: float = 10) -> None:
 
 @pytest.mark.parametrize("how", ["stop_broker", "kill_broker"])
 def test_a_broker_that_ends_takes_its_connections_and_its_port(broker: Minibroker, how: str) -> None:
-    ended, other = (socket.create_connection(address(broker, node), 5) for node in (2, 1))
+    ended, other = (socket.create_connection(address(broker, node), 60) for node in (2, 1))
     with ended, other:
         getattr(broker.cluster, how)(2)
-        ended.settimeout(5)
+        ended.settimeout(60)
         with contextlib.suppress(ConnectionResetError):
             assert ended.recv(1) == b""
         with pytest.raises(OSError):
-            socket.create_connection(address(broker, 2), 5).close()
+            socket.create_connection(address(broker, 2), 60).close()
         other.setblocking(False)
         with pytest.raises(BlockingIOError):
             other.recv(1)
     assert broker.cluster.broker_ids == [1, 3]
     broker.cluster.start_broker(2)
-    socket.create_connection(address(broker, 2), 5).close()
+    socket.create_connection(address(broker, 2), 60).close()
     eventually(lambda: broker.cluster.isr("t", 0) == [1, 2, 3])
 
 
@@ -139,9 +139,9 @@ def test_the_port_of_a_broker_that_is_away_is_nobody_elses(uvloop: str) -> None:
 
         eventually(held)
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((host, port), 5).close()
+            socket.create_connection((host, port), 60).close()
         broker.cluster.start_broker(2)
-        with socket.create_connection((host, port), 5) as client:
+        with socket.create_connection((host, port), 60) as client:
             client.settimeout(20)
             client.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))  # ApiVersions v0
             assert client.recv(1) == b"\0"

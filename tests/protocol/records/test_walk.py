@@ -20,6 +20,7 @@ from minibroker_protocol.records import (
     records_payload,
     validate_records,
 )
+from minibroker_protocol.records.varints import varlong
 
 TIME = 1_600_000_000_000
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -248,3 +249,8 @@ def test_varint_of_any_size_reads_back(n: int) -> None:
     (record,) = decode_payload(payload, header_of(payload, 1))
     assert record.timestamp == n
     assert validate_records(payload, header_of(payload, 1)).max_timestamp == n
+
+
+@pytest.mark.parametrize(("last", "value"), [(b"\x01", -(1 << 63)), (b"\x7f", -(1 << 63)), (b"\x00", -(1 << 62))])
+def test_bits_above_64_are_dropped_as_by_java(last: bytes, value: int) -> None:
+    assert varlong(b"\xff" * 9 + last + b"!", 0) == (value, 10)

@@ -1,0 +1,24 @@
+"""What commands take as numbers, for `type=` of argparse: anything else is refused in one line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+
+def from_1(text: str) -> int:
+    """1, 2, …"""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
+
+
+def duration(text: str) -> float:
+    """A time above 0, with or without a fraction."""
+    try:
+        given = float(text)
+    except ValueError:
+        given = math.nan
+    if not 0 < given < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a time above 0, got {text!r}")
+    return given
