@@ -124,7 +124,7 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
             elif is_choice:
                 chosen, _, names = rest.removesuffix(")").partition(" (choose from ")
                 message += near(chosen.strip("'"), [name.strip("'") for name in names.split(", ")])
-            self.exit(EXIT_USAGE, f"minibroker: {message} ({self.prog} --help says more)\n")
+            self.exit(EXIT_USAGE, f"minibroker: {message} (see {self.prog} --help)\n")
 
     parser = Parser(prog=f"minibroker {name}", description=command.help, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"minibroker {__version__}")
@@ -142,4 +142,6 @@ def _usage() -> str:
     known = commands()
     width = max(map(len, known))
     lines = [f"  {name:<{width}}  {command.help}" for name, command in known.items()]
-    return "\n".join(["usage: minibroker COMMAND [OPTIONS]", "", *lines, "", "minibroker COMMAND --help says more."])
+    return "\n".join(
+        ["usage: minibroker COMMAND [OPTIONS]", "", *lines, "", "minibroker COMMAND --help lists options."]
+    )

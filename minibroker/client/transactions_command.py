@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     abort.add_argument("--partition", type=int)
     abort.add_argument("--start-offset", type=int, help="first offset of the hanging transaction")
     commit = actions.add_parser(
-        "commit", parents=[common], help="commit in the place of a producer that is gone (as FLIP-572 for Flink)"
+        "commit", parents=[common], help="commit a transaction whose producer is gone (as FLIP-572 for Flink)"
     )
     commit.add_argument("transactional_id", metavar="ID")
     commit.add_argument("--producer-id", type=int, required=True, metavar="P")

@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start-command",
         metavar="CMD",
-        help="shell command that starts a broker that has died; without it the rest is not run then",
+        help="shell command that starts a broker that has died; without it the remaining scenarios are not run",
     )
     parser.add_argument("--jobs", type=from_1, default=4, metavar="N", help="scenarios run at once (default 4)")
     parser.add_argument(
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_report_arguments(parser, _REPORT)
     parser.add_argument("--times", action="store_true", help="print each scenario's seconds")
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="print failures, what was not run and the counts only"
+        "-q", "--quiet", action="store_true", help="print only failures, scenarios that were not run, and the counts"
     )
     parser.add_argument("--keep", action="store_true", help="keep topics and groups")
     parser.add_argument("--all", action="store_true", help="list every mismatch of a scenario, not only the first")

@@ -76,7 +76,7 @@ class ControlServer:
             log.warning(
                 "the control API is reachable from other machines, on %s; its token gives full control%s",
                 address[0],
-                "" if page is None else ", and whoever reaches the page sees every request",
+                "" if page is None else ", and every visitor of the page sees every request",
             )
         self.address: tuple[str, int] = self._server.server_address[:2]
         self._thread = threading.Thread(

@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pcapng", metavar="FILE", help="write a capture file for Wireshark instead")
     parser.add_argument("--count", type=from_1, metavar="N", help="stop after N exchanges")
     parser.add_argument("--seconds", type=duration, metavar="S", help="stop after S seconds")
-    actions = parser.add_subparsers(dest="action", title="a trace that was saved")
-    view = actions.add_parser("view", help="write a page of HTML that shows what was saved")
+    actions = parser.add_subparsers(dest="action", title="saved traces")
+    view = actions.add_parser("view", help="write an HTML page of a saved trace")
     view.add_argument(
         "file",
         metavar="FILE",

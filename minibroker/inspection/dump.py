@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic",
         metavar="NAME",
-        help="topic of the records, when the directory's name does not tell: those of __transaction_state and "
+        help="topic of the records, if it is not in the directory's name: those of __transaction_state and "
         "__consumer_offsets are decoded",
     )
 

@@ -34,9 +34,8 @@ _START_SECONDS = 60.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.description = (
-        "Bugs of real clients, each with the failures that bring it out and a small program that meets them. Exit "
-        "status of run: 0 the rule held in every run, 1 it was broken, 2 it could not be decided, 77 the client's "
-        "version cannot be had here."
+        "Bugs of real clients, each with a small program and the failures that provoke it. Exit status of run: 0 the "
+        "rule held in every run, 1 it was broken, 2 it could not be decided, 77 the client's version is not available."
     )
     parser.add_argument("do", nargs="?", choices=(_LIST, _SHOW, _RUN, _MATRIX), default=_LIST, help="default: list")
     parser.add_argument("case", nargs="*", metavar="CASE", help="ids of cases")

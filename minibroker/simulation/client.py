@@ -104,7 +104,7 @@ class Client:
         """A broker takes up what this client gave up; `moment` is what the client was at when it sent it."""
         name = type(request).__name__.removesuffix("Request")
         self.history.evidence.late[self.name, name].append(self.history.elapsed_ms())
-        self.tell(f"late {name}", f"its {name}, given up meanwhile, arrives only now")
+        self.tell(f"late {name}", f"its {name}, given up before, arrives only now")
 
     def broker_gone(self, node_id: int) -> None:
         """Connections to it break."""

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read the topics of a running cluster instead")
     parser.add_argument("--command-config", metavar="FILE", help="with --bootstrap: client properties (TLS, login)")
     parser.add_argument("--follow", action="store_true", help="with --bootstrap: keep reading new records")
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="with --follow: serve what is found, for Prometheus")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="with --follow: serve the findings for Prometheus")
     parser.add_argument("--topic", action="append", default=[], help="only this topic (may be repeated)")
     parser.add_argument("--partition", action="append", default=[], type=int, help="only this partition")
     parser.add_argument(

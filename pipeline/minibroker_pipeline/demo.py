@@ -110,7 +110,7 @@ class _Demo:
         restarts.start()
         self._copy()
         restarts.join()
-        self._tell(f"{PAYMENTS}: each broker was killed and came back meanwhile: {self._count(PAYMENTS)} records")
+        self._tell(f"{PAYMENTS}: each broker was killed and restarted in the meantime: {self._count(PAYMENTS)} records")
         self._forget_last_commit()
         self._copy()
         self._tell(f"{PAYMENTS}: the last commit is forgotten, its batch comes again: {self._count(PAYMENTS)} records")

@@ -143,8 +143,20 @@ def test_the_page_in_a_browser(opened: Any) -> None:
     assert "EndTxn" in detail.locator("h2").inner_text()
     assert "current epoch" in detail.inner_text()
     assert opened.locator("#requests tr.chosen").count() == 1
-    opened.locator("#partitions .batch").first.click()
+    opened.locator("#partitions .batch").first.press("Space")
     assert "Produce" in detail.locator("h2").inner_text()
+    lane.locator(".state").first.click()
+    assert "InitProducerId" in detail.locator("h2").inner_text()
+    # Tab stops once in a lane; from there the arrow keys lead along it.
+    stops = lane.locator("[tabindex='0']")
+    assert stops.count() == 1
+    last = stops.get_attribute("aria-label")
+    stops.press("ArrowLeft")
+    before = opened.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert before.startswith(HOSTILE)
+    assert before != last
+    opened.keyboard.press("ArrowRight")
+    assert opened.evaluate("document.activeElement.getAttribute('aria-label')") == last
     # Back in time, by keyboard.
     slider = opened.locator("#time")
     slider.focus()

@@ -75,15 +75,33 @@ export function make(name, attributes = {}, ...inside) {
   return made;
 }
 
-/** Something that shows an exchange when it is chosen by a click or by Enter. */
+/** Something that shows an exchange when it is chosen by a click, Enter or Space. */
 function chooses(made, exchange, label, then = show) {
   made.setAttribute("tabindex", "0");
   made.setAttribute("role", "button");
   made.setAttribute("aria-label", label);
   if (made.namespaceURI === SVG) made.append(make("svg:title", {}, label)); // shown under the pointer
   made.addEventListener("click", () => then(exchange));
-  made.addEventListener("keydown", (event) => { if (event.key === "Enter") then(exchange); });
+  made.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault(); // Space would scroll
+    then(exchange);
+  });
   return made;
+}
+
+/** One stop for Tab, the last thing in time or by offset; the arrow keys lead along the others. */
+function along(drawn) {
+  const stops = [...drawn.querySelectorAll("[tabindex]")].sort((one, other) => one.x.baseVal.value - other.x.baseVal.value);
+  for (const stop of stops.slice(0, -1)) stop.setAttribute("tabindex", "-1");
+  drawn.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const to = step && stops[stops.indexOf(document.activeElement) + step];
+    if (!to) return;
+    event.preventDefault(); // it would scroll
+    to.focus();
+  });
+  return drawn;
 }
 
 export function show(exchange) {
@@ -131,7 +149,7 @@ function lane(found, until) {
   for (const mark of found.marks)
     drawn.append(chooses(make("svg:rect", { x: x(mark.at) - 2, y: 0, width: 4, height: 26, class: `mark ${mark.kind}` }), mark.exchange, `${found.id}: ${mark.kind}, ${mark.text}, ${seconds(mark.at)}`));
   const { state, producer_id: producerId, epoch } = found.live ?? { ...found, producer_id: found.producerId };
-  return make("div", { class: "row", "data-name": found.id }, make("b", {}, found.id), drawn, make("span", {}, `${state} · ${producerId}/${epoch}`));
+  return make("div", { class: "row", "data-name": found.id }, make("b", {}, found.id), along(drawn), make("span", {}, `${state} · ${producerId}/${epoch}`));
 }
 
 function strip(found) {
@@ -159,7 +177,7 @@ function strip(found) {
   const said = [live ? (live.leader < 0 ? "no leader" : `leader ${live.leader}`) : "", ...(unused ? ["not used since the broker's start"] : offsets)].filter(Boolean).join(" · ");
   const name = live ? chooses(make("b"), live, `About ${found.name}`, tell) : make("b");
   name.append(found.name);
-  return make("div", { class: "row", "data-name": found.name }, name, drawn, make("span", { title: said }, said));
+  return make("div", { class: "row", "data-name": found.name }, name, along(drawn), make("span", { title: said }, said));
 }
 
 let tell = () => {};
