@@ -71,6 +71,20 @@ def test_a_lock_that_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest
     assert not lock.exists()
 
 
+def test_a_lock_that_can_be_removed_once_it_is_released_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = TemporaryDirectory(str(tmp_path))
+    unlink, refusals = os.unlink, [PermissionError(13, "in use")]
+
+    def refuse_once(path: str) -> None:
+        if refusals:
+            raise refusals.pop()
+        unlink(path)
+
+    monkeypatch.setattr(data_dir.os, "unlink", refuse_once)
+    directory.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_that_cannot_be_removed_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
