@@ -664,6 +664,7 @@ def test_a_roll_writes_over_what_an_earlier_one_left(disk: MemoryDisk) -> None:
     log.roll(NOW)
     append(log, batch(b"b"))
     assert [value for _, value in values(log)] == [b"a", b"b"]
+    assert [value for _, value in values(open_log(disk, high_watermark=2))] == [b"a", b"b"]
 
 
 def test_what_is_written_after_a_truncation_is_synced_by_a_flush_again() -> None:
