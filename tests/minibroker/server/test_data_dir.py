@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.server import data_dir
+from minibroker.server import broker_disks, data_dir
 from minibroker.server.data_dir import TemporaryDirectory, remove_abandoned
 
 
@@ -96,3 +96,9 @@ def test_a_directory_that_cannot_be_removed_is_told_of(
     monkeypatch.setattr(data_dir.shutil, "rmtree", refuse)
     directory.remove()
     assert f"{directory.path} could not be removed" in caplog.text
+
+
+def test_the_room_of_a_volume_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
+    assert broker_disks._volume_bytes(str(tmp_path / "missing")) == (-1, -1)
+    total, free = broker_disks._volume_bytes(str(tmp_path))
+    assert total >= free > 0
