@@ -14,6 +14,7 @@ from sampling import search
 
 from minibroker_protocol.errors import ApiError
 from minibroker_protocol.records import BatchHeader, CorruptBatch, Record, build_batch, decode_records
+from minibroker_storage import compaction
 from minibroker_storage.compaction import Stopped, Work, compact, find_work, install, plan
 from minibroker_storage.config import LogConfig
 from minibroker_storage.disk import Disk, StorageError
@@ -564,8 +565,15 @@ STEPS = st.lists(
 
 
 @search(150)
-@given(STEPS)
-def test_any_log_reads_the_same_after_compaction(steps: list[tuple[str, list[Pair], int]]) -> None:
+@given(STEPS, st.sampled_from([1, 200, 1 << 20]))
+def test_any_log_reads_the_same_after_compaction(steps: list[tuple[str, list[Pair], int]], chunk: int) -> None:
+    """chunk: bytes that are written at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "_CHUNK", chunk)
+        play(steps)
+
+
+def play(steps: list[tuple[str, list[Pair], int]]) -> None:
     log = Compacted()
     open_: set[int] = set()
     now = NOW

@@ -102,6 +102,8 @@ def test_the_tree(disk: Disk) -> None:
         disk.rename("d", "e")
     with pytest.raises(NotFound):
         disk.write_atomic("no/file", b"")
+    with pytest.raises(NotFound):
+        disk.open("no/file", create=True).append([b"x"])
 
 
 def test_a_file_renamed_under_an_open_handle(disk: Disk) -> None:

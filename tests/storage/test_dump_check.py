@@ -513,6 +513,7 @@ def test_leftovers_are_named() -> None:
     disk.write_atomic(f"txn-a-0/{LOG}.swap", b"")
     disk.write_atomic(f"txn-a-0/{LOG}.deleted", b"")
     disk.make_dir("aside")
+    disk.write_atomic(f"txn-a-0/{0:019d}x.log", b"")
     disk.make_dir("txn-b-0.abc-delete")
     disk.make_dir("empty-0")
     disk.remove(f"txn-a-0/{0:020d}.index")

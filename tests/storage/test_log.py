@@ -664,3 +664,17 @@ def test_a_roll_writes_over_what_an_earlier_one_left(disk: MemoryDisk) -> None:
     log.roll(NOW)
     append(log, batch(b"b"))
     assert [value for _, value in values(log)] == [b"a", b"b"]
+    assert [value for _, value in values(open_log(disk, high_watermark=2))] == [b"a", b"b"]
+
+
+def test_what_is_written_after_a_truncation_is_synced_by_a_flush_again() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    for value in (b"a", b"b", b"c"):
+        append(log, batch(value))
+    log.flush()
+    truncate_to(log, 1, now_ms=NOW)
+    append(log, batch(b"d"))
+    log.flush()
+    again = open_log(disk.after_power_loss(), high_watermark=2)
+    assert [value for _, value in values(again)] == [b"a", b"d"]

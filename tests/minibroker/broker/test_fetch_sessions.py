@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from random import Random
 
 import pytest
@@ -54,8 +55,13 @@ def test_partitions_are_added_updated_and_forgotten() -> None:
     session = cache().create([target("a"), target("b")], False, 0)
     assert session is not None
     session.targets[target("a").key].known_high_watermark = 9
-    session.apply([target("a", offset=5), target("c")], [target("b").key])
+    said = FetchTarget("a", NO_ID, 0, 5, 7, 3, 2)
+    session.apply([said, target("c")], [target("b").key])
     assert [(t.topic, t.fetch_offset) for t in session.targets.values()] == [("a", 5), ("c", 0)]
+    kept = session.targets[said.key]
+    assert {f.name: getattr(kept, f.name) for f in fields(kept) if f.init} == {
+        f.name: getattr(said, f.name) for f in fields(said) if f.init
+    }
     assert session.targets[target("a").key].known_high_watermark == 9
 
 

@@ -92,3 +92,18 @@ def test_nothing_is_compacted_while_the_cleaner_is_off() -> None:
     cluster.timers.advance(5000)
     assert len(values(cluster)) == 12
     cluster.stop()
+
+
+def test_a_sweep_forgets_producers_that_were_idle_for_too_long() -> None:
+    config = {"producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "1000"}
+    cluster = MemoryCluster(config, topics={"t": 1})
+    partition = cluster.broker.partition("t", 0)
+    record = Record(0, cluster.clock.now_ms(), None, b"v", [])
+    batch = build_batch([record], producer_id=7, producer_epoch=0, base_sequence=0)
+    partition.append(batch, origin=Origin.CLIENT, api_version=9)
+    known = []
+    for _ in range(2):
+        cluster.timers.advance(3000)
+        known.append([producer.producer_id for producer in partition.log.producers.active()])
+    assert known == [[7], []]
+    cluster.stop()

@@ -464,6 +464,15 @@ def test_every_partition_of_a_topic_that_is_not_there_is_refused(cluster: Memory
     assert told == [(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in range(3)]
 
 
+def test_acks_that_are_none_are_refused_for_each_partition(cluster: MemoryCluster) -> None:
+    records = bytes(build_batch([Record(0, cluster.clock.now_ms(), None, b"v", [])]))
+    data = [ProduceRequest.PartitionProduceData(index=index, records=records) for index in range(2)]
+    topic = ProduceRequest.TopicProduceData(name="t", partition_data=data)
+    answer = ask(cluster, ProduceRequest(transactional_id=None, acks=7, timeout_ms=9, topic_data=[topic]), 9)
+    told = [(p.error_code, p.base_offset) for p in answer.responses[0].partition_responses]
+    assert told == [(ErrorCode.INVALID_REQUIRED_ACKS, -1)] * 2
+
+
 QUOTA_FILTERS = [
     ([], 0, ""),
     ([("user", 0, "a"), ("client-id", 1, None)], 0, ""),

@@ -113,6 +113,7 @@ def test_in_sync_sets_that_shrink_and_grow_are_counted(brokers: ManyBrokers) -> 
     replication = brokers.cluster.brokers[1].replication
 
     def counted() -> tuple[int, int]:
+        assert replication.failed_isr_updates == 0
         return replication.isr_shrinks, replication.isr_expands
 
     assert counted() == (0, 0)

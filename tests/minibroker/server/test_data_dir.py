@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minibroker.server import data_dir
+from minibroker.server import broker_disks, data_dir
 from minibroker.server.data_dir import TemporaryDirectory, remove_abandoned
 
 
@@ -71,6 +71,20 @@ def test_a_lock_that_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest
     assert not lock.exists()
 
 
+def test_a_lock_that_can_be_removed_once_it_is_released_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = TemporaryDirectory(str(tmp_path))
+    unlink, refusals = os.unlink, [PermissionError(13, "in use")]
+
+    def refuse_once(path: str) -> None:
+        if refusals:
+            raise refusals.pop()
+        unlink(path)
+
+    monkeypatch.setattr(data_dir.os, "unlink", refuse_once)
+    directory.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_that_cannot_be_removed_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -82,3 +96,9 @@ def test_a_directory_that_cannot_be_removed_is_told_of(
     monkeypatch.setattr(data_dir.shutil, "rmtree", refuse)
     directory.remove()
     assert f"{directory.path} could not be removed" in caplog.text
+
+
+def test_the_room_of_a_volume_that_cannot_be_asked_is_unknown(tmp_path: Path) -> None:
+    assert broker_disks._volume_bytes(str(tmp_path / "missing")) == (-1, -1)
+    total, free = broker_disks._volume_bytes(str(tmp_path))
+    assert total >= free > 0

@@ -82,6 +82,9 @@ def test_log_dirs_keeps_the_data(tmp_path: Path) -> None:
     assert (tmp_path / "logs" / "meta.properties").exists()
     with Minibroker(config={"log.dirs": str(tmp_path / "logs")}) as broker:
         assert "kept" in broker.control.describe()["topics"]
+    with Minibroker(config={"log.dirs": str(tmp_path / "logs")}, data_dir=str(tmp_path / "said")) as broker:
+        assert "kept" not in broker.control.describe()["topics"]
+    assert (tmp_path / "said" / "meta.properties").exists()
 
 
 def identity(port: int) -> tuple[str | None, int]:

@@ -21,6 +21,7 @@ from minibroker_protocol.records import (
     validate_records,
 )
 from minibroker_protocol.records.varints import varlong
+from minibroker_protocol.records.walk import each_delta
 
 TIME = 1_600_000_000_000
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -160,7 +161,7 @@ def test_batch_that_ends_after_the_buffer() -> None:
 
 
 def both(payload: bytes, count: int) -> str | None:
-    """What the two readers say; they must agree."""
+    """What the two readers say; they must agree, and the reader of deltas refuse nothing else."""
     header = header_of(payload, count)
     said: list[str | None] = []
     for reader in (validate_records, decode_payload):
@@ -170,6 +171,12 @@ def both(payload: bytes, count: int) -> str | None:
         except InvalidRecords as exc:
             said.append(str(exc))
     assert (said[0] is None) == (said[1] is None), said
+    try:
+        deltas = [offset for _, offset, _, _ in each_delta(payload, header)]
+    except InvalidRecords:
+        assert said[0] is not None
+    else:  # it does not look at what follows the deltas
+        assert said[0] is not None or deltas == [r.offset - header.base_offset for r in decode_payload(payload, header)]
     return said[0]
 
 

@@ -10,7 +10,7 @@ from member_client import Members
 
 from minibroker.coordinators.groups.consumer import expressions
 from minibroker_protocol import messages as m
-from minibroker_protocol.errors import ErrorCode
+from minibroker_protocol.errors import ApiError, ErrorCode
 
 HELD = {"group.consumer.assignment.interval.ms": "1000"}
 LATER_MS = expressions.MIN_INTERVAL_MS + 1
@@ -137,6 +137,27 @@ def test_a_new_topic_is_found_by_the_first_heartbeat_after_ten_seconds(client: W
     assert client.says("a", 2) == (3, T | {"new": [0]})
     before = client.group().durable()
     assert client.restart().group().durable() == before
+
+
+def test_what_matches_too_many_topics_by_now_keeps_those_it_had(
+    client: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.joins("a", regex="[tn].*")
+    client.advance(0)
+    assert client.says("a", 1) == (2, T)
+    before = client.group().expressions["[tn].*"]
+
+    def refused(expression: str, image: object) -> frozenset[str]:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, "too much")
+
+    monkeypatch.setattr(expressions, "_matching", refused)
+    client.new_topic("new")
+    client.advance(LATER_MS)
+    assert client.says("a", 2) == (2, None)
+    client.advance(0)
+    assert client.says("a", 2) == (2, None)
+    after = client.group().expressions["[tn].*"]
+    assert (after.topics, after.timestamp_ms > before.timestamp_ms) == (before.topics, True)
 
 
 def test_other_changes_of_the_metadata_ask_for_nothing(client: Watched) -> None:

@@ -215,7 +215,8 @@ def test_a_static_classic_member_comes_back(client: Mixed) -> None:
     assert client.heartbeat(first, 3, instance="i") == ErrorCode.FENCED_INSTANCE_ID
     assert client.sync(second, 3, instance="i").error_code == NONE
     assert client.join(first, version=9, instance="i", protocols=says("t")).error_code == ErrorCode.FENCED_INSTANCE_ID
-    assert client.leave(("", "i")) == (NONE, [NONE])
+    fenced, unknown = ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID
+    assert client.leave((first, "i"), ("", "j"), ("", "i")) == (NONE, [fenced, unknown, NONE])
     assert list(client.consumer.members) == ["n"]
 
 
