@@ -61,7 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _prepared(list(sys.argv[1:] if argv is None else argv))()
 
 
-_UNRECOGNIZED, _CHOICE = "unrecognized arguments: ", "invalid choice: "  # as argparse says it
+# As argparse says it.
+_UNRECOGNIZED, _CHOICE = "unrecognized arguments: ", "invalid choice: "
+_REQUIRED = "the following arguments are required: "
 
 
 def program(*before: str) -> NoReturn:
@@ -111,14 +113,18 @@ def _loaded(name: str, command: Command, arguments: Sequence[str]) -> Callable[[
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:  # one line, as for every other thing said wrong
             _, is_choice, rest = message.partition(_CHOICE)
+            known = self._option_string_actions
             if message.startswith(_UNRECOGNIZED):
-                message += near(
-                    message.removeprefix(_UNRECOGNIZED).split("=")[0].split()[0], self._option_string_actions
-                )
+                words = message.removeprefix(_UNRECOGNIZED).split()
+                message += near(words[0].split("=")[0], known) if words else "''"
+            elif message.startswith(_REQUIRED):  # perhaps it is there, mistyped
+                given = [word.split("=")[0] for word in arguments if word.startswith("--")]
+                hints = ((name, near(name, known)) for name in given if name not in known)
+                message = next((f"{_UNRECOGNIZED}{name}{hint}" for name, hint in hints if hint), message)
             elif is_choice:
-                given, _, known = rest.removesuffix(")").partition(" (choose from ")
-                message += near(given.strip("'"), [name.strip("'") for name in known.split(", ")])
-            self.exit(EXIT_USAGE, f"minibroker: {message} ({self.prog} --help says more)\n")
+                chosen, _, names = rest.removesuffix(")").partition(" (choose from ")
+                message += near(chosen.strip("'"), [name.strip("'") for name in names.split(", ")])
+            self.exit(EXIT_USAGE, f"minibroker: {message} (see {self.prog} --help)\n")
 
     parser = Parser(prog=f"minibroker {name}", description=command.help, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"minibroker {__version__}")
@@ -136,4 +142,6 @@ def _usage() -> str:
     known = commands()
     width = max(map(len, known))
     lines = [f"  {name:<{width}}  {command.help}" for name, command in known.items()]
-    return "\n".join(["usage: minibroker COMMAND [OPTIONS]", "", *lines, "", "minibroker COMMAND --help says more."])
+    return "\n".join(
+        ["usage: minibroker COMMAND [OPTIONS]", "", *lines, "", "minibroker COMMAND --help lists options."]
+    )

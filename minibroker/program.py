@@ -152,7 +152,7 @@ def run(prepare: Callable[[], Callable[[], int]], *, quick_end: bool = False) ->
     quick_end: leave out taking the interpreter apart, module by module, which takes longer than a broker's stop.
     """
     _SIGNALS.install()
-    _guard_streams()
+    sys.stdout, sys.stderr = _guarded(sys.stdout, _Stdout), _guarded(sys.stderr, _Stderr)
     _open_standard_streams()
     try:
         try:
@@ -168,7 +168,11 @@ def run(prepare: Callable[[], Callable[[], int]], *, quick_end: bool = False) ->
     except SystemExit as ended:  # argparse's way
         code = ended.code if isinstance(ended.code, int) else EXIT_FAILED
     except KeyboardInterrupt as interrupted:
-        code = _interrupted(getattr(interrupted, "number", signal.SIGINT))
+        number = getattr(interrupted, "number", signal.SIGINT)
+        # What was not written yet may never be: its reader need not take it any more, and must not hold up the end.
+        _drop_output()
+        say_interrupted(number)
+        code = 128 + number
     except Exception as error:
         code = _unexpected(error)
     if quick_end and not _watched():
@@ -182,13 +186,6 @@ def say_interrupted(number: int) -> None:
     start = "\r\033[K" if os.isatty(_STDERR) else ""
     with contextlib.suppress(OSError):
         os.write(_STDERR, f"{start}minibroker: {said}\n".encode())
-
-
-def _interrupted(number: int) -> int:
-    # What was not written yet may never be: its reader need not take it any more, and must not hold up the end.
-    _drop_output()
-    say_interrupted(number)
-    return 128 + number
 
 
 def _lost(error: OSError) -> int:
@@ -258,11 +255,6 @@ class _Stderr(io.FileIO):
             return super().write(data)
         except OSError:
             return memoryview(data).nbytes
-
-
-def _guard_streams() -> None:
-    sys.stdout = _guarded(sys.stdout, _Stdout)
-    sys.stderr = _guarded(sys.stderr, _Stderr)
 
 
 def _guarded(stream: Any, kind: type[io.FileIO]) -> Any:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from posixpath import normpath
 
+import peers
 import pytest
+import recorded_runs
+from recorded_runs import RecordedRun
 from seeds import SEEDS
 from website import __main__ as website
-from website import playground
+from website import answers, playground
 from website.markdown_pages import DeadLink, Pages
+
+from minibroker.conformance.results import Result, Status
+from minibroker.conformance.scenario import KAFKA, Scenario, bundled
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +97,80 @@ def test_every_row_of_the_texts_has_its_answers(site: Path) -> None:
     # A release that answers otherwise has a column of its own.
     assert "<th>kafka-3.9</th>" in text
     assert re.search(r"<th>kafka-[\d.]+</th><th>kip</th>", text), "the texts beside the releases"
+
+
+def cells(table: str) -> list[list[str]]:
+    """The texts of a table's rows, the heading's first."""
+    rows = re.findall(r"<tr>(.*?)</tr>", table)
+    return [
+        [unescape(re.sub(r"<[^>]*>", "", cell)) for cell in re.findall(r"<t[dh].*?>(.*?)(?=<t[dh]|$)", row)]
+        for row in rows
+    ]
+
+
+def test_every_row_says_what_every_broker_did(site: Path) -> None:
+    """Brokers × rows, and the brokers of each scenario: no cell is empty."""
+    text = (site / "answers.html").read_text(encoding="utf-8")
+    runs = recorded_runs.load()
+    assert [run.broker for run in runs] == [one.label for one in peers.BROKERS.values()]
+    overview = cells(text.partition('id="overview">')[2].partition("</table>")[0])
+    assert overview[0] == ["row", *(run.broker.replace("`", "") for run in runs)]
+    assert [row[0] for row in overview[1:]] == list(SEEDS)
+    assert all(re.fullmatch(r"\d+ / \d+|–", cell) for row in overview[1:] for cell in row[1:])
+    for scenario in bundled():
+        if set(scenario.proves) & set(SEEDS):
+            told = text.partition(f"<code>{scenario.name}</code>")[2].partition("</table>")[0]
+            assert [(row[0], row[1]) for row in cells(told)[1:]] == [
+                (run.broker.replace("`", ""), run.outcome(scenario)) for run in runs
+            ], scenario.name
+
+
+def test_a_failing_broker_is_quoted(tmp_path: Path) -> None:
+    scenario = next(one for one in bundled() if "360-3" in one.proves)
+    passed = {one.name: "passed" for one in bundled()}
+    failed = {scenario.name: "failed: step 2 (Produce): field a.b.errorCode: expected 'NONE', got 'UNKNOWN <1>'"}
+    run = RecordedRun("other", "1", "by hand", "2026-01-01", KAFKA, 1, passed | failed)
+    text = answers.page([run]).body
+    assert '<td class="failed">failed</td>' in text
+    assert ">Produce errorCode UNKNOWN &lt;1&gt;</td>" in text
+    assert text.count('<td class="failed">') == len(set(scenario.proves) & set(SEEDS)) * 2, "the row and the scenario"
+
+
+def test_a_run_without_a_scenario_ends_the_build() -> None:
+    """A scenario that came after the run was recorded: the broker has to be run again."""
+    scenario = next(one for one in bundled() if "360-3" in one.proves)
+    passed = {one.name: "passed" for one in bundled() if one is not scenario}
+    with pytest.raises(KeyError, match=scenario.name):
+        answers.page([RecordedRun("other", "1", "by hand", "2026-01-01", KAFKA, 1, passed)])
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_scenarios_that_came_later_are_run_alone(missing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, *others = (one for one in bundled() if KAFKA in one.only)
+    last = {one.name: "passed" for one in others} | {"one-that-was-removed": "passed"}
+    asked: list[str] = []
+    saved: list[RecordedRun] = []
+
+    def run(scenarios: Sequence[Scenario]) -> peers.Ran:
+        asked.extend(one.name for one in scenarios)
+        return [Result(one, Status.FAILED, "another answer") for one in scenarios], 1
+
+    monkeypatch.setattr(peers, "BROKERS", {"other": peers.Broker("other", lambda: "2", "by hand", run)})
+    monkeypatch.setattr(
+        recorded_runs, "load", lambda: [RecordedRun("other", "1", "by hand", "2026-01-01", KAFKA, 1, last)]
+    )
+    monkeypatch.setattr(recorded_runs, "save", saved.extend)
+    peers.record("other", missing=missing)
+    assert asked == [new.name] if missing else len(asked) > 300
+    (kept,) = saved
+    assert kept.scenarios.keys() == {one.name for one in (new, *others)}
+    assert kept.outcome(new) == "failed"
+
+
+def test_the_results_are_todays() -> None:
+    page = recorded_runs.PAGE.read_text(encoding="utf-8")
+    assert recorded_runs.with_results(page, recorded_runs.load()) == page, "run python tests/support/peers.py"
+    assert recorded_runs.DATA.stat().st_size < 300_000
 
 
 def test_an_html_file_does_not_take_the_place_of_the_page_beside_it(site: Path) -> None:

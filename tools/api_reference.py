@@ -12,7 +12,7 @@ def api_classes() -> list[type]:
     """The public classes whose names docs/api.md lists, in its order."""
     from minibroker import Minibroker
     from minibroker.control import client
-    from minibroker.testing.controlled import Controlled
+    from minibroker.control.reading import Controlled
     from minibroker.testing.running_cluster import RunningCluster
 
     return [

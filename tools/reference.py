@@ -176,6 +176,18 @@ def _settings(title: str, keys: Iterable[ConfigKey]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def judge_codes_table() -> str:
+    """The error codes that a search draws."""
+    from minibroker.judge.draw import APPLIED, REFUSED
+
+    rows = [(api, codes, APPLIED.get(api, ())) for api, codes in REFUSED.items()]
+    lines = ["| API | without the change | after the change |", "|---|---|---|"]
+    lines += [
+        f"| {api} | {', '.join(map(str, before))} | {', '.join(map(str, after))} |" for api, before, after in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def museum_table() -> str:
     """The cases of the museum, and how often each was seen."""
     lines = ["| case | what happens | rule | seen | never seen | thread |", "|---|---|---|---|---|---|"]
@@ -208,6 +220,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "audit-rules": audit_rules_table,
     "audit-remedies": audit_remedies_table,
     "deviations": deviations_table,
+    "judge-codes": judge_codes_table,
     "ignored-variables": ignored_variables_table,
     "museum": museum_table,
     "museum-versions": lambda: as_markdown(museum()),
@@ -256,7 +269,7 @@ KAFKA_OTHERS: dict[int, str] = {
 def rewritten(text: str) -> str:
     """`text` with every block replaced by its table, and where pip gets minibroker by the project's repository;
     KeyError for a block without a table."""
-    return with_repository(_BLOCK.sub(lambda m: f"{m[1]}{TABLES[m['name']]()}{m[4]}", text))
+    return with_repository(_BLOCK.sub(lambda m: f"{m[1]}{TABLES.get(m['name'], lambda: m['body'])()}{m[4]}", text))
 
 
 def with_repository(text: str) -> str:

@@ -264,7 +264,8 @@ class Broker:
 
     async def _follow(self, image: MetadataImage, changed: tuple[str, ...]) -> None:
         before = self.image
-        replaced = tuple(name for name in changed if _is_another(before.topics.get(name), image.topics.get(name)))
+        both = (name for name in changed if name in before.topics and name in image.topics)
+        replaced = tuple(name for name in both if before.topics[name].topic_id != image.topics[name].topic_id)
         if replaced:
             left = {name: topic for name, topic in before.topics.items() if name not in replaced}
             await self._follow(replace(before, topics=left), replaced)
@@ -295,7 +296,7 @@ class Broker:
             if name in image.topics:
                 await self._change_roles(before.topics.get(name), image.topics[name], made)
         if image.brokers is not before.brokers:
-            self.replication.brokers_changed()
+            self.replication.review()
 
     def _altered_settings(self, image: MetadataImage) -> Settings:
         return self._base_settings.altered(
@@ -517,11 +518,6 @@ class Broker:
         if response.error_code != ErrorCode.NONE:
             raise ApiError(ErrorCode(response.error_code), "the controller gave no block of producer ids")
         return response.producer_id_start, response.producer_id_len
-
-
-def _is_another(old: TopicImage | None, new: TopicImage | None) -> bool:
-    """Whether a topic was deleted and one of its name made."""
-    return old is not None and new is not None and old.topic_id != new.topic_id
 
 
 def _close_log(held: PartitionLog) -> None:

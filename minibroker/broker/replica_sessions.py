@@ -6,7 +6,6 @@ answer costs as much as there is news, however many partitions are followed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 from minibroker.broker.fetch_sessions import FetchTarget
@@ -119,7 +118,7 @@ class ReplicaSessions:
         if session is not None:
             session.close()
 
-    def close_all(self, keep: Callable[[int], bool] = lambda _: False) -> None:
-        """Close the sessions of all followers but those that `keep` names."""
-        for node_id in [node for node in self._by_node if not keep(node)]:
+    def close_all(self) -> None:
+        """Close the sessions of all followers."""
+        for node_id in list(self._by_node):
             self.close(node_id)

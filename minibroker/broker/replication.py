@@ -56,14 +56,12 @@ class Replication:
     def _sweep(self) -> None:
         self.start()
         self.tick += 1
-        self._review()
+        self.review()
 
-    def brokers_changed(self) -> None:
-        """A broker came, went, or is fenced no longer. One that has caught up may have fetched before that was known
-        here, and asks for nothing new where nothing is written; in Kafka its next fetch of all its session counts."""
-        self._review()
-
-    def _review(self) -> None:
+    def review(self) -> None:
+        """Also for a broker that came, went, or is fenced no longer. One that has caught up may have fetched before
+        that was known here, and asks for nothing new where nothing is written; in Kafka its next fetch of all its
+        session counts."""
         for partition in self._broker.partitions():
             if partition.in_sync is not None:
                 partition.review_in_sync()

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from minibroker.client.connection import BrokerFailed, Connection, parse_address
-from minibroker.kernel.words import counted, reason
+from minibroker.kernel.arguments import duration
+from minibroker.kernel.words import counted, fail
 from minibroker.trace.plain import plain, refusals
 from minibroker.trace.saved import NoTrace, exchange_of
 from minibroker_protocol.errors import Malformed
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON lines with frames; - for standard input")
     parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="broker to send them to")
     parser.add_argument(
-        "--timeout", type=float, default=10.0, metavar="S", help="seconds to wait for each response (default: 10)"
+        "--timeout", type=duration, default=10.0, metavar="S", help="seconds to wait for each response (default: 10)"
     )
 
 
@@ -48,17 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
                 different += not same
                 print(line, flush=True)
     except BrokerFailed as error:
-        print(f"minibroker: {error}", file=sys.stderr)
-        return EXIT_FAILED
-    except NoTrace as error:
-        print(f"minibroker: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    except OSError as error:
-        print(f"minibroker: {reason(error)}", file=sys.stderr)
-        return EXIT_USAGE
+        return fail(error, EXIT_FAILED)
+    except (NoTrace, OSError) as error:
+        return fail(error, EXIT_USAGE)
     except (ValueError, KeyError, TypeError) as error:
-        print(f"minibroker: {type(error).__name__}: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return fail(f"{type(error).__name__}: {error}", EXIT_USAGE)
     print(f"{counted(sent, 'request')} sent, {different} answered differently")
     return EXIT_FAILED if different else EXIT_OK
 

@@ -16,10 +16,12 @@ from minibroker.client.commit import commit, pending
 from minibroker.client.connection import BrokerFailed
 from minibroker.client.security import add_command_config, read_security
 from minibroker.client.transactions import HANGING_AFTER_MS, TransactionsClient
-from minibroker.kernel.words import reason
+from minibroker.kernel.arguments import duration
+from minibroker.kernel.words import fail
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_COMMAND = "minibroker transactions"
 
 Row = Mapping[str, Any]
 
@@ -29,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="any broker")
     add_command_config(common)
-    common.add_argument("--timeout", type=float, default=30.0, metavar="S", help="seconds to wait for a response (30)")
+    common.add_argument(
+        "--timeout", type=duration, default=30.0, metavar="S", help="seconds to wait for a response (30)"
+    )
     common.add_argument("--json", action="store_true", help="one JSON object per line instead of a table")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", parents=[common], help="transactional ids of all coordinators")
@@ -49,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     abort.add_argument("--partition", type=int)
     abort.add_argument("--start-offset", type=int, help="first offset of the hanging transaction")
     commit = actions.add_parser(
-        "commit", parents=[common], help="commit in the place of a producer that is gone (as FLIP-572 for Flink)"
+        "commit", parents=[common], help="commit a transaction whose producer is gone (as FLIP-572 for Flink)"
     )
     commit.add_argument("transactional_id", metavar="ID")
     commit.add_argument("--producer-id", type=int, required=True, metavar="P")
@@ -70,17 +74,17 @@ def run(arguments: argparse.Namespace) -> int:
         security = read_security(arguments.command_config)
         client = TransactionsClient(arguments.bootstrap, timeout=arguments.timeout, security=security)
     except (OSError, ValueError) as error:
-        return _fail(reason(error), EXIT_USAGE)
+        return fail(error, EXIT_USAGE, _COMMAND)
     with client:
         try:
             rows = _ACTIONS[arguments.action](client, arguments)
         except ValueError as error:
-            return _fail(error, EXIT_USAGE)
+            return fail(error, EXIT_USAGE, _COMMAND)
         except (ApiError, BrokerFailed) as error:
-            return _fail(error, EXIT_FAILED)
+            return fail(error, EXIT_FAILED, _COMMAND)
     _print(rows, as_json=arguments.json)
     if not rows and not arguments.json and arguments.action in _NOTHING:
-        print(f"minibroker transactions: {_NOTHING[arguments.action]}", file=sys.stderr)
+        return fail(_NOTHING[arguments.action], EXIT_OK, _COMMAND)
     return EXIT_OK
 
 
@@ -227,8 +231,3 @@ def _print(rows: Sequence[Row], *, as_json: bool) -> None:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
-
-
-def _fail(reason: object, code: int) -> int:
-    print(f"minibroker transactions: {reason}", file=sys.stderr)
-    return code

@@ -141,7 +141,9 @@ class Cluster:
             self._directories.append(self.open_directory(node))
         assert self._cluster_id is not None
         journal = MetadataJournal(self._journal_disk)
-        self._look_for_lost_metadata(journal)
+        lost = journal.lost()
+        if lost is not None:
+            lost_data.report([lost], next(iter(self._nodes.values())).log_dir, self.settings)
         state = ControllerState(
             self.settings,
             journal,
@@ -176,7 +178,7 @@ class Cluster:
         for broker in self.brokers.values():
             broker.image = state.image  # nothing went stray since `prepare`
             broker.start(state.image)
-        state.subscribe(self._running.publish)
+        state.publishers.append(self._running.publish)
         self._create_topics(state)
         if self.settings.get_boolean("auto.leader.rebalance.enable"):
             self._schedule_balance()
@@ -198,11 +200,6 @@ class Cluster:
             layout=self.semantics.transaction_state_layout,
             now_ms=self.clock.now_ms(),
         )
-
-    def _look_for_lost_metadata(self, journal: MetadataJournal) -> None:
-        lost = journal.lost()
-        if lost is not None:
-            lost_data.report([lost], next(iter(self._nodes.values())).log_dir, self.settings)
 
     def _activate_controller(self, state: ControllerState) -> Controller:
         controller = Controller(state, self._executor, self._timers, self.semantics)
@@ -295,13 +292,8 @@ class Cluster:
                 controller.replication.fence(broker.node_id)
         controller.replication.elect_missing()
 
-    @property
-    def hooks(self) -> BrokerHooks | None:
-        """Told when a broker begins and ends to serve."""
-        return self._running.hooks
-
-    @hooks.setter
-    def hooks(self, hooks: BrokerHooks | None) -> None:
+    def set_hooks(self, hooks: BrokerHooks) -> None:
+        """They are told when a broker begins and ends to serve."""
         self._running.hooks = hooks
 
     @property

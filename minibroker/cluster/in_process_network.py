@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from minibroker.kernel.clock import Timers
 from minibroker.kernel.deferred import Deferred
@@ -164,17 +165,15 @@ class InProcessNetwork:
             self._timers.call_later(0, lambda: call_.answer.fail(error))
 
 
+@dataclass(slots=True)
 class PendingCall:
     """One request that another node is to answer. tick: when it was sent, on the network's count of time."""
 
-    __slots__ = ("answer", "api_version", "source", "target", "tick")
-
-    def __init__(self, source: int, target: int, api_version: int, tick: int = 0) -> None:
-        self.tick = tick
-        self.source = source
-        self.target = target
-        self.api_version = api_version
-        self.answer: Deferred[Response] = Deferred()
+    source: int
+    target: int
+    api_version: int
+    tick: int = 0
+    answer: Deferred[Response] = field(default_factory=Deferred)
 
 
 class Endpoint:

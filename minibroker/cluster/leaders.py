@@ -105,8 +105,8 @@ class Leaders:
 
         def look(_: MetadataImage, __: tuple[str, ...]) -> None:
             if not outcome.done and reached():
-                state.unsubscribe(look)
+                state.publishers.remove(look)
                 outcome.resolve(None)
 
-        state.subscribe(look)
+        state.publishers.append(look)
         return outcome

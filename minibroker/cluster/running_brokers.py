@@ -12,6 +12,7 @@ from minibroker.cluster.hooks import BrokerHooks, Meter
 from minibroker.cluster.tapped_transport import SentTap, TappedTransport
 from minibroker.config.settings import Settings
 from minibroker.handlers.chain import Link, Place
+from minibroker.handlers.context import RequestContext
 from minibroker.handlers.dispatch import Dispatcher
 from minibroker.handlers.pause import Pause
 from minibroker.handlers.table import make_dispatcher
@@ -19,6 +20,7 @@ from minibroker.kernel.broker_clock import BrokerClock
 from minibroker.kernel.clock import Timers
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.executor import Executor
+from minibroker.kernel.refusals import Refusal
 from minibroker.kernel.transport import Network
 from minibroker.metadata.broker_spec import BrokerSpec
 from minibroker.metadata.image import MetadataImage
@@ -55,6 +57,7 @@ class RunningBrokers:
         self._network = network
         self._make_meter = make_meter
         self._tap: Link | None = None
+        self._heard: Callable[[RequestContext, Refusal], None] | None = None
         self._broker_tap: SentTap | None = None
         self._dispatchers: dict[int, Dispatcher] = {}
         self._transports: dict[int, TappedTransport] = {}
@@ -116,17 +119,20 @@ class RunningBrokers:
             self.meters[node_id] = self._make_meter(broker)
         dispatcher.link(Place.METER, self.meters.get(node_id))
         dispatcher.link(Place.FAULTS_AND_TRACE, self._tap)
+        broker.refusals.heard = self._heard
         self._network.attach(node_id, suspension.node(dispatcher.handle))
 
     def dispatcher(self, node_id: int) -> Dispatcher:
         """What serves the connections of broker `node_id`."""
         return self._dispatchers[node_id]
 
-    def set_tap(self, tap: Link | None) -> None:
-        """Have every request of a client, to any broker of now or later, go through `tap`."""
-        self._tap = tap
-        for dispatcher in self._dispatchers.values():
+    def set_tap(self, tap: Link | None, heard: Callable[[RequestContext, Refusal], None] | None = None) -> None:
+        """Have every request of a client, to any broker of now or later, go through `tap`, and the first refusal of
+        one that did not told to `heard`."""
+        self._tap, self._heard = tap, heard
+        for node_id, dispatcher in self._dispatchers.items():
             dispatcher.link(Place.FAULTS_AND_TRACE, tap)
+            self.by_id[node_id].refusals.heard = heard
 
     def set_broker_tap(self, tap: SentTap | None) -> None:
         """Have every request that a broker, of now or later, sends to another, itself or the controller go through

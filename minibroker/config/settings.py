@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from minibroker.config.keys import BROKER_KEYS, TOPIC_KEYS
 from minibroker.config.types import ConfigError, ConfigKey, ConfigType, Scope, Value
 from minibroker.kernel.words import near
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_storage.config import LogConfig
-
-if TYPE_CHECKING:
-    from minibroker_storage.config import LogConfig
 
 __all__ = [
     "BROKER_KEYS",

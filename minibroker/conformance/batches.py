@@ -78,7 +78,8 @@ def batch_bytes(spec: dict[str, Any], now_ms: Callable[[], int]) -> bytes:
     )
     try:
         data = assemble(header, payload)
-        header.crc = _crc(spec, header.crc)
+        crc = spec.get("crc", header.crc)
+        header.crc = header.crc ^ _BAD_CRC if crc == "bad" else int(crc)
         header.batch_length = spec.get("length", header.batch_length)
         pack_header(data, 0, header)
     except struct.error as exc:
@@ -115,11 +116,6 @@ def _attributes(spec: dict[str, Any]) -> int:
         return int(spec["attributes"])
     flags = ("tsType", "txn", "control", "deleteHorizon")
     return _codec(spec) | sum(8 << bit for bit, flag in enumerate(flags) if spec.get(flag))
-
-
-def _crc(spec: dict[str, Any], right: int) -> int:
-    wanted = spec.get("crc", right)
-    return right ^ _BAD_CRC if wanted == "bad" else int(wanted)
 
 
 def _sized(raw: bytes | None) -> bytes:

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from minibroker.client.connection import Address, parse_address
 from minibroker.client.security import add_command_config, read_security
+from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.progress import ProgressLine
-from minibroker.kernel.words import counted, reason
+from minibroker.kernel.words import counted, fail
 from minibroker.testing.reports import add_report_arguments, write_reports
 
 from .cluster import ClusterUnderTest
@@ -35,6 +36,7 @@ from .traces import Traces
 PASSED, FAILED, UNUSABLE, BROKER_DIED = 0, 1, 2, 3
 _REPORT = "conformance"
 _STANDARD_ERROR = 2
+_COMMAND = "minibroker conformance"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,15 +83,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start-command",
         metavar="CMD",
-        help="shell command that starts a broker that has died; without it the rest is not run then",
+        help="shell command that starts a broker that has died; without it the remaining scenarios are not run",
     )
-    parser.add_argument("--jobs", type=_positive, default=4, metavar="N", help="scenarios run at once (default 4)")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds to wait for a response (10)")
-    parser.add_argument("--until", type=float, default=30.0, metavar="S", help="seconds to wait for a polled step (30)")
+    parser.add_argument("--jobs", type=from_1, default=4, metavar="N", help="scenarios run at once (default 4)")
+    parser.add_argument(
+        "--timeout", type=duration, default=10.0, metavar="S", help="seconds to wait for a response (10)"
+    )
+    parser.add_argument(
+        "--until", type=duration, default=30.0, metavar="S", help="seconds to wait for a polled step (30)"
+    )
     add_report_arguments(parser, _REPORT)
     parser.add_argument("--times", action="store_true", help="print each scenario's seconds")
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="print failures, what was not run and the counts only"
+        "-q", "--quiet", action="store_true", help="print only failures, scenarios that were not run, and the counts"
     )
     parser.add_argument("--keep", action="store_true", help="keep topics and groups")
     parser.add_argument("--all", action="store_true", help="list every mismatch of a scenario, not only the first")
@@ -101,12 +107,6 @@ def _address(text: str) -> Address:
         return parse_address(text)
     except ValueError as exc:
         raise argparse.ArgumentTypeError(str(exc)) from None
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -121,11 +121,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         scenarios = selected(load(arguments.files) if arguments.files else bundled(), arguments)
     except ScenarioError as exc:
-        print(f"minibroker conformance: {exc}", file=sys.stderr)
-        return UNUSABLE
+        return fail(exc, UNUSABLE, _COMMAND)
     if not scenarios:
-        print("minibroker conformance: no scenario matches", file=sys.stderr)
-        return UNUSABLE
+        return fail("no scenario matches", UNUSABLE, _COMMAND)
     options = Options(
         timeout=arguments.timeout,
         patience=arguments.until,
@@ -139,16 +137,17 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         security = read_security(arguments.command_config)
     except (OSError, ValueError) as exc:
-        print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
-        return UNUSABLE
+        return fail(exc, UNUSABLE, _COMMAND)
     cluster = ClusterUnderTest(
         arguments.bootstrap, timeout=arguments.timeout, patience=arguments.until, security=security
     )
     token = secrets.token_hex(3)
     begun = time.monotonic()
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    if not _reachable(cluster):
-        return UNUSABLE
+    try:
+        cluster.versions()
+    except ScenarioFailed as exc:
+        return fail(exc, UNUSABLE, _COMMAND)
     traces = Traces(cluster, f"mb-{token}")
     cluster.warm_up(token)
     jobs = 1 if arguments.verbose else arguments.jobs
@@ -169,8 +168,7 @@ def run(arguments: argparse.Namespace) -> int:
         for path in write_reports(arguments.report, arguments.report_dir, _REPORT, makers(verdict)):
             print(f"wrote {path}")
     except OSError as exc:
-        print(f"minibroker conformance: {reason(exc)}", file=sys.stderr)
-        return UNUSABLE
+        return fail(exc, UNUSABLE, _COMMAND)
     if len(verdict.groups()) > 1 and not arguments.quiet:
         print(verdict.matrix())
     print(verdict.summary(), flush=True)
@@ -201,7 +199,7 @@ def _starting(cluster: ClusterUnderTest, command: str | None, token: str) -> Sta
             start()
             cluster.wait_until_up(f"{token}-started")
         except ScenarioFailed as exc:
-            print(f"minibroker conformance: {exc}", file=sys.stderr)
+            fail(exc, UNUSABLE, _COMMAND)
             raise
 
     return bring_back
@@ -226,16 +224,6 @@ def selected(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> li
         and not scenario.tags & set(arguments.skip_tag)
         and not any(fnmatch.fnmatchcase(scenario.name, glob) for glob in arguments.skip)
     ]
-
-
-def _reachable(cluster: ClusterUnderTest) -> bool:
-    """Whether something answers."""
-    try:
-        cluster.versions()
-    except ScenarioFailed as exc:
-        print(f"minibroker conformance: {exc}", file=sys.stderr)
-        return False
-    return True
 
 
 def _told(results: Iterable[Result], total: int, *, times: bool, quiet: bool) -> Iterator[Result]:

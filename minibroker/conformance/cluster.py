@@ -49,6 +49,7 @@ class ClusterUnderTest:
         self.timeout = timeout
         self.patience = patience
         self._versions: dict[int, tuple[int, int]] | None = None
+        self._brokers: list[Address] = []
         self._lock = threading.Lock()
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._open_lock = threading.Lock()
@@ -153,6 +154,12 @@ class ClusterUnderTest:
     def every_broker(self) -> list[Address]:
         return list(_brokers(self.metadata([])).values())
 
+    def sole_broker(self) -> Address | None:
+        """The broker that leads and coordinates everything, because there is no other; asked once."""
+        if not self._brokers:
+            self._brokers = self.every_broker()
+        return self._brokers[0] if len(self._brokers) == 1 else None
+
     def controller(self) -> Address:
         metadata = self.metadata([])
         return _brokers(metadata).get(metadata.get("controllerId", -1), self.bootstrap)
@@ -230,7 +237,9 @@ class ClusterUnderTest:
                 for name, (partitions, configs) in topics.items()
             ],
         }
-        response = self.ask(self.controller(), "CreateTopics", self.version("CreateTopics", 5), body)
+        response = self.ask(
+            self.sole_broker() or self.controller(), "CreateTopics", self.version("CreateTopics", 5), body
+        )
         for topic in response["topics"]:
             if topic["errorCode"] not in ("NONE", "TOPIC_ALREADY_EXISTS"):
                 raise ScenarioFailed(f"set-up: CreateTopics: {topic['errorCode']}: {topic.get('errorMessage')}")
@@ -242,7 +251,8 @@ class ClusterUnderTest:
             for partition in range(partitions):
                 asked = {"partitionIndex": partition, "timestamp": -1, "currentLeaderEpoch": -1}
                 body = {"replicaId": -1, "topics": [{"name": name, "partitions": [asked]}]}
-                response = self.ask(self.leader(name, partition), "ListOffsets", version, body)
+                leader = self.sole_broker() or self.leader(name, partition)
+                response = self.ask(leader, "ListOffsets", version, body)
                 if any(error != "NONE" for error in error_names(response)):
                     return False
         return True
@@ -259,7 +269,8 @@ class ClusterUnderTest:
             return
         with contextlib.suppress(ScenarioFailed):
             body = {"topicNames": names, "timeoutMs": 5000}
-            self.ask(self.controller(), "DeleteTopics", self.version("DeleteTopics", 5), body)
+            controller = self.sole_broker() or self.controller()
+            self.ask(controller, "DeleteTopics", self.version("DeleteTopics", 5), body)
 
 
 def _brokers(metadata: dict[str, Any]) -> dict[int, Address]:

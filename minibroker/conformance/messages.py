@@ -141,21 +141,14 @@ def _single(shapes: Shapes, code: str, struct: type[Struct] | None, value: Any, 
         raise ScenarioError(f"{where}: {exc}") from None
 
 
-def response_header_version(api: str, version: int) -> int:
-    """ApiVersions always has 0 (KIP-511), others 1 in flexible versions."""
-    if api == API_VERSIONS:
-        return 0
-    return int(version >= first_flexible_version(api_key(api)))
-
-
 def decode_response(
     frame: bytearray, api: str, version: int, *, header_version: int | None = None, exact: bool = True
 ) -> tuple[int, dict[str, Any]]:
     """The correlation id and the body of a response frame. Raises ScenarioFailed for bytes that are none; with
     `exact` also for bytes left over."""
     response = apis()[api][1]
-    if header_version is None:
-        header_version = response_header_version(api, version)
+    if header_version is None:  # ApiVersions always has 0 (KIP-511), others 1 in flexible versions
+        header_version = int(api != API_VERSIONS and version >= first_flexible_version(api_key(api)))
     try:
         header, pos = ResponseHeader.decode_from(frame, header_version)
         body, end = response.decode_from(frame, version, pos)

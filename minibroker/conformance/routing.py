@@ -52,10 +52,12 @@ class Router:
         self._cluster = cluster
         self._variables = variables
         self._known: dict[tuple[str, str], Address] = {}
+        self._moved = False
 
     def forget(self) -> None:
         """Ask again: leaders and coordinators move."""
         self._known.clear()
+        self._moved = True
 
     def address(self, step: Step, body: Mapping[str, Any]) -> Address:
         """Where to send a step's request; what belongs nowhere in particular goes to the bootstrap address."""
@@ -86,6 +88,8 @@ class Router:
         return None
 
     def _find(self, kind: str, argument: str) -> Address:
+        if not self._moved and (sole := self._cluster.sole_broker()) is not None:
+            return sole
         if kind == "txn":
             return self._cluster.coordinator(argument, TRANSACTION)
         if kind == "group":

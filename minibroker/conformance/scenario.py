@@ -127,7 +127,8 @@ class Step:
     def expected(self, expectation: str) -> Mapping[str, Any]:
         """Path → value that must come back: those of the newest release, and beside or in place of them those of `kip`,
         or of every older release down to the one asked for."""
-        chain = EXPECTATIONS[-1:] if expectation == KIP else RELEASE_EXPECTATIONS[1 : _age(expectation) + 1]
+        older = RELEASE_EXPECTATIONS[1:]
+        chain = (KIP,) if expectation == KIP else older[: RELEASE_EXPECTATIONS.index(expectation)]
         found: dict[str, Any] = {}
         for name in ("expect", *chain):
             found |= self.get(name) or {}
@@ -178,10 +179,6 @@ class Scenario:
         return frozenset(used for step in self.steps for used in step.used_versions())
 
 
-def _age(release: str) -> int:
-    return RELEASE_EXPECTATIONS.index(release)
-
-
 def every_step(steps: Iterable[Step]) -> Iterator[Step]:
     """These steps and those inside of them."""
     for step in steps:
@@ -224,13 +221,6 @@ def _distinct(scenarios: Iterable[Scenario]) -> list[Scenario]:
     return list(by_name.values())
 
 
-def _loader() -> Any:
-    """PyYAML's safe loader: libyaml's where PyYAML was built with it, which is ten times as fast."""
-    import yaml
-
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 def parse(text: str, file: str) -> list[Scenario]:
     """The scenarios in YAML text; `file` is for messages. Raises ScenarioError."""
     try:
@@ -238,7 +228,8 @@ def parse(text: str, file: str) -> list[Scenario]:
     except ImportError:
         raise ScenarioError(hint("the conformance suite", "yaml")) from None
     try:
-        document = yaml.load(text, _loader())
+        # libyaml's loader, where PyYAML was built with it, is ten times as fast.
+        document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as exc:
         raise ScenarioError(f"{file}: {' '.join(str(exc).split())}") from None
     if document is None:

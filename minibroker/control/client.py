@@ -176,7 +176,10 @@ class Faults(Group):
         given: dict[str, Any] = {
             name: value for name, value in match.items() if value is not None and value is not False
         }
-        given |= {"action": action_to(action_from(action)), "nth": nth, "times": times}
+        try:
+            given |= {"action": action_to(action_from(action)), "nth": nth, "times": times}
+        except FaultError as error:
+            raise error.with_traceback(None) from None
         given |= {"probability": probability, "seed": seed}
         if api is not None:
             given["api"] = api

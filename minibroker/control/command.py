@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from typing import Any
 
 from minibroker.control import TOKEN_VARIABLE
 from minibroker.control.http_client import ControlError, HttpCaller
 from minibroker.kernel.fault_error import FaultError
 from minibroker.kernel.outside_json import parse_json
+from minibroker.kernel.words import fail
 from minibroker_protocol.errors import ApiError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -66,11 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
         values = dict(parse_value(text) for text in arguments.arguments)
         print(json.dumps(caller.call(arguments.command, values), indent=2))
     except FaultError as error:
-        print(f"minibroker: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return fail(error, EXIT_USAGE)
     except (ApiError, ControlError) as error:
-        print(f"minibroker: {error}", file=sys.stderr)
-        return EXIT_FAILED
+        return fail(error, EXIT_FAILED)
     return EXIT_OK
 
 

@@ -37,7 +37,7 @@ class Commands:
 
     def __init__(self, cluster: Cluster, timers: Timers) -> None:
         self._cluster = self.cluster = cluster
-        self._timers = timers
+        self.timers = timers
         self.engine = FaultEngine(cluster, timers, self._changed)
         self._broker_tap = BrokerTap(self.engine)
         self.tap = ExchangeTap(
@@ -52,7 +52,7 @@ class Commands:
             return spawn(run_operation(self._cluster, name[6:], arguments))
         if name in READS:
             check_call(name, READS[name], arguments)
-            found = READS[name](Readable(self._cluster, self._timers, self.tap.recorder), **arguments)
+            found = READS[name](Readable(self._cluster, self.timers, self.tap.recorder), **arguments)
             return spawn(found) if iscoroutine(found) else found
         command = _TABLE.get(name)
         if command is None:
@@ -68,11 +68,15 @@ class Commands:
     def set_recorder(self, recorder: Recorder | None) -> None:
         """Record exchanges from now on, or none."""
         self.tap.recorder = recorder
+        if recorder is not None:
+            recorder.changed = self._changed
         self._changed()
 
     def _changed(self) -> None:
         self.tap.acts = self.engine.busy
-        self._cluster.set_tap(self.tap if self.tap.acts or self.tap.recorder is not None else None)
+        recorder = self.tap.recorder
+        recording = recorder is not None and not recorder.resting
+        self._cluster.set_tap(self.tap if self.tap.acts or recording else None, self.tap.refused)
         self._cluster.set_broker_tap(self._broker_tap if self.engine.between_brokers else None)
 
     # -- faults ------------------------------------------------------------------------------------------------------

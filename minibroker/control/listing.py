@@ -25,7 +25,8 @@ class Listed(NamedTuple):
 def listed_commands() -> Iterator[Listed]:
     """All commands, in the order of their groups."""
     for name, command in all_commands().items():
-        yield Listed(name, _rule() if name == "fault.add" else _parameters(command), _summary(command))
+        summary = " ".join((command.__doc__ or "").split())
+        yield Listed(name, _rule() if name == "fault.add" else _parameters(command), summary)
 
 
 def listing() -> str:
@@ -64,7 +65,3 @@ def _rule() -> list[str]:
 def _fields(action: str) -> str:
     names = [known.name for known in fields(ACTIONS[action])]  # type: ignore[arg-type]
     return f" ({', '.join(names)})" if names else ""
-
-
-def _summary(command: Command) -> str:
-    return " ".join((command.__doc__ or "").split())

@@ -58,7 +58,7 @@ class LivePage:
         self._rows = LiveState(commands.cluster)
         self._due = 0.0
         self._open = 0  # streams; changed on the cluster's thread only
-        self._recorder = PacedRecorder(KEPT, UNSEEN_PER_SECOND, commands.tap.monotonic_ms)
+        self._recorder = PacedRecorder(KEPT, UNSEEN_PER_SECOND, commands.timers, commands.tap.monotonic_ms)
         commands.set_recorder(self._recorder)
 
     def close(self) -> None:
@@ -92,9 +92,9 @@ class LivePage:
     def _follow(self) -> Generator[bytes]:
         try:
             yield b""
-            self._in_loop(lambda: self._opened(1)).result(_ANSWER_SECONDS)
+            before = self._in_loop(lambda: self._opened(1)).result(_ANSWER_SECONDS)
             seen: Recorder | None = None
-            after, version, before, told, due = 0, 0, 0, "", 0.0
+            after, version, told, due = 0, 0, "", 0.0
             missed = False
             yield _event("begin", {})
             while not self._closed.is_set():
@@ -103,8 +103,8 @@ class LivePage:
                 if recorder is not seen:
                     if seen is not None:
                         yield _event("begin", {})
+                        before = recorder.left_out if recorder is not None else 0
                     seen, after, version, missed = recorder, 0, 0, False
-                    before = recorder.left_out if recorder is not None else 0
                 for start in range(0, len(recorded), _CHUNK):
                     yield _event("exchanges", [one.to_json() for one in recorded[start : start + _CHUNK]])
                 if recorded:  # the recorder keeps some only, and more may have ended since the last look
@@ -125,9 +125,11 @@ class LivePage:
                 self._in_loop(lambda: self._opened(-1))
             self._streams.release()
 
-    def _opened(self, streams: int) -> None:
+    def _opened(self, streams: int) -> int:
+        """Count a stream; how often exchanges were left out before it, of those that are recorded for the page."""
         self._open += streams
         self._recorder.pace(SHOWN_PER_SECOND if self._open else UNSEEN_PER_SECOND)
+        return self._recorder.left_out
 
     def _look(self, seen: Recorder | None, after: int) -> tuple[Recorder | None, list[Recorded], dict[str, Any]]:
         """What is new since `after`, or everything if another recorder took over. Short on the cluster's thread: what

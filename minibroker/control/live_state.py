@@ -72,7 +72,7 @@ class LiveState:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _read(self) -> Iterator[Row]:
-        """Every row once; what comes or goes meanwhile is there, or not."""
+        """Every row once; one that is added or removed in between may be missing."""
         cluster = self._cluster
         leads: Counter[int] = Counter()
         for topic in sorted(cluster.image.topics.values(), key=lambda one: (one.internal, one.name)):

@@ -161,7 +161,7 @@ def _slice(
 ) -> tuple[list[dict[str, Any]], int]:
     """Records of the batches of one read, and the offset after them."""
     result = log.read(offset, _SLICE_BYTES, bound=bound)
-    aborted = log.aborted_transactions(offset, result) if isolation == READ_COMMITTED else []
+    aborted = log.aborted_transactions(result) if isolation == READ_COMMITTED else []
     found: list[dict[str, Any]] = []
     after = offset
     try:
@@ -186,7 +186,7 @@ def _slice(
                         "timestamp_ms": record.timestamp,
                         "key": _told(record.key),
                         "value": _told(record.value),
-                        "headers": [[_told_name(name), _told(value)] for name, value in record.headers],
+                        "headers": [[_told(name), _told(value)] for name, value in record.headers],
                         "producer_id": header.producer_id,
                         "producer_epoch": header.producer_epoch,
                         "transactional": header.is_transactional,
@@ -198,16 +198,12 @@ def _slice(
 
 
 def _told(data: Any) -> Any:
-    if data is None:
-        return None
+    if data is None or isinstance(data, str):
+        return data
     try:
         return bytes(data).decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
-
-
-def _told_name(name: str | bytes) -> Any:
-    return name if isinstance(name, str) else _told(name)
 
 
 def _transaction(transactional_id: str, entry: Entry) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from minibroker.control.group import in_thread
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
-    from minibroker.control.client import Control
+    from minibroker.control.client import Clock, Control, Faults, State
 
 __tracebackhide__ = True  # pytest shows the line of the test
 
@@ -76,13 +76,29 @@ class Exchange:
     response: Mapping[str, Any] | None
 
 
-class Reading:
-    """What is on the broker, for the assertions of a test. Each method has a twin for coroutines, ``…_async``."""
+class Controlled:
+    """A test broker, wherever it runs: the three groups of commands of its `control`, and what is on it, for the
+    assertions of a test. Each method has a twin for coroutines, ``…_async``."""
 
     @property
     def control(self) -> Control:
-        """The commands. RuntimeError when the broker does not run."""
+        """Faults, clock, state and exchanges. RuntimeError when the broker does not run."""
         raise NotImplementedError
+
+    @property
+    def faults(self) -> Faults:
+        """Rules that make the broker answer late, wrongly, twice or not at all."""
+        return self.control.faults
+
+    @property
+    def clock(self) -> Clock:
+        """The broker clock, to freeze and to advance."""
+        return self.control.clock
+
+    @property
+    def state(self) -> State:
+        """Operations on what the broker knows: producer state, logs, epochs, markers, brokers."""
+        return self.control.state
 
     def records(
         self, topic: str, partition: int | None = None, *, isolation: Isolation = "read_uncommitted"

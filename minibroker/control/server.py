@@ -10,7 +10,6 @@ import contextlib
 import hmac
 import ipaddress
 import json
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -53,10 +52,6 @@ def parse_control(text: str) -> tuple[str, int]:
     return parse_address(text, "the control address")
 
 
-def make_token() -> str:
-    return secrets.token_urlsafe(24)
-
-
 class ControlServer:
     """Serves `run` on `address` to clients with `token`, and `page`, if there is one, to all. Raises OSError for the
     address."""
@@ -81,7 +76,7 @@ class ControlServer:
             log.warning(
                 "the control API is reachable from other machines, on %s; its token gives full control%s",
                 address[0],
-                "" if page is None else ", and whoever reaches the page sees every request",
+                "" if page is None else ", and every visitor of the page sees every request",
             )
         self.address: tuple[str, int] = self._server.server_address[:2]
         self._thread = threading.Thread(
@@ -114,11 +109,11 @@ class _Server(ThreadingHTTPServer):
     control: ControlServer
 
     def __init__(self, *arguments: Any) -> None:
-        self._connection_limit = _ConnectionLimit()
+        self.connection_limit = _ConnectionLimit()
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._connection_limit.take(request):
+        if not self.connection_limit.take(request):
             log.warning("closing a control connection of %s: %d are served", client_address, _MAX_CONNECTIONS)
             self.shutdown_request(request)
             return
@@ -128,15 +123,7 @@ class _Server(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connection_limit.give_back(request)
-
-    def waits(self, request: Any) -> None:
-        """A connection waits for its next request."""
-        self._connection_limit.waits(request)
-
-    def serves(self, request: Any) -> None:
-        """A connection has shown the token, and is served."""
-        self._connection_limit.serves(request)
+            self.connection_limit.give_back(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("control connection of %s broke off", client_address, exc_info=True)
@@ -168,11 +155,13 @@ class _ConnectionLimit:
             return True
 
     def waits(self, connection: Any) -> None:
+        """For its next request."""
         with self._lock:
             if connection in self._open:
                 self._waiting.setdefault(connection)
 
     def serves(self, connection: Any) -> None:
+        """It has shown the token."""
         with self._lock:
             self._waiting.pop(connection, None)
 
@@ -197,7 +186,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def handle_one_request(self) -> None:
-        self.server.waits(self.connection)
+        self.server.connection_limit.waits(self.connection)
         super().handle_one_request()
 
     def do_POST(self) -> None:
@@ -248,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, serve: Callable[[], Any]) -> None:
         try:
             self._check_caller()
-            self.server.serves(self.connection)
+            self.server.connection_limit.serves(self.connection)
             status, body = 200, {"result": serve()}
         except _Refused as refusal:
             status, body = refusal.status, {"error": {"code": refusal.code, "message": str(refusal)}}

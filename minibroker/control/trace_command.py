@@ -12,8 +12,9 @@ from typing import Any
 
 from minibroker.control.command import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_connection_arguments, connect
 from minibroker.control.http_client import ControlError
+from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.fault_error import FaultError
-from minibroker.kernel.words import counted, reason
+from minibroker.kernel.words import counted, fail
 
 _POLL_SECONDS = 0.2
 _KEPT = 10_000
@@ -32,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="JSON lines with every field, instead of short ones")
     parser.add_argument("--frames", action="store_true", help="include the frames' bytes, for replay; implies --json")
     parser.add_argument("--pcapng", metavar="FILE", help="write a capture file for Wireshark instead")
-    parser.add_argument("--count", type=int, metavar="N", help="stop after N exchanges")
-    parser.add_argument("--seconds", type=float, metavar="S", help="stop after S seconds")
-    actions = parser.add_subparsers(dest="action", title="a trace that was saved")
-    view = actions.add_parser("view", help="write a page of HTML that shows what was saved")
+    parser.add_argument("--count", type=from_1, metavar="N", help="stop after N exchanges")
+    parser.add_argument("--seconds", type=duration, metavar="S", help="stop after S seconds")
+    actions = parser.add_subparsers(dest="action", title="saved traces")
+    view = actions.add_parser("view", help="write an HTML page of a saved trace")
     view.add_argument(
         "file",
         metavar="FILE",
@@ -57,11 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
             for exchange in _follow(caller, _wanted(arguments), frames, arguments.count, arguments.seconds):
                 write(exchange)
     except FaultError as error:
-        print(f"minibroker: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        return fail(error, EXIT_USAGE)
     except (ControlError, OSError) as error:
-        print(f"minibroker: {reason(error)}", file=sys.stderr)
-        return EXIT_FAILED
+        return fail(error, EXIT_FAILED)
     except KeyboardInterrupt:
         pass
     return EXIT_OK
@@ -83,9 +82,7 @@ def _view(file: str, out: str | None) -> int:
             return EXIT_OK
         Path(target).write_text(made, encoding="utf-8")
     except (NoTrace, OSError, UnicodeDecodeError) as error:
-        place = "" if isinstance(error, OSError) else f"{file}: "
-        print(f"minibroker: {place}{reason(error)}", file=sys.stderr)
-        return EXIT_USAGE
+        return fail(error if isinstance(error, OSError) else f"{file}: {error}", EXIT_USAGE)
     print(f"{target}: {counted(len(trace.exchanges), 'exchange')}")
     return EXIT_OK
 

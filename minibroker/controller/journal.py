@@ -23,7 +23,6 @@ from minibroker_storage.lost import Lost
 
 JOURNAL = "metadata.journal"
 MARK = "metadata.journal.synced"
-FORMAT = 1
 
 Entry = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from minibroker.controller.elections import Election, Wanted, changed
@@ -17,7 +17,6 @@ from minibroker_protocol.messages.topics import ElectLeadersRequest, ElectLeader
 log = get_logger(__name__)
 
 _ALTER_EPOCHS_VERSION = 3
-_NO_BROKER = -1
 
 
 class ReplicationControl:
@@ -44,7 +43,7 @@ class ReplicationControl:
     def unfence(self, node_id: int) -> None:
         """The broker serves now: partitions that lack a leader may get it."""
         self._set(node_id, fenced=False)
-        self.elect_missing(added=node_id)
+        self.elect_missing()
 
     def fence(self, node_id: int) -> None:
         """The broker is gone: its leaders move and it leaves every in-sync set."""
@@ -67,15 +66,9 @@ class ReplicationControl:
         self._state.remove_broker(request.broker_id)
         return UnregisterBrokerResponse(error_code=ErrorCode.NONE)
 
-    def elect_missing(self, topics: Iterable[str] | None = None, *, added: int = _NO_BROKER) -> None:
+    def elect_missing(self) -> None:
         """Elect where the leader is missing or gone, uncleanly where unclean.leader.election.enable allows it."""
-        brokers = self._state.image.brokers
-        wanted = None if topics is None else frozenset(topics)
-        self._change(
-            lambda p: p.leader not in brokers or not brokers[p.leader].active,
-            lambda p, w: w,
-            topics=wanted,
-        )
+        self._change(lambda p: not self.active(p.leader), lambda p, w: w)
 
     def _remove_from_isr(self, node_id: int) -> None:
         def without(partition: PartitionImage, wanted: Wanted) -> Wanted:
@@ -92,21 +85,16 @@ class ReplicationControl:
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
-    def _partitions(self, topics: frozenset[str] | None) -> Iterator[tuple[TopicImage, PartitionImage]]:
+    def _partitions(self) -> Iterator[tuple[TopicImage, PartitionImage]]:
         for topic in self._state.image.topics.values():
-            if topics is None or topic.name in topics:
-                for partition in topic.partitions:
-                    yield topic, partition
+            for partition in topic.partitions:
+                yield topic, partition
 
     def _change(
-        self,
-        concerned: Callable[[PartitionImage], bool],
-        wish: Callable[[PartitionImage, Wanted], Wanted],
-        *,
-        topics: frozenset[str] | None = None,
+        self, concerned: Callable[[PartitionImage], bool], wish: Callable[[PartitionImage, Wanted], Wanted]
     ) -> None:
         changes = []
-        for topic, partition in self._partitions(topics):
+        for topic, partition in self._partitions():
             if concerned(partition):
                 after = changed(partition, wish(partition, self.wanted(topic, partition)))
                 if after is not partition:
@@ -215,7 +203,7 @@ class ReplicationControl:
         every = request.topic_partitions is None
         named = [(t.topic, i) for t in request.topic_partitions or () for i in t.partitions]
         if every:
-            named = [(t.name, p.index) for t, p in self._partitions(None)]
+            named = [(t.name, p.index) for t, p in self._partitions()]
         results: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
         if every:  # topics without such a partition are named too
             results = {topic: [] for topic, _ in named}

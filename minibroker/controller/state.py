@@ -34,11 +34,11 @@ _PARTITIONS_A_STEP = 128
 """They take about as long as a topic does."""
 
 
-def in_steps(items: Iterable[T], at_once: int = _PARTITIONS_A_STEP) -> Generator[None, None, list[T]]:
-    """All items as a list; yields before each `at_once` of them."""
+def in_steps(items: Iterable[T]) -> Generator[None, None, list[T]]:
+    """All items as a list; yields before each 128 of them."""
     made: list[T] = []
     for number, item in enumerate(items, start=1):
-        if number % at_once == 0:
+        if number % _PARTITIONS_A_STEP == 0:
             yield
         made.append(item)
     return made
@@ -92,14 +92,8 @@ class ControllerState:
         self.unclean_elections = 0
         self.journal = journal
         self._random = random
-        self._publishers: list[Publish] = []
+        self.publishers: list[Publish] = []
         self._by_metric_name: dict[str, set[str]] = {}
-
-    def subscribe(self, publish: Publish) -> None:
-        self._publishers.append(publish)
-
-    def unsubscribe(self, publish: Publish) -> None:
-        self._publishers.remove(publish)
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
@@ -141,11 +135,11 @@ class ControllerState:
 
     def register_broker(self, broker: BrokerImage) -> None:
         """Brokers register at each start; where they listen is not remembered."""
-        self.image = self.image.with_broker(broker)
+        self.image = self.image.with_brokers({**self.image.brokers, broker.node_id: broker})
         self._publish()
 
     def remove_broker(self, node_id: int) -> None:
-        self.image = self.image.without_broker(node_id)
+        self.image = self.image.with_brokers({n: b for n, b in self.image.brokers.items() if n != node_id})
         self._publish()
 
     def change_partitions(self, changes: Iterable[PartitionChange]) -> None:
@@ -155,8 +149,8 @@ class ControllerState:
         entries = [{"topic": change.topic, **_written(change.partition)} for change in changes]
         if not entries:
             return
-        self._commit({"type": "partition-changes", "partitions": entries})
-        self._publish(*dict.fromkeys(entry["topic"] for entry in entries))
+        topics = dict.fromkeys(entry["topic"] for entry in entries)
+        self._change({"type": "partition-changes", "partitions": entries}, *topics)
 
     def _elects_uncleanly(self, change: PartitionChange) -> bool:
         before, leader = self.image.partition(change.topic, change.partition.index), change.partition.leader
@@ -239,33 +233,26 @@ class ControllerState:
         return {"replicas": replicas, "isr": isr}
 
     def remove_topic(self, name: str) -> None:
-        self._commit({"type": "remove-topic", "name": name})
-        self._publish(name)
+        self._change({"type": "remove-topic", "name": name}, name)
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        self._commit({"type": "topic-configs", "name": name, "configs": dict(configs)})
-        self._publish(name)
+        self._change({"type": "topic-configs", "name": name, "configs": dict(configs)}, name)
 
     def set_broker_configs(self, node: str, configs: Mapping[str, str]) -> None:
-        self._commit({"type": "broker-configs", "node": node, "configs": dict(configs)})
-        self._publish()
+        self._change({"type": "broker-configs", "node": node, "configs": dict(configs)})
 
     def set_resource_configs(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
         """Of a group or of a subscription to client metrics."""
-        self._commit({"type": "resource-configs", "resource": int(kind), "name": name, "configs": dict(configs)})
-        self._publish()
+        self._change({"type": "resource-configs", "resource": int(kind), "name": name, "configs": dict(configs)})
 
     def add_acl(self, entry: AclBinding) -> None:
-        self._commit({"type": "acl", **entry._asdict()})
-        self._publish()
+        self._change({"type": "acl", **entry._asdict()})
 
     def remove_acl(self, entry: AclBinding) -> None:
-        self._commit({"type": "remove-acl", **entry._asdict()})
-        self._publish()
+        self._change({"type": "remove-acl", **entry._asdict()})
 
     def set_feature(self, name: str, level: int) -> None:
-        self._commit({"type": "feature", "name": name, "level": level})
-        self._publish()
+        self._change({"type": "feature", "name": name, "level": level})
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         """(first id, count) of a block that is never given out again, also after a restart."""
@@ -296,12 +283,16 @@ class ControllerState:
 
     # -- application -------------------------------------------------------------------------------------------------
 
+    def _change(self, entry: Entry, *topics: str) -> None:
+        self._commit(entry)
+        self._publish(*topics)
+
     def _commit(self, entry: Entry) -> None:
         self.journal.append(entry)
         self._apply(entry)
 
     def _publish(self, *topics: str) -> None:
-        for publish in tuple(self._publishers):
+        for publish in tuple(self.publishers):
             publish(self.image, topics)
 
     def _apply(self, entry: Entry) -> None:

@@ -130,7 +130,10 @@ class TopicControl:
         image = self._state.image
         if topic.name in image.topics:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-        self._check_collision(topic.name)
+        other = self._state.collides_with(topic.name)
+        if other is not None:
+            message = f"Topic '{topic.name}' collides with existing topic: {other}"
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         configs = {c.name: c.value for c in topic.configs}
         overrides = {name: value for name, value in configs.items() if value is not None}
         validate_topic_config(configs, self._state.settings)
@@ -155,11 +158,6 @@ class TopicControl:
             )
             for c in self._state.settings.describe_topic(overrides)
         ]
-
-    def _check_collision(self, name: str) -> None:
-        other = self._state.collides_with(name)
-        if other is not None:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
     def _assignment(self, topic: m.CreateTopicsRequest.CreatableTopic) -> Steps[list[tuple[int, ...]]]:
         if topic.assignments:

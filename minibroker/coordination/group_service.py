@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from minibroker.config.settings import Settings
 from minibroker.coordination.coordinator_host import APPEND_ERRORS, CoordinatorHost
@@ -30,8 +30,6 @@ from minibroker_protocol.records import NO_SEQUENCE
 
 if TYPE_CHECKING:
     from minibroker_storage.producer_verification import VerificationGuard
-
-R = TypeVar("R")
 
 log = get_logger(__name__)
 
@@ -129,6 +127,8 @@ class GroupService:
             replay_on_append=True,
             map_error=group_error,
         )
+        #: Partition of ``__consumer_offsets`` that holds a group, and its shard.
+        self.partition_for, self.shard_for = self.host.partition_for, self.host.shard_for
         self._timers: dict[int, ShardTimers] = {}
         #: By group, the last of the heartbeats that are decided on another thread.
         self._deciding: dict[str, Deferred[m.ConsumerGroupHeartbeatResponse]] = {}
@@ -204,16 +204,6 @@ class GroupService:
         ):
             pass
         return text
-
-    # -- which shard -----------------------------------------------------------------------------------------------
-
-    def partition_for(self, group_id: str) -> int:
-        """Partition of ``__consumer_offsets`` that holds a group."""
-        return self.host.partition_for(group_id)
-
-    def shard_for(self, group_id: str) -> tuple[int, GroupShard]:
-        index = self.partition_for(group_id)
-        return index, self.host.shard(index)
 
     # -- classic members -------------------------------------------------------------------------------------------
 
@@ -318,12 +308,13 @@ class GroupService:
         guard: VerificationGuard | None = None
         try:
             producer_state = self._broker.partition(CONSUMER_OFFSETS_TOPIC, index).log.producers
-            if self._must_be_verified(commit):
+            adds = commit.api_version >= IMPLICIT_ADD_VERSION
+            if adds or self._broker.settings.get_boolean("transaction.partition.verification.enable"):
                 guard = producer_state.start_verification(
                     commit.producer_id,
                     commit.producer_epoch,
                     NO_SEQUENCE,
-                    commit.api_version >= IMPLICIT_ADD_VERSION,
+                    adds,
                     self._broker.clock.now_ms(),
                 )
         except ApiError as error:
@@ -339,11 +330,6 @@ class GroupService:
             if guard is not None:
                 producer_state.end_verification(commit.producer_id, commit.producer_epoch, NO_SEQUENCE, guard)
         return await self._in_time(written, commit)
-
-    def _must_be_verified(self, commit: Commit) -> bool:
-        if commit.api_version >= IMPLICIT_ADD_VERSION:
-            return True
-        return self._broker.settings.get_boolean("transaction.partition.verification.enable")
 
     async def _verify(self, commit: Commit, transactional_id: str, index: int) -> None:
         code = await self._verifier.verify_offset_commit(
@@ -391,14 +377,11 @@ class GroupService:
         for index, shard in self.host.shards():
             self._bury(index, shard.decisions.topic_deleted(name))
 
-    def expire_offsets(self) -> None:
-        """Forget offsets that outlived their retention, and groups that have nothing left."""
-        for index, shard in self.host.shards():
-            self._bury(index, shard.decisions.expire())
-
     def _swept(self) -> None:
+        """Forget offsets that outlived their retention, and groups that have nothing left."""
         try:
-            self.expire_offsets()
+            for index, shard in self.host.shards():
+                self._bury(index, shard.decisions.expire())
         finally:
             self.start()
 

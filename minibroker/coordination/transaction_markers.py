@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from minibroker.coordinators.transactions.metadata import TopicPartition
+from minibroker.coordinators.transactions.metadata import TopicPartition, by_topic
 from minibroker.kernel.clock import Timers
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
@@ -57,7 +57,7 @@ VERDICTS: Final = {
 
 
 class Marker(NamedTuple):
-    """How a producer's transaction ends."""
+    """How a producer's transaction ends. Its transaction version decides how leaders check the epoch (KIP-1228)."""
 
     producer_id: int
     producer_epoch: int
@@ -68,18 +68,11 @@ class Marker(NamedTuple):
 
 @dataclass(slots=True)
 class EndedTransaction:
-    """Markers to send. on_written(partition) returns True when it was the last one; on_finished then ends it.
-
-    transaction_version: the one of the end, which decides how leaders check the epoch (KIP-1228).
-    """
+    """Markers to send. on_written(partition) returns True when it was the last one; on_finished then ends it."""
 
     transactional_id: str
     shard_index: int
-    coordinator_epoch: int
-    producer_id: int
-    producer_epoch: int
-    commit: bool
-    transaction_version: int
+    marker: Marker
     partitions: set[TopicPartition]
     on_written: Callable[[TopicPartition], bool]
     on_finished: Callable[[], None]
@@ -89,7 +82,7 @@ class EndedTransaction:
 
 class MarkerSender:
     """leader_of(topic, partition): node id, or None without a leader; exists(topic, partition): in the image;
-    append(transaction, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError.
+    append(marker, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError.
 
     drop_without_leader: Kafka 4.3.1 takes a partition that has no leader for one that was deleted
     (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: told of such a transaction and partition; on_sending:
@@ -103,7 +96,7 @@ class MarkerSender:
         leader_of: Callable[[str, int], int | None],
         exists: Callable[[str, int], bool],
         node_id: int,
-        append: Callable[[EndedTransaction, TopicPartition], Deferred[None]],
+        append: Callable[[Marker, TopicPartition], Deferred[None]],
         *,
         drop_without_leader: bool = False,
     ) -> None:
@@ -212,7 +205,7 @@ class MarkerSender:
         refused = []
         for partition in partitions:
             try:
-                written = self._append(job, partition)
+                written = self._append(job.marker, partition)
                 if written.done:
                     written.result()
             except Exception:  # as below: the request tells what it was
@@ -231,16 +224,13 @@ class MarkerSender:
         self._told(job, [partition], {partition: code})
 
     def _ask(self, job: EndedTransaction, leader: int, partitions: list[TopicPartition]) -> None:
-        topics: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            topics.setdefault(topic, []).append(index)
         marker = _Marker(
-            producer_id=job.producer_id,
-            producer_epoch=job.producer_epoch,
-            transaction_result=job.commit,
-            topics=[_Topic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
-            coordinator_epoch=job.coordinator_epoch,
-            transaction_version=job.transaction_version,
+            producer_id=job.marker.producer_id,
+            producer_epoch=job.marker.producer_epoch,
+            transaction_result=job.marker.commit,
+            topics=[_Topic(name=name, partition_indexes=indexes) for name, indexes in by_topic(partitions).items()],
+            coordinator_epoch=job.marker.coordinator_epoch,
+            transaction_version=job.marker.transaction_version,
         )
         answer = self._transport.send(leader, WriteTxnMarkersRequest(markers=[marker]), WRITE_TXN_MARKERS_VERSION)
         answer.then(lambda done: self._answered(job, partitions, done))

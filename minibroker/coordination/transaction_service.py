@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Final, TypeVar
+from typing import Final
 
 from minibroker.coordination.coordinator_host import CoordinatorHost
 from minibroker.coordination.ports import CoordinatingBroker
@@ -25,8 +25,6 @@ from minibroker.partitions.partition import Partition
 from minibroker.releases.features import TRANSACTION_VERSION
 from minibroker_protocol.errors import ApiError, ErrorCode
 
-R = TypeVar("R")
-
 log = get_logger(__name__)
 
 TIMEOUT_INTERVAL: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -39,25 +37,23 @@ _COMPLETION_RETRY_MS: Final = 20
 _TOMBSTONES_PER_BATCH: Final = 100
 
 
-MarkerAppend = Callable[[Marker, TopicPartition], Deferred[None]]
-"""Ends a producer's transaction in a partition that this broker leads (`Coordinators.append_marker`)."""
-
-
 class TransactionService:
     """Every method that takes a transactional id raises ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, and
-    INVALID_REQUEST for an empty id, beside what the decision itself raises."""
+    INVALID_REQUEST for an empty id, beside what the decision itself raises. append_marker(marker, partition) ends a
+    producer's transaction in a partition that this broker leads (`Coordinators.append_marker`)."""
 
-    def __init__(self, broker: CoordinatingBroker, append_marker: MarkerAppend) -> None:
+    def __init__(
+        self, broker: CoordinatingBroker, append_marker: Callable[[Marker, TopicPartition], Deferred[None]]
+    ) -> None:
         self._broker = broker
-        self._append = append_marker
         self.config = self._read_config()
         self.markers = MarkerSender(
             broker.transport,
             broker.timers,
             broker.leader_of,
-            self._partition_exists,
+            lambda topic, index: broker.image.partition(topic, index) is not None,
             broker.node_id,
-            self._append_marker,
+            append_marker,
             drop_without_leader=broker.semantics.marker_without_leader == "dropped",
         )
         self.host: CoordinatorHost[TransactionShard] = CoordinatorHost(
@@ -77,7 +73,11 @@ class TransactionService:
 
     def start(self) -> None:
         """Begin the sweeps for timeouts and expiration."""
-        self._schedule(TIMEOUT_INTERVAL, self.abort_timed_out, self._no_timeout_until)
+        self._schedule(
+            TIMEOUT_INTERVAL,
+            self.abort_timed_out,
+            lambda: min((expiry.next_timeout_ms(shard) for _, shard in self.host.shards()), default=inf),
+        )
         self._schedule(EXPIRATION_INTERVAL, self.forget_expired)
 
     def close(self) -> None:
@@ -152,6 +152,19 @@ class TransactionService:
             raise ApiError(
                 self._owed.pop(0), f"{TRANSACTION_STATE_TOPIC} was created a moment ago (minibroker.not.yet.answers)"
             )
+        answer = await self.claim(index, transactional_id, timeout_ms, expected)
+        if isinstance(answer, ApiError):
+            raise answer
+        entry = self.host.shard(index).entries.get(transactional_id)
+        if entry is not None:
+            entry.volatile.joins_to_refuse = 0  # a new instance waited for the markers
+        return answer
+
+    async def claim(
+        self, index: int, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
+    ) -> inits.InitAnswer:
+        """`init_producer_id` for an id of shard `index`, without what a new client is made to wait for."""
+        producer_ids = self._broker.producer_ids
         if not producer_ids.available:
             await producer_ids.ready()
         outcome = inits.init_producer_id(
@@ -162,13 +175,7 @@ class TransactionService:
             producer_ids=producer_ids,
             now_ms=self._broker.clock.now_ms(),
         )
-        answer = await self.host.execute(index, outcome)
-        if isinstance(answer, ApiError):
-            raise answer
-        entry = self.host.shard(index).entries.get(transactional_id)
-        if entry is not None:
-            entry.volatile.joins_to_refuse = 0  # a new instance waited for the markers
-        return answer
+        return await self.host.execute(index, outcome)
 
     def add_partitions(
         self,
@@ -247,20 +254,18 @@ class TransactionService:
             EndedTransaction(
                 transactional_id=transactional_id,
                 shard_index=shard.index,
-                coordinator_epoch=shard.coordinator_epoch,
-                producer_id=metadata.producer_id,
-                producer_epoch=metadata.producer_epoch,
-                commit=metadata.state is PREPARE_COMMIT,
-                transaction_version=metadata.client_transaction_version,
+                marker=Marker(
+                    metadata.producer_id,
+                    metadata.producer_epoch,
+                    metadata.state is PREPARE_COMMIT,
+                    shard.coordinator_epoch,
+                    metadata.client_transaction_version,
+                ),
                 partitions=set(metadata.partitions),
                 on_written=lambda partition: ends.marker_written(shard, transactional_id, partition),
                 on_finished=lambda: self._complete(shard, transactional_id),
             )
         )
-
-    def _append_marker(self, ended: EndedTransaction, target: TopicPartition) -> Deferred[None]:
-        epoch, version = ended.coordinator_epoch, ended.transaction_version
-        return self._append(Marker(ended.producer_id, ended.producer_epoch, ended.commit, epoch, version), target)
 
     def _complete(self, shard: TransactionShard, transactional_id: str) -> None:
         entry = shard.entries.get(transactional_id)
@@ -281,10 +286,6 @@ class TransactionService:
             if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
                 self._broker.timers.call_later(_COMPLETION_RETRY_MS, lambda: self._complete(shard, transactional_id))
 
-    def _partition_exists(self, topic: str, index: int) -> bool:
-        image = self._broker.image.topics.get(topic)
-        return image is not None and index < len(image.partitions)
-
     # -- sweeps ----------------------------------------------------------------------------------------------------
 
     def _schedule(
@@ -300,9 +301,6 @@ class TransactionService:
 
         interval_ms = self._broker.settings.get_int(interval_key)
         self._sweeps[interval_key] = self._broker.clock.call_later(interval_ms, run, idle_until=idle_until)
-
-    def _no_timeout_until(self) -> float:
-        return min((expiry.next_timeout_ms(shard) for _, shard in self.host.shards()), default=inf)
 
     def abort_timed_out(self) -> None:
         """Abort every transaction that is past its timeout."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from minibroker.coordination.ports import CoordinatingBroker
 from minibroker.coordination.transaction_service import TransactionService
-from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition
+from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch, TopicPartition, by_topic
 from minibroker.coordinators.transactions.refusals import TIMED_OUT_FOR_LEADERS
 from minibroker.kernel.deferred import Deferred, resolved, spawn
 from minibroker.kernel.logs import get_logger
@@ -48,6 +48,24 @@ class SupportedOperation(Enum):
     @classmethod
     def of_txn_offset_commit(cls, api_version: int) -> SupportedOperation:
         return cls.ADD_PARTITION if api_version >= 5 else cls.GENERIC_ERROR if api_version == 4 else cls.DEFAULT_ERROR
+
+
+class Write(NamedTuple):
+    """What a client wants to write in a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: Sequence[TopicPartition]
+
+    def message(self, *, verify_only: bool) -> _Transaction:
+        return _Transaction(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            verify_only=verify_only,
+            topics=[_Topic(name=name, partitions=indexes) for name, indexes in by_topic(self.partitions).items()],
+        )
 
 
 _COORDINATOR_UNREACHABLE: Final = frozenset(
@@ -109,7 +127,8 @@ class TransactionVerifier:
         add.partitions.to.txn.retry.backoff.max.ms (real time) for the transaction before this one to complete.
         """
         operation = SupportedOperation.of_produce(api_version)
-        first = self.ask(transactional_id, producer_id, producer_epoch, partitions, operation)
+        write = Write(transactional_id, producer_id, producer_epoch, partitions)
+        first = self.ask(write, operation)
         if first.done:
             codes = first.result()
             if (
@@ -117,9 +136,7 @@ class TransactionVerifier:
                 or ErrorCode.CONCURRENT_TRANSACTIONS not in codes.values()
             ):
                 return resolved(_for_produce(codes, operation))
-        return spawn(
-            self._verify_patiently(first, transactional_id, producer_id, producer_epoch, partitions, operation)
-        )
+        return spawn(self._verify_patiently(first, write, operation))
 
     def verify_offset_commit(
         self,
@@ -132,7 +149,7 @@ class TransactionVerifier:
     ) -> Deferred[ErrorCode]:
         """For TxnOffsetCommit in `api_version`, about the group's partition of ``__consumer_offsets``."""
         operation = SupportedOperation.of_txn_offset_commit(api_version)
-        asked = self.ask(transactional_id, producer_id, producer_epoch, [partition], operation)
+        asked = self.ask(Write(transactional_id, producer_id, producer_epoch, [partition]), operation)
         if asked.done:
             return resolved(asked.result().get(partition, ErrorCode.NONE))
         answer: Deferred[ErrorCode] = Deferred()
@@ -153,29 +170,21 @@ class TransactionVerifier:
         timeout, and the next epoch is not claimed yet. None: as any other; also when the coordinator cannot be
         asked. `partition`: any one that exists."""
         code = self._broker.semantics.timed_out_code(api_key, api_version)
-        if code is None or not await self._has_timed_out(transactional_id, producer_id, producer_epoch, partition):
+        if code is None:
             return None
-        return ErrorCode(code)
+        timed_out = await self._has_timed_out(Write(transactional_id, producer_id, producer_epoch, [partition]))
+        return ErrorCode(code) if timed_out else None
 
     @staticmethod
     def timed_out(code: ErrorCode, refusal: ApiError) -> ApiError:
         """`refusal` of a stale epoch with the code that its timeout has."""
         return ApiError(code, f"the transaction has timed out: {refusal.message}")
 
-    async def _has_timed_out(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
-    ) -> bool:
-        node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
+    async def _has_timed_out(self, write: Write) -> bool:
+        node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, write.transactional_id)
         if node_id is None:
             return False
-        transaction = _Transaction(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            verify_only=True,
-            topics=[_Topic(name=partition[0], partitions=[partition[1]])],
-        )
-        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        request = AddPartitionsToTxnRequest(transactions=[write.message(verify_only=True)])
         try:
             response = await call(
                 self._broker.transport, node_id, request, ADD_PARTITIONS_VERSION, AddPartitionsToTxnResponse
@@ -190,15 +199,7 @@ class TransactionVerifier:
         ]
         return codes == [TIMED_OUT_FOR_LEADERS]
 
-    async def _verify_patiently(
-        self,
-        first: Deferred[Codes],
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        operation: SupportedOperation,
-    ) -> Codes:
+    async def _verify_patiently(self, first: Deferred[Codes], write: Write, operation: SupportedOperation) -> Codes:
         codes = await first
         if operation is SupportedOperation.ADD_PARTITION:
             backoff_ms = self._broker.settings.get_int(_RETRY_BACKOFF)
@@ -206,36 +207,19 @@ class TransactionVerifier:
             while ErrorCode.CONCURRENT_TRANSACTIONS in codes.values() and left_ms > 0 and not self._closed:
                 await sleep(self._broker.timers, backoff_ms)
                 left_ms -= max(backoff_ms, 1)
-                codes = await self.ask(transactional_id, producer_id, producer_epoch, partitions, operation)
+                codes = await self.ask(write, operation)
         return _for_produce(codes, operation)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
-    def ask(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        operation: SupportedOperation,
-    ) -> Deferred[Codes]:
+    def ask(self, write: Write, operation: SupportedOperation) -> Deferred[Codes]:
         """Partition → code as the coordinator sees it, with fenced epochs as INVALID_PRODUCER_EPOCH."""
-        node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
+        node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, write.transactional_id)
         if node_id == self._broker.node_id and operation is not SupportedOperation.ADD_PARTITION and not self._busy:
-            found = self._look_up_here(transactional_id, producer_id, producer_epoch, partitions)
+            found = self._look_up_here(write)
             if found is not None:
                 return resolved(found)
-        topics: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            topics.setdefault(topic, []).append(index)
-        transaction = _Transaction(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            verify_only=operation is not SupportedOperation.ADD_PARTITION,
-            topics=[_Topic(name=name, partitions=indexes) for name, indexes in topics.items()],
-        )
-        asked = _Asked(transaction, operation)
+        asked = _Asked(write.message(verify_only=operation is not SupportedOperation.ADD_PARTITION), operation)
         if node_id is None:
             asked.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif self._closed:
@@ -243,19 +227,17 @@ class TransactionVerifier:
         elif node_id in self._busy:
             self._queue(node_id, asked)
         else:
-            self._send(node_id, {transactional_id: asked})
+            self._send(node_id, {write.transactional_id: asked})
         return asked.answer
 
-    def _look_up_here(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
-    ) -> Codes | None:
+    def _look_up_here(self, write: Write) -> Codes | None:
         """The answer of this broker's own coordinator where it agrees, without a request made for it: half of what
         verification costs. None: it does not agree; a request must get the reason."""
         if self._closed or not self._broker.transport.direct:
             return None
         try:
             codes = self._transactions.verify_partitions(
-                transactional_id, ProducerIdAndEpoch(producer_id, producer_epoch), partitions
+                write.transactional_id, ProducerIdAndEpoch(write.producer_id, write.producer_epoch), write.partitions
             )
         except ApiError:
             return None
@@ -266,15 +248,13 @@ class TransactionVerifier:
         waiting = self._waiting.setdefault(node_id, {})
         transaction = asked.transaction
         queued = waiting.get(transaction.transactional_id)
-        if queued is not None:
-            if queued.transaction.producer_epoch > transaction.producer_epoch:
-                asked.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
-                return
-            same_epoch = queued.transaction.producer_epoch == transaction.producer_epoch
-            waiting[transaction.transactional_id] = asked
-            queued.fail(ErrorCode.NETWORK_EXCEPTION if same_epoch else ErrorCode.INVALID_PRODUCER_EPOCH)
+        if queued is not None and queued.transaction.producer_epoch > transaction.producer_epoch:
+            asked.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
             return
         waiting[transaction.transactional_id] = asked
+        if queued is not None:
+            same_epoch = queued.transaction.producer_epoch == transaction.producer_epoch
+            queued.fail(ErrorCode.NETWORK_EXCEPTION if same_epoch else ErrorCode.INVALID_PRODUCER_EPOCH)
 
     def _send(self, node_id: int, batch: dict[str, _Asked]) -> None:
         request = AddPartitionsToTxnRequest(transactions=[asked.transaction for asked in batch.values()])

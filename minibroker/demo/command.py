@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from minibroker.kernel.arguments import duration, from_1
 from minibroker.kernel.extras import hint, missing
+from minibroker.kernel.words import fail
 from minibroker.program import uninterrupted, whole
 
 if TYPE_CHECKING:
@@ -31,14 +33,18 @@ OWN_CONFIG = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command, on a parser that the command line hands in."""
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="run against this broker instead of starting one")
     parser.add_argument(
-        "--records", type=int, default=2000, help="least number of records to process (default: %(default)s)"
+        "--bootstrap", type=_servers, metavar="HOST:PORT", help="run against this broker instead of starting one"
     )
-    parser.add_argument("--patience", type=float, default=45.0, help="maximum seconds per step (default: %(default)s)")
+    parser.add_argument(
+        "--records", type=from_1, default=2000, help="least number of records to process (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--patience", type=duration, default=45.0, help="maximum seconds per step (default: %(default)s)"
+    )
     parser.add_argument(
         "--timeout-ms",
-        type=int,
+        type=from_1,
         help=f"session and transaction timeout (default: {OWN_TIMEOUT_MS}, {FOREIGN_TIMEOUT_MS} with --bootstrap)",
     )
     parser.add_argument("--seed", type=int, help="seed of the random aborts, to repeat a run")
@@ -47,10 +53,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """0 when every record came out exactly once, 1 when not, 2 when the demo cannot run here."""
     if absent := missing(CLIENTS):
-        print(f"minibroker: {hint('the demo', *absent)}", file=sys.stderr)
-        return 2
+        return fail(hint("the demo", *absent), 2)
+    if options.bootstrap and (error := _unreachable(options.bootstrap)):
+        return fail(error, 2, "minibroker demo")
     with _broker(options.bootstrap) as bootstrap:
         return _tell(bootstrap, options)
+
+
+def _servers(text: str) -> str:
+    from minibroker.client.connection import parse_address
+
+    try:
+        for server in text.split(","):
+            parse_address(server)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _unreachable(bootstrap: str) -> Exception | None:
+    """Why none of these servers takes a connection; None when one does. Clients would ask again for ever."""
+    from minibroker.client.connection import Connection, NotConnected, parse_address
+
+    error = None
+    for server in bootstrap.split(","):
+        try:
+            Connection(parse_address(server), _LAST_SECONDS).close()
+        except NotConnected as failed:
+            error = failed
+        else:
+            return None
+    return error
 
 
 def _remove(bootstrap: str, story: Story) -> None:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -217,11 +217,6 @@ def reset_to_committed(consumer: Consumer) -> None:
             if refused.args[0].fatal():
                 raise
             time.sleep(0.02)
-
-
-def dump_settings(settings: MemberSettings) -> str:
-    """Settings as one command-line argument."""
-    return json.dumps(asdict(settings))
 
 
 def main() -> int:

@@ -10,14 +10,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from minibroker.demo.member import QUIET, Member, MemberSettings, dump_settings
+from minibroker.demo.member import QUIET, Member, MemberSettings
 from minibroker.demo.progress import Progress
 from minibroker.program import uninterrupted
 
@@ -96,7 +96,7 @@ class Victim:
 
     def __init__(self, settings: MemberSettings) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "minibroker.demo.member", dump_settings(settings)],
+            [sys.executable, "-m", "minibroker.demo.member", json.dumps(asdict(settings))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -195,8 +195,11 @@ class Story:
 
     def _create_topics(self) -> None:
         topics = [NewTopic(name, PARTITIONS, 1) for name in (self.source, self.target)]
-        for made in self._admin.create_topics(topics).values():
-            made.result(CALL_SECONDS)
+        for name, made in self._admin.create_topics(topics).items():
+            try:
+                made.result(CALL_SECONDS)
+            except TimeoutError:
+                raise StoryFailed(f"the broker did not create topic {name} in {CALL_SECONDS:.0f} s") from None
 
     def _member(self, name: str, **more: Any) -> MemberSettings:
         # A successor takes over the name that transactions go by; that is what fences the one before.

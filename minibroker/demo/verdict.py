@@ -71,13 +71,9 @@ def read_back(bootstrap: str, *topics: str) -> list[list[bytes]]:
     """All committed values of each topic, in no particular order across partitions; Unreadable when that fails."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     try:
-        return asyncio.run(_read_topics(bootstrap, topics))
+        return [asyncio.run(_read_topic(bootstrap, topic)) for topic in topics]
     except KafkaError as error:
         raise Unreadable(str(error)) from error
-
-
-async def _read_topics(bootstrap: str, topics: tuple[str, ...]) -> list[list[bytes]]:
-    return [await _read_topic(bootstrap, topic) for topic in topics]
 
 
 async def _read_topic(bootstrap: str, topic: str) -> list[bytes]:
@@ -89,8 +85,8 @@ async def _read_topic(bootstrap: str, topic: str) -> list[bytes]:
         enable_auto_commit=False,
         fetch_max_wait_ms=100,
     )
-    await consumer.start()
     try:
+        await consumer.start()
         return await _drain(consumer, topic)
     finally:
         await consumer.stop()

@@ -114,10 +114,7 @@ class SetRule:
         self._engine.postpone(exchange, within_ms)
 
     def later(self, ms: float, exchange: Exchange) -> None:
-        def apply() -> None:
-            _log_failure(spawn(_applied(exchange)))
-
-        self._engine.timers.call_later(ms, apply)
+        self._engine.timers.call_later(ms, lambda: _log_failure(exchange.apply()))
 
     # -- the end of holding ------------------------------------------------------------------------------------------
 
@@ -248,10 +245,6 @@ class BrokerTap:
 async def _acted(exchange: Exchange, rule: SetRule) -> Frames:
     """The frames that a rule answers; none where it answers nothing."""
     return await rule.rule.action.run(exchange, rule) or []
-
-
-async def _applied(exchange: Exchange) -> None:
-    await exchange.apply()
 
 
 async def _pushed(exchange: Exchange) -> None:

@@ -65,7 +65,8 @@ def carried_by(request: type[Request]) -> frozenset[str]:
             found |= _CARRIED.get(field_.entity or "", set())
             if field_.records:
                 found |= {"producer_id", "producer_epoch", "sequence"}
-        if _is_topic(kind) and any(_is_partitions(request, field_) for field_ in kind.__fields__):
+        is_topic = named_by(kind, "topicName") is not None or named_by(kind, "topicId") is not None
+        if is_topic and any(_is_partitions(request, field_) for field_ in kind.__fields__):
             found.add("partition")
     return frozenset(found)
 
@@ -73,10 +74,6 @@ def carried_by(request: type[Request]) -> frozenset[str]:
 def _one(struct: Struct, entity: str) -> Any:
     name = named_by(type(struct), entity)
     return None if name is None else getattr(struct, name)
-
-
-def _is_topic(kind: type[Struct]) -> bool:
-    return named_by(kind, "topicName") is not None or named_by(kind, "topicId") is not None
 
 
 def _is_partitions(request: type[Request], field_: Field) -> bool:

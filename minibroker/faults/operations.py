@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
     from minibroker.cluster.cluster import Cluster
     from minibroker.coordination.transaction_service import TransactionService
+    from minibroker.coordinators.transactions.metadata import Entry
+    from minibroker.coordinators.transactions.shard import TransactionShard
     from minibroker.partitions.partition import Partition
 
 ClusterOperation = Callable[..., Any]
@@ -137,12 +139,9 @@ def fail_disk(
 ) -> None:
     """Have the leader's log of one partition refuse every write (KAFKA_STORAGE_ERROR), or the whole disk of a broker
     fail every write with an I/O error, until `heal_disk`."""
-    if _one_partition(topic, partition, broker):
-        assert topic is not None
-        assert partition is not None
-        leading_partition(cluster, topic, partition).log.offline = ApiError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails"
-        )
+    led = _one_partition(cluster, topic, partition, broker)
+    if led is not None:
+        led.log.offline = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"fault: the disk of {topic}-{partition} fails")
     else:
         _disk(cluster, the_broker(cluster, broker)).refuse_writes(errno.EIO)
 
@@ -157,10 +156,9 @@ def heal_disk(
     cluster: Cluster, *, topic: str | None = None, partition: int | None = None, broker: int | None = None
 ) -> None:
     """Undo `fail_disk` or `fill_disk`."""
-    if _one_partition(topic, partition, broker):
-        assert topic is not None
-        assert partition is not None
-        leading_partition(cluster, topic, partition).log.offline = None
+    led = _one_partition(cluster, topic, partition, broker)
+    if led is not None:
+        led.log.offline = None
     else:
         _disk(cluster, the_broker(cluster, broker)).refuse_writes(None)
 
@@ -170,10 +168,11 @@ def failed_disks(cluster: Cluster) -> list[int]:
     return sorted(n.node_id for n in cluster.nodes if isinstance(n.disk, RefusingDisk) and n.disk.refused is not None)
 
 
-def _one_partition(topic: str | None, partition: int | None, broker: int | None) -> bool:
+def _one_partition(cluster: Cluster, topic: str | None, partition: int | None, broker: int | None) -> Partition | None:
+    """None: it is about the whole disk of a broker."""
     if (topic is None) != (partition is None) or (topic is not None and broker is not None):
         raise FaultError("a topic and a partition are needed, or a broker")
-    return topic is not None
+    return None if topic is None or partition is None else leading_partition(cluster, topic, partition)
 
 
 def _disk(cluster: Cluster, node_id: int) -> RefusingDisk:
@@ -191,13 +190,10 @@ def _disk(cluster: Cluster, node_id: int) -> RefusingDisk:
 def expire_transactional_id(cluster: Cluster, *, transactional_id: str) -> None:
     """Have the coordinator forget an id, as after transactional.id.expiration.ms. Its transaction must have ended."""
     from minibroker.coordinators.transactions import expiry
-    from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY
 
-    service = _coordinator(cluster, transactional_id)
+    service = _coordinating(cluster, transactional_id).coordinators.transactions
     index, shard = service.host.shard_for(transactional_id)
-    entry = shard.entry(transactional_id)
-    if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
-        raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
+    _ended(shard, transactional_id)
     service.host.execute(index, expiry.forget(shard, [transactional_id]))
 
 
@@ -205,38 +201,15 @@ async def set_producer_epoch(cluster: Cluster, *, transactional_id: str, epoch: 
     """Write down another producer epoch of a transactional id, such as 32766, the last one a client can have. The
     next InitProducerId goes on from there; a producer that is running is fenced. Its transaction must have ended; an id
     that is not known yet gets a producer id first."""
-    from minibroker.coordinators.transactions.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY
-
     if not 0 <= epoch <= 32767:
         raise FaultError(f"an epoch is between 0 and 32767, not {epoch}")
-    broker = _coordinating(cluster, transactional_id)
-    service = broker.coordinators.transactions
+    service = _coordinating(cluster, transactional_id).coordinators.transactions
     index, shard = service.host.shard_for(transactional_id)
     if transactional_id not in shard.entries:
-        await _first_producer(broker, index, transactional_id)
-    entry = shard.entry(transactional_id)
-    if entry.metadata.state not in (EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT):
-        raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
+        await service.claim(index, transactional_id, _FIRST_TIMEOUT_MS)
+    entry = _ended(shard, transactional_id)
     changed = entry.metadata._replace(producer_epoch=epoch, last_producer_epoch=-1)
     await service.host.execute(index, shard.write(entry, changed, None))
-
-
-async def _first_producer(broker: Broker, index: int, transactional_id: str) -> None:
-    """What a first InitProducerId does, without what the broker makes a new client wait for."""
-    from minibroker.coordinators.transactions import init_producer_id as inits
-
-    host, producer_ids = broker.coordinators.transactions.host, broker.producer_ids
-    if not producer_ids.available:
-        await producer_ids.ready()
-    outcome = inits.init_producer_id(
-        host.shard(index),
-        transactional_id,
-        timeout_ms=_FIRST_TIMEOUT_MS,
-        expected=None,
-        producer_ids=producer_ids,
-        now_ms=broker.clock.now_ms(),
-    )
-    await host.execute(index, outcome)
 
 
 def hold_markers(cluster: Cluster, *, transactional_id: str | None = None) -> None:
@@ -431,8 +404,14 @@ def _services(cluster: Cluster) -> list[TransactionService]:
     return [broker.coordinators.transactions for broker in cluster.brokers.values()]
 
 
-def _coordinator(cluster: Cluster, transactional_id: str) -> TransactionService:
-    return _coordinating(cluster, transactional_id).coordinators.transactions
+def _ended(shard: TransactionShard, transactional_id: str) -> Entry:
+    """What is known of the id. Raises FaultError while its transaction has not ended."""
+    from minibroker.coordinators.transactions.states import EXPIRABLE
+
+    entry = shard.entry(transactional_id)
+    if entry.metadata.state not in EXPIRABLE:
+        raise FaultError(f"the transaction of {transactional_id} has not ended: {entry}")
+    return entry
 
 
 def _coordinating(cluster: Cluster, transactional_id: str) -> Broker:

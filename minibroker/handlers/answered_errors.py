@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from minibroker_protocol.structs import Struct
+from minibroker_protocol.source import Source
+from minibroker_protocol.structs import Struct, struct_of
 
 
 class AnsweredError(NamedTuple):
@@ -46,37 +47,45 @@ _LOOKED_AT_ONCE: Final = 256
 
 def errs(answer: Struct) -> bool:
     """Whether there may be an error in an answer: False for a short one without any."""
-    return _left(answer, _LOOKED_AT_ONCE) < 0
-
-
-def _left(struct: Struct, most: int) -> int:
-    """How many structs fewer than `most` there are; -1 with an error, or with more."""
-    codes, below = _errors(type(struct))
-    for name in codes:
-        if getattr(struct, name):
-            return -1
-    for name in below:
-        value = getattr(struct, name)
-        if type(value) is list:
-            most -= len(value)
-            if most < 0:
-                return -1
-            for item in value:
-                most = _left(item, most)
-                if most < 0:
-                    return -1
-        elif value is not None:
-            most = _left(value, most)
-            if most < 0:
-                return -1
-    return most
+    return _look(type(answer))(answer)
 
 
 @cache
-def _errors(cls: type[Struct]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of fields: those with codes, and those with structs that have any."""
-    codes, _, _, _, below = _shape(cls)
-    return codes, below
+def _look(response: type[Struct]) -> Callable[[Any], bool]:
+    """The same for one type of answer: most have no error, and it reads nothing but error codes."""
+    source = Source("def errs(m):", {})
+    source.put(f"left = {_LOOKED_AT_ONCE}")
+    _write_look(source, response, response, "m")
+    source.put("return False")
+    return source.compile(f"<look for errors in {response.__name__}>")
+
+
+def _write_look(source: Source, message: type[Struct], cls: type[Struct], var: str) -> None:
+    for name in _shape(cls).codes:
+        source.put(f"if {var}.{name}: return True")
+    for field in cls.__fields__:
+        inner = struct_of(message, field)
+        if inner is None or not _has_codes(message, inner):
+            continue
+        item = source.fresh("o")
+        if field.array:
+            items = source.fresh("v")
+            source.put(f"{items} = {var}.{field.name} or ()")
+            source.put(f"left -= len({items})")
+            source.put("if left < 0: return True")
+            source.put(f"for {item} in {items}:")
+        else:
+            source.put(f"{item} = {var}.{field.name}")
+            source.put(f"if {item} is not None:")
+        source.indent += 1
+        _write_look(source, message, inner, item)
+        source.indent -= 1
+
+
+def _has_codes(message: type[Struct], cls: type[Struct]) -> bool:
+    """Whether a struct of a message, or one in it, has a field for an error code."""
+    inner = [struct_of(message, field) for field in cls.__fields__]
+    return bool(_shape(cls).codes) or any(one is not None and _has_codes(message, one) for one in inner)
 
 
 def errors_in(answer: Struct) -> list[AnsweredError]:

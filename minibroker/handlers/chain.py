@@ -56,13 +56,9 @@ class Chain:
         """The link at a place, None where it is empty."""
         return self._links.get(place)
 
-    def bound(self, apis: dict[int, Api]) -> dict[int, Handler]:
-        """The outermost handler of each API, by key."""
-        links = [self._links[place] for place in sorted(self._links, reverse=True)]
-        handlers = {}
-        for key, api in apis.items():
-            handler = api.handler
-            for link in links:
-                handler = link.around(api, handler)
-            handlers[key] = handler
-        return handlers
+    def bound(self, api: Api) -> Handler:
+        """The outermost handler of an API."""
+        handler = api.handler
+        for place in sorted(self._links, reverse=True):
+            handler = self._links[place].around(api, handler)
+        return handler

@@ -12,14 +12,13 @@ from minibroker.broker.connection import ConnectionInfo
 from minibroker.kernel.deferred import Deferred, failed, resolved
 from minibroker.kernel.refusals import Refusal
 from minibroker.kernel.turns import in_turns
-from minibroker_protocol.dsl import Response
+from minibroker_protocol.dsl import Request, Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.fields import Buffer
 from minibroker_protocol.registry import registry
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
-    from minibroker.kernel.refusals import Refusal
 
 
 # A setting may answer with a number that is none of Kafka's.
@@ -53,8 +52,8 @@ class RequestContext:
     inter_broker: bool = False
     #: codes that `refused` was told of, and how often
     noted: dict[int, int] | None = None
-    #: told of the first refusal only; it is given the context, which it must not keep: that would be a cycle
-    on_first_refusal: Callable[[RequestContext, Refusal], None] | None = None
+    #: as it was decoded; None for one of another broker
+    request: Request | None = None
     #: more was done for it than goes into one turn of the loop, so that its answer is long as well
     long: bool = False
     #: told of every refusal with its reason
@@ -81,6 +80,7 @@ class RequestContext:
     def refused(self, subject: object, error: ApiError, code: int | None = None) -> None:
         """Remember why: `subject` is what the refusal is about, `code` what is sent where that is not the error's."""
         sent = int(error.code if code is None else code)
+        first = self.noted is None
         if self.noted is None:
             self.noted = {}
         times = self.noted[sent] = self.noted.get(sent, 0) + 1
@@ -98,12 +98,12 @@ class RequestContext:
             error=ErrorCode(sent).name if sent in _KNOWN_CODES else error.code.name,
             reason=error.message or "no reason given",
         )
-        self.broker.refusals.note(refusal)
+        refusals = self.broker.refusals
+        refusals.note(refusal)
         if self.on_refusal is not None:
             self.on_refusal(refusal)
-        first, self.on_first_refusal = self.on_first_refusal, None
-        if first is not None:
-            first(self, refusal)
+        elif first and self.request is not None and refusals.heard is not None:
+            refusals.heard(self, refusal)
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.api import Api
 from minibroker.handlers.chain import Chain, Link, Place
-from minibroker.handlers.context import Answer, CloseConnection, Frames, RequestContext, follow, later, settled
+from minibroker.handlers.context import Answer, CloseConnection, Frames, Handler, RequestContext, follow, later, settled
 from minibroker.handlers.exchange import framed, frames_of, watched
 from minibroker.kernel.deferred import Deferred, failed, mapped, spawn
 from minibroker.kernel.garbage import without_full_collections
@@ -59,16 +59,16 @@ class Dispatcher:
         self._chain.put(Place.EXPLAIN, explain)
         chain_of_brokers = Chain()
         chain_of_brokers.put(Place.EXPLAIN, explain)
-        self._between_brokers = chain_of_brokers.bound(between_brokers)
+        self._between_brokers = {key: chain_of_brokers.bound(api) for key, api in between_brokers.items()}
         self._chain.put(Place.RIGHTS, rights)
-        self._handlers = self._chain.bound(self._apis)
+        self._handlers: dict[int, Handler] = {}  # of the APIs that were asked since a link came or went
 
     def link(self, place: Place, link: Link | None) -> None:
         """Have requests of clients that arrive from now on go through `link`, or leave its place empty."""
         if link is self._chain.at(place):
             return
         self._chain.put(place, link)
-        self._handlers = self._chain.bound(self._apis)
+        self._handlers = {}
 
     def link_at(self, place: Place) -> Link | None:
         """What stands at a place of the clients' chain; None where it is empty."""
@@ -98,17 +98,23 @@ class Dispatcher:
             raise CloseConnection(str(error)) from None
         except LongMessage:
             return spawn(self._decode_elsewhere(api, context))
-        answer = self._handlers[api_key](context, request)
+        context.request = request
+        answer = (self._handlers.get(api_key) or self._bind(api))(context, request)
         if type(answer) is api.response and not context.watchers:  # as most are: at once, at the cost of no call
             return framed(api, version, correlation_id, answer)
         return self._answered(api, context, answer)
+
+    def _bind(self, api: Api) -> Handler:
+        handler = self._handlers[api.key] = self._chain.bound(api)
+        return handler
 
     async def _decode_elsewhere(self, api: Api, ctx: RequestContext) -> Answered:
         """Serve a long request, which is decoded on the thread for what computes."""
         ctx.long = True
         with without_full_collections():
             request = await self._decoded(api, ctx)
-            answer = self._answered(api, ctx, self._handlers[api.key](ctx, request))
+            ctx.request = request
+            answer = self._answered(api, ctx, (self._handlers.get(api.key) or self._bind(api))(ctx, request))
             return await answer if isinstance(answer, Deferred) else answer
 
     async def _decoded(self, api: Api, ctx: RequestContext) -> Request:

@@ -110,7 +110,7 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
     if fetch.isolation == READ_COMMITTED:
         data.aborted_transactions = [
             FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
-            for a in log.aborted_transactions(target.fetch_offset, found)
+            for a in log.aborted_transactions(found)
         ]
     return read
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from minibroker.handlers.context import CloseConnection, RequestContext
 from minibroker.handlers.transactional_batches import is_transactional
 from minibroker.kernel.deferred import Deferred
 from minibroker.kernel.logs import get_logger
-from minibroker.kernel.turns import STEP, STEPS_AT_ONCE
+from minibroker.kernel.turns import STEPS, STEPS_AT_ONCE, parts
 from minibroker.kernel.waiting import sleep, with_timeout
 from minibroker.metadata.image import INTERNAL_TOPICS
 from minibroker.partitions.partition import Partition
@@ -95,14 +95,14 @@ def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:
     """Answer at once where it can be: one replica, no verification needed."""
     if len(request.topic_data) > STEPS_AT_ONCE:
         return _produce_to_many(ctx, request)
-    return _produce(ctx, request, [entry for topic in request.topic_data for entry in _entries(ctx, topic)])
+    return _produce(ctx, request, _entries(ctx, request.topic_data))
 
 
 async def _produce_to_many(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     entries = []
-    for topic in request.topic_data:
-        await STEP
-        entries += _entries(ctx, topic)
+    for few in parts(request.topic_data):
+        entries += _entries(ctx, few)
+        await STEPS
     answer = _produce(ctx, request, entries)
     return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
 
@@ -112,7 +112,10 @@ def _produce(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]
         entries, refused = _each_once(entries, ctx.api_version)
         if refused:
             return _produce_beside_refused(ctx, request, entries, refused)
-    transactional = [entry for entry in entries if is_transactional(entry.records)]
+    transactional = []
+    for entry in entries:  # as a loop: a comprehension is one call more, before Python 3.12
+        if is_transactional(entry.records):
+            transactional.append(entry)  # noqa: PERF401
     if transactional:
         if request.transactional_id is None:
             refusal = ApiError(
@@ -195,34 +198,35 @@ async def _produce_verified(
     return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
 
 
-def _entries(ctx: RequestContext, topic: ProduceRequest.TopicProduceData) -> list[_Entry]:
+def _entries(ctx: RequestContext, topics: Sequence[ProduceRequest.TopicProduceData]) -> list[_Entry]:
     """Resolve every partition; what cannot be written to gets its error here."""
     broker = ctx.broker
     by_id = ctx.api_version >= 13
     internal_allowed = ctx.client_id == ADMIN_CLIENT_ID
     entries = []
-    name, unknown = topic.name, None
-    if by_id:
-        image = broker.image.topic_by_id(topic.topic_id)
-        if image is None:
-            unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        else:
-            name = image.name
-    for data in topic.partition_data:
-        entry = _Entry(name, topic.topic_id, data.index, data.records)  # type: ignore[arg-type]
-        entries.append(entry)
-        if unknown is not None:
-            entry.error = unknown
-            continue
-        try:
-            entry.partition = broker.partition(name, data.index)
-            if name in INTERNAL_TOPICS and not internal_allowed:
-                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
-            if data.records is None or len(data.records) < LOG_OVERHEAD:
-                raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must have exactly one record batch")
-        except ApiError as error:
-            entry.error = error.with_traceback(None)  # or the two would hold each other
-            entry.partition = None
+    for topic in topics:
+        name, unknown = topic.name, None
+        if by_id:
+            image = broker.image.topic_by_id(topic.topic_id)
+            if image is None:
+                unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            else:
+                name = image.name
+        for data in topic.partition_data:
+            entry = _Entry(name, topic.topic_id, data.index, data.records)  # type: ignore[arg-type]
+            entries.append(entry)
+            if unknown is not None:
+                entry.error = unknown
+                continue
+            try:
+                entry.partition = broker.partition(name, data.index)
+                if name in INTERNAL_TOPICS and not internal_allowed:
+                    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {name}")
+                if data.records is None or len(data.records) < LOG_OVERHEAD:
+                    raise ApiError(ErrorCode.INVALID_RECORD, "Produce requests must have exactly one record batch")
+            except ApiError as error:
+                entry.error = error.with_traceback(None)  # or the two would hold each other
+                entry.partition = None
     return entries
 
 
@@ -414,27 +418,21 @@ def _append(
 def _answer(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
     """Answer what was appended, once it is as safe as the request asks for."""
     acks = request.acks
-    if acks == -1:
-        waiting = [e for e in entries if e.info is not None and not _replicated(e)]
-        if waiting:
-            return _when_replicated(ctx, request, entries, waiting)
-    elif acks == 1:
-        waiting = [e for e in entries if e.info is not None and not _synced(e)]
-        if waiting:
-            return _when_replicated(ctx, request, entries, waiting)
-    return _respond(ctx, request, entries)
+    waiting = []
+    for entry in entries if acks else ():  # as a loop: see `_produce`
+        if entry.info is not None and not (_replicated if acks < 0 else _synced)(entry, entry.info):
+            waiting.append(entry)  # noqa: PERF401
+    return _when_replicated(ctx, request, entries, waiting) if waiting else _respond(ctx, request, entries)
 
 
-def _replicated(entry: _Entry) -> bool:
-    assert entry.info is not None
+def _replicated(entry: _Entry, info: AppendInfo) -> bool:
     assert entry.partition is not None
-    return entry.partition.log.high_watermark > entry.info.last_offset
+    return entry.partition.log.high_watermark > info.last_offset
 
 
-def _synced(entry: _Entry) -> bool:
-    assert entry.info is not None
+def _synced(entry: _Entry, info: AppendInfo) -> bool:
     assert entry.partition is not None
-    return entry.partition.is_synced(entry.info.last_offset + 1)
+    return entry.partition.is_synced(info.last_offset + 1)
 
 
 async def _when_replicated(

@@ -67,16 +67,17 @@ class Explain:
             return onward
 
         def handle(ctx: RequestContext, request: Any) -> Answer:
-            answer = settled(ctx, onward(ctx, request))
-            if type(answer) is Deferred:
-                return follow(ctx, answer, lambda given: _noted(ctx, request, given))
-            return _noted(ctx, request, answer)
+            answer = onward(ctx, request)
+            if type(answer) is not api.response:
+                answer = settled(ctx, answer)
+                if type(answer) is Deferred:
+                    return follow(ctx, answer, lambda given: noted(ctx, request, given))
+            return noted(ctx, request, answer)
+
+        def noted(ctx: RequestContext, request: Request, answer: Any) -> Answer:
+            return _note(ctx, request, answer) if type(answer) is api.response and errs(answer) else answer
 
         return handle
-
-
-def _noted(ctx: RequestContext, request: Request, answer: Any) -> Answer:
-    return _note(ctx, request, answer) if isinstance(answer, Response) and errs(answer) else answer
 
 
 async def _note(ctx: RequestContext, request: Request, answer: Response) -> Response:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from minibroker.controller.journal import JOURNAL, MetadataJournal, topics_in, wrong_in_journal
 from minibroker.kernel.progress import ProgressLine
+from minibroker.kernel.words import fail
 from minibroker_storage.check import ERROR, check_directory, check_partition, partition_of
 from minibroker_storage.check_finding import DATA_DIRECTORY, LOST_DATA, Finding
 from minibroker_storage.directory import BROKER_DIR, META_FILE
@@ -20,7 +21,6 @@ from minibroker_storage.disk import StorageError
 from minibroker_storage.os_disk import OsDisk
 
 if TYPE_CHECKING:
-    from minibroker_storage.check import Finding
     from minibroker_storage.check_partition import Progress
     from minibroker_storage.disk import Disk
 
@@ -51,11 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
                     _print(finding, prefix, as_json=arguments.json)
     except StorageError as error:
         progress.clear()
-        print(f"minibroker check: {error.filename or arguments.data_dir}: {error.strerror}", file=sys.stderr)
-        return UNUSABLE
+        return fail(f"{error.filename or arguments.data_dir}: {error.strerror}", UNUSABLE, "minibroker check")
     except ValueError as error:
-        print(f"minibroker check: {error}", file=sys.stderr)
-        return UNUSABLE
+        return fail(error, UNUSABLE, "minibroker check")
     if not arguments.json:
         print(f"{errors} error(s), {notices} notice(s)")
     return WRONG if errors else OK

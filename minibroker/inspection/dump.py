@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from minibroker.kernel.progress import ProgressLine
+from minibroker.kernel.words import fail
 from minibroker_protocol.errors import Malformed
 from minibroker_storage.disk import StorageError
 from minibroker_storage.dump import as_json, as_text, dump
 from minibroker_storage.os_disk import OsDisk
-
-if TYPE_CHECKING:
-    from minibroker.kernel.progress import ProgressLine
 
 OK, BROKEN = 0, 1
 
@@ -32,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic",
         metavar="NAME",
-        help="topic of the records, when the directory's name does not tell: those of __transaction_state and "
+        help="topic of the records, if it is not in the directory's name: those of __transaction_state and "
         "__consumer_offsets are decoded",
     )
 
@@ -45,8 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> int:
     if os.path.isdir(given):
-        print(f"minibroker dump: {given} is a directory: name files in it, or `minibroker check` all", file=sys.stderr)
-        return BROKEN
+        return fail(f"{given} is a directory: name files in it, or `minibroker check` all", BROKEN, "minibroker dump")
     folder, name = os.path.split(os.path.abspath(given))
     root, folder_name = os.path.split(folder)
     path = f"{folder_name}/{name}" if folder_name else name
@@ -62,16 +58,10 @@ def _dump(given: str, arguments: argparse.Namespace, progress: ProgressLine) -> 
             progress.show(given, row.get("position", 0), total)
             print(as_json({"file": given, **row}) if arguments.json else as_text(row))
     except (Malformed, StorageError) as error:
-        code = BROKEN
         progress.clear()
-        text = str(error)
-        if isinstance(error, StorageError):
-            text = f": {error.strerror}"
-        elif text.startswith(path):
-            text = text.removeprefix(path)
-        else:
-            text = f": {text}"
-        print(f"minibroker dump: {given}{text}", file=sys.stderr)
+        text = str(error.strerror if isinstance(error, StorageError) else error)
+        text = text.removeprefix(path) if text.startswith(path) else f": {text}"
+        code = fail(f"{given}{text}", BROKEN, "minibroker dump")
     finally:
         progress.clear()
         disk.close()

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
+import math
 import shlex
 import sys
+import time
 from dataclasses import replace
-from pathlib import Path
 
 from minibroker.config.settings import parse_assignment
 from minibroker.config.types import ConfigError
+from minibroker.judge.draw import footprint
 from minibroker.judge.files import NAME, makers, save_trace
 from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, NOT_APPLICABLE, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script, ScriptError, bundled, load
+from minibroker.judge.search import Search
 from minibroker.judge.trial import Task, try_out
+from minibroker.kernel.arguments import directory, duration, from_1
 from minibroker.kernel.words import reason
 from minibroker.server.options import parse_topic
 from minibroker.server.service import StartError
@@ -24,6 +29,7 @@ from minibroker.testing.reports import add_report_arguments, write_reports
 EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED = 0, 1, 2
 ALL = "all"
 _TIMEOUT_SECONDS = 120.0
+_MINUTES = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,18 +60,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=duration,
         default=_TIMEOUT_SECONDS,
         metavar="S",
         help="maximum time of the command (default: %(default)g s)",
     )
     parser.add_argument(
-        "--repeat", type=_repeat, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
+        "--repeat", type=from_1, default=1, metavar="N", help="runs of each script, with a rate (default: %(default)s)"
     )
     parser.add_argument("--any-exit", action="store_true", help="accept any exit status of the command")
     add_report_arguments(parser, NAME)
     parser.add_argument(
-        "--traces", type=Path, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
+        "--traces", type=directory, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
+    )
+    search = parser.add_argument_group("search", "random scripts, one a run, instead of --script")
+    search.add_argument(
+        "--search", action="store_true", help="look for a script that breaks exactly-once, and make it smaller"
+    )
+    search.add_argument(
+        "--minutes", type=duration, metavar="N", help=f"time (default: {_MINUTES:g}, or no end with --runs)"
+    )
+    search.add_argument("--runs", type=from_1, metavar="N", help="scripts to draw")
+    search.add_argument("--seed", type=int, default=1, metavar="S", help="of the first script (default: %(default)s)")
+    search.add_argument(
+        "--found", type=directory, default=directory("."), metavar="DIR", help="where scripts are written (.)"
     )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --: the command and its arguments")
 
@@ -76,6 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
     verdicts: list[Judged] = []
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
+        if arguments.search:
+            return _search(arguments, started)
+        if arguments.minutes or arguments.runs:
+            raise ScriptError("--minutes and --runs go with --search")
         scripts = [load(name) for name in _names(arguments.script)]
         task = _task(arguments)
         runs = [_run_of(script, number, arguments.repeat) for script in scripts for number in range(arguments.repeat)]
@@ -85,9 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             save_trace(verdicts[-1], arguments.traces, script.name)
             if not verdicts[-1].run.exchanges:
                 break  # no other script would find more
-        made = makers(verdicts, shlex.join(arguments.command), started)
-        for path in write_reports(arguments.report, arguments.report_dir, NAME, made):
-            print(f"wrote {path}")
+        _report(arguments, verdicts, started)
     except (ScriptError, HistoryError, ConfigError, StartError, OSError) as error:
         print(f"minibroker: {reason(error)}", file=sys.stderr)
         return EXIT_UNDECIDED
@@ -99,10 +119,41 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_HELD if HELD in outcomes and UNDECIDED not in outcomes else EXIT_UNDECIDED
 
 
-def _repeat(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
+def _report(arguments: argparse.Namespace, verdicts: list[Judged], started: str) -> None:
+    made = makers(verdicts, shlex.join(arguments.command), started)
+    for path in write_reports(arguments.report, arguments.report_dir, NAME, made):
+        print(f"wrote {path}")
+
+
+def _search(arguments: argparse.Namespace, started: str) -> int:
+    """Random scripts until the time is up; the reports and traces are of the smallest that broke something."""
+    if arguments.script:
+        raise ScriptError("--search draws its scripts: leave out --script")
+    minutes = arguments.minutes or (math.inf if arguments.runs else _MINUTES)
+    end = time.monotonic() + minutes * 60
+    task = _task(arguments)
+    search = Search(
+        lambda script: try_out(task, script, script.name),
+        arguments.repeat,
+        lambda: time.monotonic() >= end,
+        arguments.found,
+    )
+    calm = search.calm()
+    if calm.outcome != HELD:
+        print("\n".join(lines(calm)))
+        return EXIT_BROKEN if calm.outcome == BROKEN else EXIT_UNDECIDED
+    seen = footprint(calm.run.exchanges)
+    if not seen.versions:
+        raise ScriptError("the command sends no request that a search can make fail")
+    seeds = itertools.count(arguments.seed)
+    try:
+        search.run(itertools.islice(seeds, arguments.runs), seen)
+    finally:
+        print("\n".join(search.table()), flush=True)
+    for one in search.found:
+        save_trace(one.judged, arguments.traces, one.name)
+    _report(arguments, [one.judged for one in search.found], started)
+    return EXIT_BROKEN if search.found else EXIT_HELD if search.held else EXIT_UNDECIDED
 
 
 def _run_of(script: Script, number: int, repeat: int) -> Script:

@@ -24,6 +24,7 @@ from minibroker.judge.report import (
     verdict,
     violation,
 )
+from minibroker.judge.timeline import STYLE, mark, timeline
 from minibroker.testing.reports import Case, junit, page
 from minibroker.trace.recorder import told
 from minibroker.trace.saved import Trace, as_lines
@@ -31,13 +32,8 @@ from minibroker.trace.saved import Trace, as_lines
 NAME: Final = "judge"
 _CLASSES: Final = {HELD: "good", BROKEN: "bad", UNDECIDED: "neutral", NOT_APPLICABLE: "neutral"}
 _STYLE: Final = """
-.lane{position:relative;height:1.6em;background:var(--lane);margin:.2em 0 .2em 12em}
-.lane b{position:absolute;right:100%;width:12em;font-weight:400;overflow:hidden;white-space:nowrap}
-.lane i{position:absolute;top:0;bottom:0;width:2px;background:#8aa}
-.lane i.fault{background:#e08a00;width:3px}.lane i.first{background:var(--bad);width:5px}
 .times{font:12px/1.5 ui-monospace,monospace}.times td{white-space:pre-wrap;overflow-wrap:anywhere}
 .times tr.fault{background:var(--fault-back)}.times tr.first{background:var(--bad-back)}"""
-_LANES_SHOWN: Final = 20
 
 
 def makers(verdicts: Sequence[Judged], command: str, started: str) -> dict[str, Callable[[], str]]:
@@ -106,7 +102,7 @@ def as_html(verdicts: Sequence[Judged], command: str, started: str) -> str:
 {rows}
 </table>
 {"".join(map(_section, verdicts))}"""
-    return page("Exactly-once of a client", body, _STYLE)
+    return page("Exactly-once of a client", body, STYLE + _STYLE)
 
 
 def _section(judged: Judged) -> str:
@@ -115,7 +111,7 @@ def _section(judged: Judged) -> str:
     parts = [
         f'<h2 id="{escape(run.script.name)}" class="{_CLASSES[judged.outcome]}">{escape(headline(judged))}</h2>',
         f"<p>{escape(circumstances(run))}</p>{f'<ul>{found}</ul>' if found else ''}",
-        _lanes(run.exchanges, first),
+        timeline(run, first),
     ]
     if first is not None:
         parts.append(f"<h3>{escape(violation(first))}</h3>{_table(around(run.exchanges, first), first)}")
@@ -123,39 +119,8 @@ def _section(judged: Judged) -> str:
     return "\n".join(parts)
 
 
-def _lanes(exchanges: Sequence[Exchange], first: Exchange | None) -> str:
-    """Every exchange as a stroke, from left to right by time, one lane a connection."""
-    if not exchanges:
-        return ""
-    began = min(e["time_ms"] for e in exchanges)
-    length = max(1, max(e["time_ms"] for e in exchanges) - began)
-    lanes: dict[tuple[str, str], list[Exchange]] = {}
-    for exchange in exchanges:
-        lanes.setdefault((exchange["client_id"] or "-", exchange["client"].rpartition(":")[2]), []).append(exchange)
-    drawn = list(lanes.items())
-    wanted = [lane for lane in drawn if any(e is first or e["fault"] for e in lane[1])]
-    shown = [lane for lane in drawn if lane in wanted[:_LANES_SHOWN]] if len(drawn) > _LANES_SHOWN else drawn
-    left_out = f"<p><small>{len(drawn) - len(shown)} connections without failures left out</small></p>"
-    return "\n".join(
-        f'<div class="lane"><b>{escape(client)}@{escape(port)}</b>'
-        + "".join(
-            f'<i class="{_mark(e, first)}" style="left:{(e["time_ms"] - began) * 100 / length:.2f}%" '
-            f'title="{escape(told(e))}"></i>'
-            for e in own
-        )
-        + "</div>"
-        for (client, port), own in shown
-    ) + (left_out if len(shown) < len(drawn) else "")
-
-
-def _mark(exchange: Exchange, first: Exchange | None) -> str:
-    if exchange is first:
-        return "first"
-    return "fault" if exchange["fault"] else ""
-
-
 def _table(exchanges: Sequence[Exchange], first: Exchange | None) -> str:
     rows = "\n".join(
-        f'<tr class="{_mark(e, first)}"><td>{e["number"]}</td><td>{escape(told(e))}</td></tr>' for e in exchanges
+        f'<tr class="{mark(e, first)}"><td>{e["number"]}</td><td>{escape(told(e))}</td></tr>' for e in exchanges
     )
     return f'<table class="times">{rows}</table>'

@@ -31,7 +31,7 @@ STANDARD_ERROR = 2
 @dataclass(slots=True)
 class Run:
     """What happened. status: of the command, None when it had to be ended. lost: exchanges that came too fast to be
-    kept."""
+    kept. moved: when the script advanced the broker clock, and how far, in ms."""
 
     script: Script
     status: int | None = None
@@ -41,6 +41,7 @@ class Run:
     lost: int = 0
     exchanges: list[Exchange] = field(default_factory=list)
     produced: list[Produced] = field(default_factory=list)
+    moved: list[tuple[int, int]] = field(default_factory=list)
 
 
 def run_command(
@@ -50,10 +51,12 @@ def run_command(
     data_dir: Path,
     history: Path,
     timeout: float,
+    start: float = 0.0,
     broker_options: Mapping[str, Any],
     watch: Callable[[Run, float], None] = lambda run, seconds: None,
 ) -> Run:
-    """watch: told again and again how it stands, with the seconds since the command began. Raises OSError when the
+    """timeout: seconds that the command may take, from its first request on if that comes within `start` seconds.
+    watch: told again and again how it stands, with the seconds since the command began. Raises OSError when the
     command cannot be started, ConfigError or StartError when the broker cannot."""
     run = Run(script)
     with whole(Minibroker(data_dir=str(data_dir), **broker_options)) as broker:
@@ -75,9 +78,12 @@ def run_command(
                 child = subprocess.Popen(
                     command, env=environment, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR, start_new_session=True
                 )
-            while time.monotonic() - began < timeout:
+            ready = start
+            while time.monotonic() - began < timeout + ready:
                 run.status = child.poll()
                 _collect(broker, run)
+                if run.exchanges:
+                    ready = min(ready, time.monotonic() - began)
                 watch(run, time.monotonic() - began)
                 if run.status is not None:
                     break
@@ -85,6 +91,7 @@ def run_command(
                     if not fault.held:
                         continue
                     if step.advance_ms:
+                        run.moved.append((time.time_ns() // 1_000_000, step.advance_ms))
                         broker.clock.advance(ms=step.advance_ms)
                         fault.release()
                     elif step.until and _answered(run, step.until) >= step.times:

@@ -9,6 +9,7 @@ answered since the command began, and then it is let go.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from minibroker.kernel.words import near, reason
 
 _SUFFIX = ".toml"
 _MOST_BROKERS = 9
+_DEFAULTS = {"nth": 1, "times": 1, "probability": 1.0, "seed": 0}
 
 
 class ScriptError(ValueError):
@@ -89,13 +91,14 @@ def parse(text: str, name: str) -> Script:
     steps = []
     for number, fault in enumerate(faults, 1):
         try:
-            steps.append(_step(dict(fault)))
+            steps.append(step(dict(fault)))
         except (FaultError, TypeError, ValueError) as error:
             raise ScriptError(f"{name}: fault {number}: {error}") from None
     return Script(name, about, tuple(steps), brokers)
 
 
-def _step(fault: dict[str, Any]) -> Step:
+def step(fault: dict[str, Any]) -> Step:
+    """A ``[[fault]]``. Raises FaultError, TypeError, ValueError."""
     meanwhile = fault.pop("meanwhile", None)
     rule = rule_to(rule_from(fault))
     if meanwhile is None:
@@ -114,3 +117,25 @@ def _step(fault: dict[str, Any]) -> Step:
     if rule["action"]["name"] != "hold":
         raise FaultError("meanwhile needs the action hold")
     return Step(rule, meanwhile.get("advance_ms", 0), meanwhile.get("until", ""), meanwhile.get("times", 1))
+
+
+def as_toml(script: Script) -> str:
+    """The file of a script, without what is the default."""
+    lines = [f"about = {json.dumps(script.about)}", *([f"brokers = {script.brokers}"] if script.brokers > 1 else [])]
+    for one in script.steps:
+        held = {"advance_ms": one.advance_ms} if one.advance_ms else {"until": one.until, "times": one.times}
+        meanwhile = {"meanwhile": held} if one.advance_ms or one.until else {}
+        lines += ["", "[[fault]]"]
+        lines += [
+            f"{name} = {_value(value)}"
+            for name, value in {**one.rule, **meanwhile}.items()
+            if value != _DEFAULTS.get(name)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """What a rule has: JSON's texts, numbers and lists are TOML's."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{name} = {_value(one)}' for name, one in value.items())} }}"
+    return json.dumps(value)

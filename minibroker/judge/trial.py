@@ -28,9 +28,9 @@ _CONFIG = {
 
 
 class Task(NamedTuple):
-    """What is judged. timeout: seconds. broker: options of `Minibroker`, its settings apart in config. history: the
-    file that the command must write, None: it may write one. lineage: (input topic, output topic). any_status: the
-    command may end with any status."""
+    """What is judged. timeout, start: as `run_command` has them. broker: options of `Minibroker`, its settings apart in
+    config. history: the file that the command must write, None: it may write one. lineage: (input topic, output
+    topic). any_status: the command may end with any status."""
 
     command: Sequence[str]
     timeout: float
@@ -39,6 +39,7 @@ class Task(NamedTuple):
     history: str | None = None
     lineage: Sequence[tuple[str, str]] = ()
     any_status: bool = False
+    start: float = 0.0
 
 
 def try_out(task: Task, script: Script, what: str) -> Judged:
@@ -56,6 +57,7 @@ def try_out(task: Task, script: Script, what: str) -> Judged:
             data_dir=data_dir,
             history=path,
             timeout=task.timeout,
+            start=task.start,
             broker_options={**task.broker, **_brokers(script), "config": _config(task, script)},
             watch=lambda run, seconds: progress.say(f"{what}: {seconds:.0f} s, {len(run.exchanges)} exchanges"),
         )

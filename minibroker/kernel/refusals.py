@@ -7,8 +7,8 @@ are kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 from minibroker.kernel.logs import get_logger
 
@@ -41,10 +41,14 @@ class Refusal(NamedTuple):
 
 
 class Refusals:
-    """The last refusals of one broker, oldest first."""
+    """The last refusals of one broker, oldest first.
+
+    heard: told of the first refusal of a client's request whose refusals nothing hears yet, with the request's context.
+    """
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept: deque[Refusal] = deque(maxlen=kept)
+        self.heard: Callable[[Any, Refusal], None] | None = None
 
     def note(self, refusal: Refusal) -> None:
         self._kept.append(refusal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 
@@ -10,6 +11,12 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error)
+
+
+def fail(why: object, status: int, command: str = "minibroker") -> int:
+    """Say on stderr, in one line, why a command ends; its exit status."""
+    print(f"{command}: {reason(why) if isinstance(why, BaseException) else why}", file=sys.stderr)
+    return status
 
 
 def counted(count: int, noun: str) -> str:

@@ -57,11 +57,6 @@ class PartitionImage:
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
 
-    @property
-    def target_replicas(self) -> tuple[int, ...]:
-        """The replicas once the reassignment is done."""
-        return tuple(node for node in self.replicas if node not in self.removing)
-
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
@@ -128,13 +123,7 @@ class MetadataImage:
         names.pop(gone.topic_id, None)
         return replace(self, topics=topics, topic_names=names, offset=self.offset + 1)
 
-    def with_broker(self, broker: BrokerImage) -> MetadataImage:
-        return self._with_brokers({**self.brokers, broker.node_id: broker})
-
-    def without_broker(self, node_id: int) -> MetadataImage:
-        return self._with_brokers({n: b for n, b in self.brokers.items() if n != node_id})
-
-    def _with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
+    def with_brokers(self, brokers: Mapping[int, BrokerImage]) -> MetadataImage:
         # Clients send what concerns the controller to the broker named here, and any live one will do.
         live = [node for node, broker in brokers.items() if not broker.fenced]
         controller = self.controller_id if self.controller_id in live or not live else min(live)

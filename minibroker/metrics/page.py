@@ -1,4 +1,4 @@
-"""What is on a broker's page for Prometheus. It is read where the cluster runs, so that nothing changes meanwhile."""
+"""What is on a broker's page for Prometheus. It is read on the cluster's thread, so that nothing changes during it."""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ has the fields of `Case`. ``rates.json`` beside the folder of cases has how ofte
 from __future__ import annotations
 
 import json
+import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -19,10 +20,12 @@ from typing import Any
 from minibroker.judge.scripts import Script, ScriptError, load
 from minibroker.kernel.words import near, reason
 from minibroker.museum.clients import library
+from minibroker.museum.plan import check
 from minibroker.rules.rules import RULES
 
 PLACE = Path("museum", "cases")
 _CASE, _SCRIPT, _PROGRAM = "case.toml", "script.toml", "client.*"
+_PLAN = "minibroker.museum.plan"
 _RATES = "rates.json"
 _LOCK_TRIES, _LOCK_SECONDS = 100, 0.05
 _TIMEOUT_SECONDS = 60
@@ -53,9 +56,10 @@ class Case:
     """A bug. happens: to a user. thread: ``owner/repository#number``. client: a name of `clients.LIBRARIES`, or a
     Python package. affected, fixed: versions, in words; fixed is empty for what is open upstream. bad, good: versions
     to run, the one that shows it best in front, each with ``@RELEASE`` against a broker of this release; without good
-    ones the rule is to hold when nothing fails. rule: the one of the judge's that is broken. plan, settings: what the
-    client's shared program does, and with which options of the client. failures: a script, relative to the folder.
-    broker: other options of `Minibroker`, such as as_version. timeout: seconds that the program may take."""
+    ones the rule is to hold when nothing fails. rule: the one of the judge's that is broken. plan, settings: steps for
+    the program that the client's cases share, and options of the client. failures: a script, relative to the folder.
+    broker: other options of `Minibroker`, such as as_version. timeout: seconds that the program may take
+    from its first request on."""
 
     about: str
     happens: str
@@ -88,10 +92,11 @@ class Case:
         shared = library(self.client).programs if self.plan else ()
         return own or tuple(self.folder.parent.parent / "programs" / name for name in shared)
 
-    @property
-    def arguments(self) -> list[str]:
-        """Of the program: settings and plan, if it follows one."""
-        return [json.dumps(self.settings), *self.plan] if self.plan else []
+    def command(self, program: Sequence[str]) -> list[str]:
+        """What runs the case with a program of `sources`: the program alone, or a plan that has it do its steps."""
+        if not self.plan:
+            return [*program]
+        return [sys.executable, "-m", _PLAN, json.dumps(self.plan), *program, json.dumps(self.settings)]
 
     @property
     def shown_on(self) -> str:
@@ -193,6 +198,8 @@ def read(folder: Path) -> Case:
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
         lists = {name: _texts(given, name) for name in ("bad", "good", "plan")}
+        for step in lists["plan"]:
+            check(step)
         case: Case = _made(Case, {**given, **lists, "folder": folder}, _CASE_FIELDS)
     except OSError as error:
         raise CaseError(reason(error)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -26,29 +27,38 @@ class ClientError(ValueError):
 
 
 class Library(NamedTuple):
-    """package: its name in the registry of its kind. programs: files of museum/programs that follow a plan with it, the
-    one that is started in front."""
+    """package: its name in the registry of its kind. programs: files of museum/programs that do the steps of a plan
+    with it, the one that is started in front."""
 
     kind: str
     package: str
     programs: tuple[str, ...] = ()
 
 
+_GO = ("steps.go", "told.go")
 LIBRARIES = {
-    "confluent-kafka": Library("pip", "confluent-kafka", ("plan_confluent_kafka.py", "plan.py")),
-    "aiokafka": Library("pip", "aiokafka", ("plan_aiokafka.py", "plan.py")),
-    "kafka-python": Library("pip", "kafka-python", ("plan_kafka_python.py", "plan.py")),
-    "kafka-clients": Library("maven", "org.apache.kafka:kafka-clients", ("Plan.java",)),
-    "franz-go": Library("go", "github.com/twmb/franz-go", ("plan_franz.go", "plan.go")),
-    "sarama": Library("go", "github.com/IBM/sarama", ("plan_sarama.go", "plan.go")),
+    "confluent-kafka": Library("pip", "confluent-kafka", ("steps_confluent_kafka.py", "steps.py")),
+    "aiokafka": Library("pip", "aiokafka", ("steps_aiokafka.py", "steps.py")),
+    "kafka-python": Library("pip", "kafka-python", ("steps_kafka_python.py", "steps.py")),
+    "kafka-clients": Library("maven", "org.apache.kafka:kafka-clients", ("Steps.java", "Producers.java")),
+    "franz-go": Library("go", "github.com/twmb/franz-go", ("steps_franz.go", "open_franz.go", *_GO)),
+    "sarama": Library("go", "github.com/IBM/sarama", ("steps_sarama.go", "open_sarama.go", "told_sarama.go", *_GO)),
     # Before 2.0: with these versions came librdkafka's, and no wheel of Python has them.
     "confluent-kafka-go": Library(
-        "go", "github.com/confluentinc/confluent-kafka-go", ("plan_confluent.go", "read_confluent.go", "plan.go")
+        "go",
+        "github.com/confluentinc/confluent-kafka-go",
+        ("steps_confluent.go", "open_confluent.go", "read_confluent.go", *_GO),
     ),
     "segmentio-kafka-go": Library("go", "github.com/segmentio/kafka-go"),
-    "kafkajs": Library("npm", "kafkajs", ("plan_kafkajs.mjs", "plan.mjs")),
-    "@platformatic/kafka": Library("npm", "@platformatic/kafka"),
+    "kafkajs": Library("npm", "kafkajs", ("steps_kafkajs.mjs", "steps.mjs")),
+    "@platformatic/kafka": Library("npm", "@platformatic/kafka", ("steps_platformatic.mjs", "steps.mjs")),
 }
+
+
+_OWN_NODE = {"@platformatic/kafka": "22.22.0"}
+"""npm package → the Node it needs, newer than that of many systems: npm has Node's programs as packages."""
+_SYSTEMS = {"linux": "linux", "darwin": "darwin", "win32": "win"}
+_MACHINES = {"x86_64": "x64", "AMD64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 
 def library(name: str) -> Library:
@@ -137,7 +147,14 @@ def _npm(new: Path, package: str, version: str) -> None:
     new.mkdir()
     (new / "package.json").write_text("{}")
     quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
-    _run([_tool("npm"), "install", *quiet, f"{package}@{version}"], new, f"{package} {version}")
+    wanted = [f"{package}@{version}"]
+    if package in _OWN_NODE:
+        wanted.append(f"{_node_package()}@{_OWN_NODE[package]}")
+    _run([_tool("npm"), "install", *quiet, *wanted], new, f"{package} {version}")
+
+
+def _node_package() -> str:
+    return f"node-{_SYSTEMS.get(sys.platform, sys.platform)}-{_MACHINES.get(platform.machine(), platform.machine())}"
 
 
 # Starting. Each gives the command; `place`, below the folder, has the sources.
@@ -162,9 +179,11 @@ def _go_program(folder: Path, place: Path, first: str) -> list[str]:
 
 
 def _node(folder: Path, place: Path, first: str) -> list[str]:
-    return [_tool("node"), str(place / first)]
+    own = folder / "node_modules" / _node_package() / "bin" / _NODE
+    return [str(own) if own.exists() else _tool("node"), str(place / first)]
 
 
+_NODE = "node.exe" if os.name == "nt" else "node"
 _PYTHON = Path("Scripts", "python.exe") if os.name == "nt" else Path("bin", "python")
 _INSTALL: dict[str, Callable[[Path, str, str], None]] = {"pip": _pip, "maven": _maven, "go": _go, "npm": _npm}
 _START: dict[str, Callable[[Path, Path, str], list[str]]] = {

@@ -15,6 +15,7 @@ from minibroker.judge.history import HistoryError
 from minibroker.judge.report import BROKEN, HELD, UNDECIDED, Judged, lines
 from minibroker.judge.scripts import Script
 from minibroker.judge.trial import Task, try_out
+from minibroker.kernel.arguments import directory, from_1
 from minibroker.kernel.words import counted, reason
 from minibroker.museum.cases import Case, CaseError, Measured, chosen, find, read_all, save
 from minibroker.museum.clients import ClientError, parse_client, program
@@ -26,14 +27,15 @@ EXIT_HELD, EXIT_BROKEN, EXIT_UNDECIDED, EXIT_SKIPPED = 0, 1, 2, 77
 _LIST, _SHOW, _RUN, _MATRIX = "list", "show", "run", "matrix"
 _OTHER = "broken otherwise"
 _KIP = "kip"
+_START_SECONDS = 60.0
+"""A JVM on a busy machine may take longer to start than a case does."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.description = (
-        "Bugs of real clients, each with the failures that bring it out and a small program that meets them. Exit "
-        "status of run: 0 the rule held in every run, 1 it was broken, 2 it could not be decided, 77 the client's "
-        "version cannot be had here."
+        "Bugs of real clients, each with a small program and the failures that provoke it. Exit status of run: 0 the "
+        "rule held in every run, 1 it was broken, 2 it could not be decided, 77 the client's version is not available."
     )
     parser.add_argument("do", nargs="?", choices=(_LIST, _SHOW, _RUN, _MATRIX), default=_LIST, help="default: list")
     parser.add_argument("case", nargs="*", metavar="CASE", help="ids of cases")
@@ -46,14 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME==VERSION",
         help="run with this version; may be repeated (default: the one that shows the bug)",
     )
-    parser.add_argument("--times", type=_times, default=1, metavar="N", help="runs of each (default: %(default)s)")
+    parser.add_argument("--times", type=from_1, default=1, metavar="N", help="runs of each (default: %(default)s)")
     parser.add_argument("--calm", action="store_true", help="run without any failure")
     parser.add_argument("--matrix", action="store_true", help="run with every version that the case names")
     parser.add_argument("--save", action="store_true", help="write the rates to rates.json beside the folder of cases")
     parser.add_argument("--cases", metavar="DIR", help="folder of cases (default: museum/cases of the repository)")
     add_report_arguments(parser, NAME, tuple(REPORTS))
     parser.add_argument(
-        "--traces", type=Path, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
+        "--traces", type=directory, metavar="DIR", help="write the exchanges of each run, for `minibroker trace view`"
     )
 
 
@@ -91,12 +93,6 @@ def _client(text: str) -> tuple[str, str]:
         return parse_client(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _times(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
 
 
 def _list(cases: list[Case]) -> int:
@@ -150,9 +146,7 @@ def _run(case: Case, version: str, arguments: argparse.Namespace, *, failing: bo
         case = replace(case, broker={**case.broker, option: broker})
     try:
         with program(case.client, release, case.sources) as command:
-            outcomes = _outcomes(
-                case, [*command, *case.arguments], times, what, failing=failing, traces=arguments.traces
-            )
+            outcomes = _outcomes(case, case.command(command), times, what, failing=failing, traces=arguments.traces)
     except ClientError as error:
         print(f"{what}: SKIPPED: {error}")
         return EXIT_SKIPPED, None
@@ -168,7 +162,8 @@ def _outcomes(
     case: Case, command: list[str], times: int, what: str, *, failing: bool, traces: Path | None
 ) -> list[str]:
     script = case.script() if failing else Script("calm", "Nothing fails.", ())
-    task = Task(command, case.timeout, {**case.broker, "topics": case.topics}, case.config)
+    broker = {**case.broker, "topics": case.topics}
+    task = Task(command, case.timeout, broker, case.config, start=_START_SECONDS)
     outcomes: list[str] = []
     for number in range(1, times + 1):
         judged = try_out(task, script, f"{what} ({number} of {times})")

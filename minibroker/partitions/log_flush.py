@@ -80,7 +80,7 @@ class LogFlush:
         self.active = False
         self.configure()
         if partition_log.disk.durable:
-            partition_log.on_roll = self._rolled
+            partition_log.on_roll = lambda: self._want(partition_log.segments[-1].base_offset)
 
     def configure(self) -> None:
         """The log's configuration changed."""
@@ -106,9 +106,6 @@ class LogFlush:
             self._want(end)
         elif self._timer is None and config.flush_ms < INT64_MAX:
             self._timer = self._clock.call_later(config.flush_ms, self._due)
-
-    def _rolled(self) -> None:
-        self._want(self._log.segments[-1].base_offset)
 
     def _due(self) -> None:
         self._timer = None

@@ -15,7 +15,7 @@ Plain Python over the plain rows of `minibroker.rules.rows`:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from minibroker.rules.catalogue import *
 from minibroker.rules.file_rules import *
@@ -40,6 +40,19 @@ def judge_logs(
     records of `__transaction_state` and `__consumer_offsets`; `as_of_ms`: when the data was alive (None: nothing is
     late)."""
     verdicts = [judge_log(rows, as_of_ms=as_of_ms) for rows in logs]
+    return judge_verdicts(verdicts, states, commits, members, as_of_ms=as_of_ms, max_timeout_ms=max_timeout_ms)
+
+
+def judge_verdicts(
+    verdicts: Sequence[LogVerdict],
+    states: Iterable[TxnState],
+    commits: Iterable[CommittedOffset],
+    members: Iterable[GroupMember],
+    *,
+    as_of_ms: int | None,
+    max_timeout_ms: int,
+) -> list[Finding]:
+    """`judge_logs` of logs that were judged one by one."""
     facts = [verdict.facts for verdict in verdicts]
     transactions = [txn for verdict in verdicts for txn in verdict.transactions]
     ends: dict[tuple[str, int], int] = {}

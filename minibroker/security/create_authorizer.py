@@ -9,7 +9,6 @@ from minibroker.security.acls import Authorizer
 
 if TYPE_CHECKING:
     from minibroker.config.settings import Settings
-    from minibroker.security.acls import Authorizer
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 

@@ -31,8 +31,3 @@ def protocol_named(name: str, listener: str) -> SecurityProtocol:
     except KeyError:
         known = ", ".join(protocol.name for protocol in SecurityProtocol)
         raise ConfigError(f"listener {listener}: {name!r} is no security protocol, only {known}") from None
-
-
-def default_protocol(listener: str) -> SecurityProtocol:
-    """Of a listener that listener.security.protocol.map does not name: the one it is called after."""
-    return SecurityProtocol.__members__.get(listener.upper(), SecurityProtocol.PLAINTEXT)

@@ -49,57 +49,42 @@ class BrokerDisks:
     def __init__(self, options: Options, settings: Settings) -> None:
         self.in_memory = options.ephemeral
         self._temporary: list[Callable[[], None]] = []
-        self._root: str | None = None
-        self._share = 0
-        self._durable = False
-        self._handles = 0
+        self._durable = options.data_dir is not None
         count = len(options.ports)
+        self._share = settings.get_int("minibroker.ephemeral.max.bytes") // count
+        self._handles = max(16, default_max_handles() // count)
         given = _given_node_id(settings, count)
-        if options.ephemeral:
-            first = _FIRST_NODE_ID if given is None else given
-            self._in_memory(count, settings.get_int("minibroker.ephemeral.max.bytes"), first)
-            return
-        root = options.data_dir
-        if root is None:
-            directory = TemporaryDirectory()
-            self._temporary.append(directory.remove)
-            root = directory.path
-        self._on_disk(os.path.abspath(root), count, given, durable=options.data_dir is not None)
+        self._root, first = "", _FIRST_NODE_ID if given is None else given
+        if not self.in_memory:
+            root = options.data_dir
+            if root is None:
+                directory = TemporaryDirectory()
+                self._temporary.append(directory.remove)
+                root = directory.path
+            self._root = os.path.abspath(root)
+            _check_layout(self._root, count)
+            if count == 1:
+                first = _single_node_id(self._root, given)
+        self.brokers: list[BrokerDisk] = []
+        if count == 1:
+            self.brokers.append(self._make(first, self._root))
+            self.journal_disk = self.brokers[0].disk
+        else:
+            for i in range(count):
+                self.add(first + i)
+            self.journal_disk = self._make(0, self._root).disk
 
-    def _in_memory(self, count: int, max_bytes: int, first: int) -> None:
-        self._share = share = max_bytes // count
-        disks = [MemoryDisk(share, _wall_ms) for _ in range(count)]
-        self.brokers = [
-            BrokerDisk(first + i, disk, "memory", lambda d=disk: (d.max_bytes, d.max_bytes - d.used_bytes))  # type: ignore[misc]
-            for i, disk in enumerate(disks)
-        ]
-        self.journal_disk: Disk = disks[0] if count == 1 else MemoryDisk(share, _wall_ms)
-
-    def _on_disk(self, root: str, count: int, given: int | None, *, durable: bool) -> None:
-        _check_layout(root, count)
-        handles = max(16, default_max_handles() // count)
-        self._root, self._durable, self._handles = root, durable, handles
-        paths = [root] if count == 1 else [os.path.join(root, BROKER_DIR.format(i + 1)) for i in range(count)]
-        first = _single_node_id(root, given) if count == 1 else _FIRST_NODE_ID
-        self.brokers = [
-            BrokerDisk(
-                first + i, OsDisk(path, durable=durable, max_handles=handles), path, partial(_volume_bytes, path)
-            )
-            for i, path in enumerate(paths)
-        ]
-        self.journal_disk = self.brokers[0].disk if count == 1 else OsDisk(root, durable=durable)
+    def _make(self, node_id: int, path: str) -> BrokerDisk:
+        if self.in_memory:
+            disk = MemoryDisk(self._share, _wall_ms)
+            return BrokerDisk(node_id, disk, "memory", lambda: (disk.max_bytes, disk.max_bytes - disk.used_bytes))
+        files = OsDisk(path, durable=self._durable, max_handles=self._handles)
+        return BrokerDisk(node_id, files, path, partial(_volume_bytes, path))
 
     def add(self, node_id: int) -> BrokerDisk:
         """A disk like the others' for a broker that joins later."""
-        if self._root is None:
-            disk = MemoryDisk(self._share, _wall_ms)
-            place = BrokerDisk(node_id, disk, "memory", lambda: (disk.max_bytes, disk.max_bytes - disk.used_bytes))
-        else:
-            path = os.path.join(self._root, BROKER_DIR.format(node_id))
-            files = OsDisk(path, durable=self._durable, max_handles=self._handles)
-            place = BrokerDisk(node_id, files, path, lambda: _volume_bytes(path))
-        self.brokers.append(place)
-        return place
+        self.brokers.append(self._make(node_id, os.path.join(self._root, BROKER_DIR.format(node_id))))
+        return self.brokers[-1]
 
     def close(self) -> None:
         """Close the journal's disk and remove what was temporary; the brokers close their own disks."""

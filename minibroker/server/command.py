@@ -17,6 +17,7 @@ from minibroker.control import TOKEN_VARIABLE
 from minibroker.kernel import logs
 from minibroker.kernel.asyncio_runtime import new_event_loop
 from minibroker.kernel.logs import get_logger
+from minibroker.kernel.words import fail
 from minibroker.releases.chain import RELEASES
 from minibroker.server.full_collections import FullCollections
 from minibroker.server.options import DEFAULT_HOST, Options, make_options, parse_ports, parse_topic
@@ -96,15 +97,15 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         service = Service(_options(arguments))
     except ConfigError as error:
-        return _fail(error, EXIT_BAD_CONFIG)
+        return fail(error, EXIT_BAD_CONFIG)
     loop = new_event_loop(uvloop=service.settings.get_boolean("minibroker.uvloop"))
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(_serve(service, arguments))
     except ConfigError as error:
-        return _fail(error, EXIT_BAD_CONFIG)
+        return fail(error, EXIT_BAD_CONFIG)
     except StartError as error:
-        return _fail(error, EXIT_FAILED)
+        return fail(error, EXIT_FAILED)
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -247,8 +248,3 @@ def _settled(loop: asyncio.AbstractEventLoop) -> FullCollections:
     collections = FullCollections(loop.call_later)
     collections.start()
     return collections
-
-
-def _fail(error: Exception, code: int) -> int:
-    print(f"minibroker: {error}", file=sys.stderr)
-    return code

@@ -24,25 +24,18 @@ class ConnectionLog:
     def say(self, text: str, *values: object) -> None:
         """A warning, with %-style `values`."""
         if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._second_is_over)
+            self._timer = self._loop.call_later(self._seconds, self.close)
         if self._said < _PER_SECOND:
             self._said += 1
             log.warning(text, *values)
         else:
             self._unsaid += 1
 
-    def _second_is_over(self) -> None:
-        self._timer = None
-        self._tell()
-
-    def _tell(self) -> None:
-        self._said, unsaid, self._unsaid = 0, self._unsaid, 0
-        if unsaid:
-            log.warning("%d more connections were closed or refused within %g s", unsaid, self._seconds)
-
     def close(self) -> None:
-        """Tell what is left to tell."""
+        """Tell what is left to tell; at the end of a second too."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._tell()
+        self._said, unsaid, self._unsaid = 0, self._unsaid, 0
+        if unsaid:
+            log.warning("%d more connections were closed or refused within %g s", unsaid, self._seconds)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from minibroker.config.settings import Settings
 from minibroker.config.types import ConfigError
-from minibroker.security.protocols import SecurityProtocol, default_protocol, protocol_named
+from minibroker.security.protocols import SecurityProtocol, protocol_named
 
 # A file that Docker, or Podman, puts into every container.
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
@@ -44,14 +44,15 @@ def listener_configs(settings: Settings, brokers: int) -> tuple[ListenerConfig, 
         return ()
     if brokers > 1:
         raise ConfigError("listeners and advertised.listeners are for a single broker; use --port and --host")
-    protocols = _protocols(settings)
+    # One that listener.security.protocol.map does not name has the protocol it is called after.
+    protocols = {**SecurityProtocol.__members__, **_protocols(settings)}
     if not listeners:
         raise ConfigError("advertised.listeners needs listeners of the same names")
     unknown = advertised.keys() - listeners.keys()
     if unknown:
-        raise ConfigError(f"advertised.listeners: there is no listener {sorted(unknown)[0]}")
+        raise ConfigError(f"advertised.listeners: there is no listener {min(unknown)}")
     return tuple(
-        ListenerConfig(name, *address, advertised.get(name), protocols.get(name) or default_protocol(name))
+        ListenerConfig(name, *address, advertised.get(name), protocols.get(name, SecurityProtocol.PLAINTEXT))
         for name, address in listeners.items()
     )
 

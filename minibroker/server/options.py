@@ -70,6 +70,8 @@ def make_options(
         raise ConfigError("a data directory and ephemeral exclude each other")
     if transaction_version is not None and not 0 <= transaction_version <= _MAX_TRANSACTION_VERSION:
         raise ConfigError(f"transaction version must be 0, 1 or 2, not {transaction_version}")
+    if not isinstance(topics or {}, Mapping):
+        raise ConfigError(f"topics are names and how many partitions, such as {{'orders': 1}}, not {topics!r}")
     for name, partitions in (topics or {}).items():
         _check_topic(name, partitions)
     return Options(
@@ -105,8 +107,8 @@ def _check_topic(name: str, partitions: int) -> None:
     from minibroker.controller.topics import check_topic_name
     from minibroker_protocol.errors import ApiError
 
-    if partitions < 1:
-        raise ConfigError(f"topic {name!r} needs at least one partition, not {partitions}")
+    if not isinstance(partitions, int) or partitions < 1:
+        raise ConfigError(f"topic {name!r} needs a number of partitions from 1 on, not {partitions!r}")
     try:
         check_topic_name(name)
     except ApiError as error:

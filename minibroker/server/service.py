@@ -53,12 +53,10 @@ from minibroker_storage.file_errors import MalformedFile
 
 if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
-    from minibroker.cluster.cluster import Cluster
     from minibroker.cluster.hooks import Meter
     from minibroker.control.commands import Commands
     from minibroker.control.server import ControlServer
     from minibroker.kernel.transport import Network
-    from minibroker.metadata.broker_spec import BrokerSpec
     from minibroker.metrics.server import MetricsServer
     from minibroker.releases.semantics import Semantics
 
@@ -87,7 +85,8 @@ class Service:
         self._declared = listener_configs(self.settings, len(options.ports))
         create_authorizer(self.settings)  # says what is wrong with it
         self._declared_securities, self._security = _securities(self._declared, self.settings)
-        _check_metrics(options)
+        if options.metrics is not None and missing(["prometheus_client"]):
+            raise ConfigError(hint("--metrics", "prometheus_client"))
         self.options = options = _with_data_dir(options, self.settings)
         self.bootstrap_servers = ""
         self.outside_servers = ""
@@ -166,9 +165,11 @@ class Service:
             (self._more_listeners if self._listeners else self._listeners).extend(bound)
 
     def _start_control(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int]) -> None:
+        import secrets
+
         from minibroker.control.commands import all_commands
         from minibroker.control.openapi import describe
-        from minibroker.control.server import ControlServer, make_token
+        from minibroker.control.server import ControlServer
         from minibroker.kernel.loop_calls import call_in_loop
 
         commands = self.commands
@@ -180,7 +181,7 @@ class Service:
         try:
             self.control = ControlServer(
                 address,
-                self.options.control_token or make_token(),
+                self.options.control_token or secrets.token_urlsafe(24),
                 lambda name, arguments: call_in_loop(loop, lambda: commands.call(name, arguments)),
                 lambda: describe(all_commands()),
                 page,
@@ -302,7 +303,8 @@ class Service:
         self.outside_servers = ",".join(format_address(*address) for address in outside)
         listeners = {node.node_id: listener for node, listener in zip(cluster.nodes, self._listeners, strict=True)}
         more = {cluster.nodes[0].node_id: self._more_listeners} if self._more_listeners else {}
-        securities = self._securities_by_port()
+        bound = zip(self._declared_securities, everywhere, strict=False)
+        securities = {listener.getsockname()[1]: security for security, listener in bound}
         self._listeners, self._more_listeners = [], []
         self._ports = BrokerPorts(
             self._edge, self.options.host, limits.backlog, listeners, more, securities, self._security
@@ -310,15 +312,11 @@ class Service:
         for node_id in sorted(cluster.brokers):
             self._ports.started(node_id, cluster.dispatcher(node_id))
         await self._ports.opened()
-        cluster.hooks = self._ports
+        cluster.set_hooks(self._ports)
         max_lag_ms = settings.get_int("minibroker.loop.lag.max.ms")
         if max_lag_ms:
             self._watchdog = LoopWatchdog(loop, max_lag_ms)
             self._watchdog.start()
-
-    def _securities_by_port(self) -> dict[int, ListenerSecurity]:
-        bound = [*self._listeners, *self._more_listeners]
-        return {at.getsockname()[1]: of for of, at in zip(self._declared_securities, bound, strict=False)}
 
     async def stop(self) -> None:
         """Stop accepting, answer what is applied, close the logs, and remove what was temporary."""
@@ -374,12 +372,6 @@ def _securities(
     listeners = [(listener.name, listener.protocol) for listener in declared]
     *found, other = listener_securities(settings, [*listeners, (protocol.name, protocol)])
     return found, other
-
-
-def _check_metrics(options: Options) -> None:
-    """Raises ConfigError when there is something to serve and nothing to do it with."""
-    if options.metrics is not None and missing(["prometheus_client"]):
-        raise ConfigError(hint("--metrics", "prometheus_client"))
 
 
 def _meter(broker: Broker) -> Meter:

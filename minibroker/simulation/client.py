@@ -104,7 +104,7 @@ class Client:
         """A broker takes up what this client gave up; `moment` is what the client was at when it sent it."""
         name = type(request).__name__.removesuffix("Request")
         self.history.evidence.late[self.name, name].append(self.history.elapsed_ms())
-        self.tell(f"late {name}", f"its {name}, given up meanwhile, arrives only now")
+        self.tell(f"late {name}", f"its {name}, given up before, arrives only now")
 
     def broker_gone(self, node_id: int) -> None:
         """Connections to it break."""
@@ -179,10 +179,8 @@ class Client:
         version: int,
         response: type[R],
         code: Callable[[Any], int] = attrgetter("error_code"),
-        *,
-        final: frozenset[int] = frozenset(),
     ) -> tuple[R, bool]:
-        """Ask the coordinator until it answers with a code that is not to be retried, or is in `final`. code: finds it.
+        """Ask the coordinator until it answers with a code that is not to be retried. code: finds it.
 
         Returns the answer, and whether an earlier attempt may have been served too.
         """
@@ -200,7 +198,7 @@ class Client:
                 continue
             found = ErrorCode(code(answer))
             self.history.tell(f"{name}: {found.name}", f"{self.name}: {name} of {key} at {node}: {found.name}")
-            if found not in RETRIABLE or found in final:
+            if found not in RETRIABLE:
                 self.answered_by = node
                 return answer, twice
             if found in _LOST:

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from minibroker.kernel.arguments import from_1
 from minibroker.kernel.progress import ProgressLine
-from minibroker.kernel.words import counted, reason
+from minibroker.kernel.words import counted, fail
 from minibroker.program import ctrl_c_is_ours, whole
 from minibroker.simulation.holes import HOLES
 from minibroker.simulation.run import SeedResult, simulate
@@ -24,7 +25,8 @@ _FINDINGS = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command, on a parser that the command line hands in."""
-    parser.add_argument("--seed", type=int, help="run this seed and print what happens")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int, help="run this seed and print what happens")
     parser.add_argument(
         "--about",
         action="append",
@@ -35,20 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", metavar="FILE", help="with --seed: write the exchanges, for `minibroker trace view FILE`"
     )
-    parser.add_argument(
-        "--seeds", type=_at_least_1, default=1000, metavar="N", help="number of seeds to run (default: %(default)s)"
+    which.add_argument(
+        "--seeds", type=from_1, default=1000, metavar="N", help="number of seeds to run (default: %(default)s)"
     )
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="first seed (default: %(default)s)")
     parser.add_argument(
         "--find", metavar="EVENT", help="name the seeds in which an event with this text in its name happens"
     )
-    parser.add_argument("--jobs", type=_at_least_1, default=1, metavar="N", help="number of processes")
-
-
-def _at_least_1(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
-    return int(text)
+    parser.add_argument("--jobs", type=from_1, default=1, metavar="N", help="number of processes")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,12 +57,10 @@ def run(options: argparse.Namespace) -> int:
             try:
                 Path(options.trace).write_text(as_lines(as_trace(outcome)), encoding="utf-8")
             except OSError as error:
-                print(f"minibroker: {reason(error)}", file=sys.stderr)
-                return 2
+                return fail(error, 2)
         return status
     if options.trace is not None:
-        print("minibroker: --trace goes with --seed", file=sys.stderr)
-        return 2
+        return fail("--trace goes with --seed", 2)
     began = time.perf_counter()
     counts: Counter[str] = Counter()
     broken = []

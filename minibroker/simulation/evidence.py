@@ -92,9 +92,6 @@ class Evidence:
     def early_since(self, transactional_id: str, since_ms: float) -> bool:
         return any(at >= since_ms for at in self.early.get(transactional_id, ()))
 
-    def dropped_places(self) -> set[TopicPartition]:
-        return {marker.place for marker in self.dropped}
-
     def changed(self, before: PartitionImage | None, topic: str, after: PartitionImage, at_ms: float) -> None:
         """The controller changed a partition."""
         if before is None or after.leader_epoch != before.leader_epoch:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from minibroker.rules.rows import ABORT, COMMIT, Finding, Log, Marks, Seen, Sent
+from minibroker.rules.rows import ABORT, COMMIT, Finding, Log, Marks, Sent
 from minibroker.rules.rules import UNKNOWN, finding
 from minibroker.simulation.evidence import Evidence
 
@@ -34,7 +34,6 @@ class History:
     telling: bool = False
     records: dict[str, Record] = field(default_factory=dict)
     outcomes: dict[Hashable, str] = field(default_factory=dict)
-    reads: list[Seen] = field(default_factory=list)
     marks: list[Marks] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     evidence: Evidence = field(default_factory=Evidence)

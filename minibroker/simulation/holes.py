@@ -184,19 +184,21 @@ def _own_records(found: Finding, world: World) -> bool:
 
 
 def _forgotten_with_records(found: Finding, world: World) -> bool:
-    match = _FORGOTTEN.match(found.message) if found.rule == "reload" else None
-    if match is None or world.plan.rules.producer.rebuild_from != "log_start":
-        return False
-    replica = int(found.log.root), (found.log.topic, found.log.partition)
-    return int(match[1]) in world.history.evidence.deleted.get(replica, ())
+    return _at_reload(found, world, _FORGOTTEN, world.history.evidence.deleted)
 
 
 def _found_again(found: Finding, world: World) -> bool:
-    match = _FOUND_AGAIN.match(found.message) if found.rule == "reload" else None
+    return _at_reload(found, world, _FOUND_AGAIN, world.history.evidence.found_again)
+
+
+def _at_reload(
+    found: Finding, world: World, message: re.Pattern[str], known: Mapping[tuple[int, TopicPartition], Set[int]]
+) -> bool:
+    match = message.match(found.message) if found.rule == "reload" else None
     if match is None or world.plan.rules.producer.rebuild_from != "log_start":
         return False
     replica = int(found.log.root), (found.log.topic, found.log.partition)
-    return int(match[1]) in world.history.evidence.found_again.get(replica, ())
+    return int(match[1]) in known.get(replica, ())
 
 
 # -- what is lost on purpose -------------------------------------------------------------------------------------------
@@ -207,7 +209,7 @@ def _dropped_marker(found: Finding, world: World) -> bool:
     evidence = world.history.evidence
     hung = {m.place for m in evidence.dropped if m.producer_id in evidence.hung.get(m.place, ())}
     return (
-        _in_places(found, world, evidence.dropped_places())
+        _in_places(found, world, {marker.place for marker in evidence.dropped})
         or _group_waits(found, hung)
         or (found.rule == "torn-transaction" and _torn_by_drop(found, world))
     )

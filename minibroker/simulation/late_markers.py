@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from minibroker.coordination.transaction_markers import Marker
 from minibroker.coordinators.hashing import partition_for
 from minibroker.coordinators.transactions import records as states
 from minibroker.coordinators.transactions.metadata import TransactionMetadata
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 _WHOLE = 1 << 30
 
 
-class _Marker(NamedTuple):
-    producer_id: int
-    epoch: int
-    commit: bool
-    coordinator_epoch: int
-
-
 class LateMarkers:
     """Told of markers before partitions take them. One is late when its sender has given it up, or when its coordinator
     had a successor since: below transaction.version 2 nothing tells it from a marker of the transaction that is open
@@ -48,16 +42,21 @@ class LateMarkers:
         if not isinstance(request, WriteTxnMarkersRequest):
             return
         for found in request.markers:
-            marker = _Marker(found.producer_id, found.producer_epoch, found.transaction_result, found.coordinator_epoch)
+            marker = Marker(
+                found.producer_id,
+                found.producer_epoch,
+                found.transaction_result,
+                found.coordinator_epoch,
+                found.transaction_version,
+            )
             places = [(topic.name, index) for topic in found.topics for index in topic.partition_indexes]
             self._meets(node_id, marker, places, given_up=given_up)
 
     def sends(self, node_id: int, job: EndedTransaction, places: Iterable[TopicPartition]) -> None:
         """A coordinator sends markers; those for partitions of its own broker go there without a request."""
-        marker = _Marker(job.producer_id, job.producer_epoch, job.commit, job.coordinator_epoch)
-        self._meets(node_id, marker, places, given_up=False)
+        self._meets(node_id, job.marker, places, given_up=False)
 
-    def _meets(self, node_id: int, marker: _Marker, places: Iterable[TopicPartition], *, given_up: bool) -> None:
+    def _meets(self, node_id: int, marker: Marker, places: Iterable[TopicPartition], *, given_up: bool) -> None:
         transactional_id = self._transactional_id(marker)
         if not (given_up or self._deposed(marker, transactional_id)):
             return
@@ -66,14 +65,14 @@ class LateMarkers:
             if partition is not None:
                 self._note(partition, place, marker, transactional_id)
 
-    def _note(self, partition: Partition, place: TopicPartition, marker: _Marker, transactional_id: str | None) -> None:
+    def _note(self, partition: Partition, place: TopicPartition, marker: Marker, transactional_id: str | None) -> None:
         evidence, version = self._world.history.evidence, self._world.plan.client_version
-        identity = marker.producer_id, marker.epoch
+        identity = marker.producer_id, marker.producer_epoch
         entry = partition.log.producers.entry(marker.producer_id) if partition.has_log else None
         open_from = -1
         if entry is not None:
             open_from = entry.current_txn_first_offset
-            if entry.epoch > marker.epoch or entry.coordinator_epoch > marker.coordinator_epoch:
+            if entry.epoch > marker.producer_epoch or entry.coordinator_epoch > marker.coordinator_epoch:
                 return  # refused
             if version >= 2 and open_from >= 0:
                 return  # refused, or the end of just this transaction, whose epoch is its own
@@ -89,25 +88,25 @@ class LateMarkers:
     def _producers(self) -> list[Producer]:
         return [client for client in self._world.clients if isinstance(client, Producer)]
 
-    def _transactional_id(self, marker: _Marker) -> str | None:
+    def _transactional_id(self, marker: Marker) -> str | None:
         return next((c.transactional_id for c in self._producers() if c.producer_id == marker.producer_id), None)
 
     def _state_log(self, transactional_id: str) -> TopicPartition:
         return TRANSACTION_STATE_TOPIC, partition_for(transactional_id, self._world.plan.transaction_partitions)
 
-    def _deposed(self, marker: _Marker, transactional_id: str | None) -> bool:
+    def _deposed(self, marker: Marker, transactional_id: str | None) -> bool:
         if transactional_id is None:
             return False
         found = self._world.cluster.image.partition(*self._state_log(transactional_id))
         return found is not None and marker.coordinator_epoch < found.leader_epoch
 
-    def _is_due(self, place: TopicPartition, marker: _Marker, transactional_id: str | None) -> bool:
+    def _is_due(self, place: TopicPartition, marker: Marker, transactional_id: str | None) -> bool:
         """Whether the coordinator is about to send the same: then it does no more than come first."""
         metadata = None if transactional_id is None else self._last_state(transactional_id)
         return (
             metadata is not None
             and metadata.state in PREPARED
-            and metadata.producer == (marker.producer_id, marker.epoch)
+            and metadata.producer == (marker.producer_id, marker.producer_epoch)
             and (metadata.state is PREPARE_COMMIT) == marker.commit
             and place in metadata.partitions
         )

@@ -186,7 +186,7 @@ class Nemesis:
         """Another list of replicas: a broker that has nothing of the partition takes the place of one that has."""
         world = self._world
         topic, partition = self._random.choice(self._partitions(internal=True))
-        replicas = self._random.sample(sorted(world.disks), len(partition.target_replicas))
+        replicas = self._random.sample(sorted(world.disks), len(partition.replicas) - len(partition.removing))
         try:
             world.cluster.reassign(topic, partition.index, replicas)
         except ApiError as error:

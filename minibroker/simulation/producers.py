@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from minibroker.coordinators.transactions.metadata import by_topic
 from minibroker.kernel.deferred import Deferred, gather, spawn
 from minibroker.simulation.client import RETRIABLE, Client, ClientEnvironment
 from minibroker.simulation.evidence import Fact, TopicPartition
@@ -148,11 +149,8 @@ class Producer(Client):
         if bump and answer.producer_id == self.producer_id and answer.producer_epoch <= self.epoch:
             text = f"{self.name}: a bump from epoch {self.epoch} gave {answer.producer_epoch}"
             self.history.report("epoch-back", self.transactional_id or "", -1, text)
-        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self._begin_epoch(answer.producer_id, answer.producer_epoch)
         self._stained = False
-        self._sequences.clear()
-        self._written_ms.clear()
-        self._sent.clear()
         self.tell("producer initialised", f"has producer id {self.producer_id} epoch {self.epoch}")
 
     async def _init_anywhere(self, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
@@ -169,11 +167,15 @@ class Producer(Client):
 
     def _bump_locally(self) -> None:
         self._epoch_ms = self.world.schedule.elapsed_ms
-        self.epoch += 1
+        self._begin_epoch(self.producer_id, self.epoch + 1)
+        self.tell("idempotent bump", f"goes on with epoch {self.epoch}")
+
+    def _begin_epoch(self, producer_id: int, epoch: int) -> None:
+        """With sequences from 0."""
+        self.producer_id, self.epoch = producer_id, epoch
         self._sequences.clear()
         self._written_ms.clear()
         self._sent.clear()
-        self.tell("idempotent bump", f"goes on with epoch {self.epoch}")
 
     # -- what may be held against it -----------------------------------------------------------------------------------
 
@@ -373,16 +375,13 @@ class Producer(Client):
         if not missing or self.world.plan.client_version >= 2:
             return
         assert self.transactional_id is not None
-        topics: dict[str, list[int]] = {}
-        for topic, index in missing:
-            topics.setdefault(topic, []).append(index)
         request = m.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[
                 m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=found)
-                for name, found in topics.items()
+                for name, found in by_topic(missing).items()
             ],
         )
         answer, _ = await self.coordinate(
@@ -436,10 +435,7 @@ class Producer(Client):
             if (answer.producer_id, answer.producer_epoch) == (self.producer_id, self.epoch):
                 text = f"{self.name}: EndTxn v5 left epoch {self.epoch}"
                 self.history.report("epoch-back", self.transactional_id, -1, text)
-            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-            self._sequences.clear()
-            self._written_ms.clear()
-            self._sent.clear()
+            self._begin_epoch(answer.producer_id, answer.producer_epoch)
             self._epoch_ms = asked_ms
         self._ended_ms = asked_ms
         self._transaction = None

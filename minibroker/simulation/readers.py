@@ -45,13 +45,13 @@ class Reader(Client):
             while self.positions[place] < self.stable.get(place, 1 << 62):
                 await self.poll(place)
 
-    async def poll(self, place: TopicPartition, *, max_wait_ms: int = 0) -> list[Seen]:
+    async def poll(self, place: TopicPartition) -> list[Seen]:
         """One answer's records, without those of aborted transactions."""
         topic, index = place
         node = await self.leader(topic, index)
         self.doing = f"Fetch of {topic}-{index} at {node}"
         request = FetchRequest(
-            max_wait_ms=max_wait_ms,
+            max_wait_ms=0,
             min_bytes=1,
             isolation_level=READ_COMMITTED,
             topics=[

@@ -6,23 +6,15 @@ from random import Random
 from typing import Protocol
 
 from minibroker.cluster.cluster import Cluster
-from minibroker.simulation.client import Client
-from minibroker.simulation.history import History
+from minibroker.simulation.client import Client, ClientEnvironment
 from minibroker.simulation.machine import MachineDisk
-from minibroker.simulation.network_conditions import NetworkConditions
-from minibroker.simulation.plan import Plan
 from minibroker.simulation.producers import Producer
-from minibroker.simulation.schedule import Schedule
 
 
-class Scene(Protocol):
+class Scene(ClientEnvironment, Protocol):
     """lives: how often each broker was started."""
 
-    plan: Plan
     random: Random
-    schedule: Schedule
-    history: History
-    conditions: NetworkConditions
     cluster: Cluster
     disks: dict[int, MachineDisk]
     clients: list[Client]

@@ -243,7 +243,7 @@ class World:
         except ApiError:
             return
         if partition.lags_behind_epoch:
-            self._early(job.transactional_id, job.producer_id)
+            self._early(job.transactional_id, job.marker.producer_id)
 
     def _note_hung(self) -> None:
         for broker in self.cluster.brokers.values():
@@ -268,7 +268,7 @@ class World:
 
     def _dropped(self, job: EndedTransaction, place: tuple[str, int]) -> None:
         self.tell("marker dropped", f"{job.transactional_id}: no marker for {place[0]}-{place[1]}, it has no leader")
-        self.history.evidence.dropped.append(Dropped(place, job.producer_id, job.transactional_id))
+        self.history.evidence.dropped.append(Dropped(place, job.marker.producer_id, job.transactional_id))
 
     def launch(self, client: Client, run: Callable[[], object]) -> None:
         """Let a client begin; its end, good or bad, is noted."""
@@ -284,7 +284,7 @@ class World:
         """From an empty cluster to a quiet one. Exceptions of the brokers' code come out of here."""
         self.cluster.start()
         self.attended()
-        self.cluster.controller.state.subscribe(self._decided)
+        self.cluster.controller.state.publishers.append(self._decided)
         self._decided(self.cluster.image, tuple(self.cluster.image.topics))
         plan = self.plan
         self.schedule.run(50)

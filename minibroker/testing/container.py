@@ -6,7 +6,7 @@ import io
 import secrets
 import tarfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minibroker.kernel.extras import hint
 
@@ -19,12 +19,9 @@ except ImportError as error:
 from minibroker.config.settings import environment_of
 from minibroker.control.client import Control
 from minibroker.control.http_client import HttpCaller
+from minibroker.control.reading import Controlled
 from minibroker.server.options import behaviour_arguments, make_options
 from minibroker.server.service import Service
-from minibroker.testing.controlled import Controlled
-
-if TYPE_CHECKING:
-    from minibroker.control.client import Control
 
 KAFKA_PORT, CONTROL_PORT, NETWORK_PORT = 9092, 9094, 29092
 _START_SCRIPT = "/home/minibroker/start.sh"

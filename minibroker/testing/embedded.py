@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from minibroker.config.types import parse_address
+from minibroker.config.types import ConfigError, parse_address
+from minibroker.control.reading import Controlled
 from minibroker.server.options import DEFAULT_HOST, Options, make_options
-from minibroker.testing.controlled import Controlled
 
 if TYPE_CHECKING:
     from minibroker.control.client import Caller, Control
@@ -78,28 +78,30 @@ class Minibroker(Controlled):
         metrics: str | None = None,
         page: bool = False,
     ) -> None:
-        self._options = make_options(
-            host=host,
-            brokers=brokers,
-            port=port,
-            ports=ports,
-            data_dir=None if data_dir is None else str(data_dir),
-            ephemeral=ephemeral,
-            semantics=semantics,
-            transaction_version=transaction_version,
-            as_version=as_version,
-            topics=topics,
-            config=config,
-            metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
-            page=page,
-        )
+        try:
+            self._options = make_options(
+                host=host,
+                brokers=brokers,
+                port=port,
+                ports=ports,
+                data_dir=None if data_dir is None else str(data_dir),
+                ephemeral=ephemeral,
+                semantics=semantics,
+                transaction_version=transaction_version,
+                as_version=as_version,
+                topics=topics,
+                config=config,
+                metrics=None if metrics is None else parse_address(metrics, "the address of the metrics"),
+                page=page,
+            )
+            _check(self._options)  # at once, not only when started
+        except ConfigError as error:
+            raise error.with_traceback(None) from None  # without the frames of what found it
         self._process = process
         self._record = record
         self._runner: Runner | None = None
         self._bootstrap_servers = ""
         self._control: Control | None = None
-        # Says at once what the settings have wrong, not only when started.
-        _check(self._options)
 
     def __repr__(self) -> str:
         return f"<Minibroker {f'at {self._bootstrap_servers}' if self._bootstrap_servers else 'that is not running'}>"
@@ -147,20 +149,24 @@ class Minibroker(Controlled):
     @property
     def control(self) -> Control:
         """Faults, clock, state and exchanges. RuntimeError when the broker does not run."""
-        runner = self._runner
-        if not self._bootstrap_servers or runner is None:
-            raise RuntimeError("the broker is not running: use it in a with block, or call start()")
         if self._control is None:
             from minibroker.control.client import Control
 
-            self._control = Control(runner.caller())
+            self.bootstrap_servers  # noqa: B018  (raises while it does not run)
+            assert self._runner is not None
+            self._control = Control(self._runner.caller())
         return self._control
 
     # -- from ordinary code --------------------------------------------------------------------------------------------
 
     def start(self) -> Minibroker:
         """Start, and return once every port is served."""
-        self._started(self._launch().result())
+        from minibroker.server.service import StartError
+
+        try:
+            self._started(self._launch().result())
+        except StartError as error:
+            raise error.with_traceback(None) from None
         return self
 
     def stop(self) -> None:
@@ -183,7 +189,12 @@ class Minibroker(Controlled):
     # -- from coroutines -----------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Minibroker:
-        self._started(await asyncio.wrap_future(self._launch()))
+        from minibroker.server.service import StartError
+
+        try:
+            self._started(await asyncio.wrap_future(self._launch()))
+        except StartError as error:
+            raise error.with_traceback(None) from None
         return self
 
     async def __aexit__(

@@ -148,16 +148,8 @@ class ChildRunner:
 def _arguments(options: Options) -> list[str]:
     """The options as the command line takes them."""
     ports = ",".join(map(str, options.ports)) if any(options.ports) else "0"
-    arguments = [
-        "serve",
-        "--control",
-        "127.0.0.1:0",
-        "--until-stdin-closes",
-        "--log-level",
-        "warning",
-        "--log-format",
-        "text",
-    ]
+    arguments = ["serve", "--until-stdin-closes", "--control", "127.0.0.1:0"]
+    arguments += ["--log-level", "warning", "--log-format", "text"]
     arguments += ["--host", options.host, "--port", ports, "--brokers", str(len(options.ports))]
     if options.data_dir is not None:
         arguments += ["--data-dir", options.data_dir]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from minibroker.testing.embedded import Minibroker
 
+__tracebackhide__ = True  # pytest shows the line of the test
+
 MARKER = "minibroker"
 _NAMES = ("brokers", "semantics", "as_version", "transaction_version")
 _CLUSTER_BROKERS = 3
@@ -141,7 +143,7 @@ def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
         settings.update(given.pop("config", {}))
         unknown = given.keys() - set(_NAMES)
         if unknown:
-            name = sorted(unknown)[0]
+            name = min(unknown)
             raise pytest.UsageError(f"the marker {MARKER} has no {name!r}{near(name, (*_NAMES, 'config', 'faults'))}")
         options.update(given)
     return _with(options, settings)

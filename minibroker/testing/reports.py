@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
+from minibroker.kernel.arguments import directory
+
 ENDINGS: Final[Mapping[str, str]] = {"html": ".html", "junit": ".xml", "json": ".json"}
 """Kind of report → the ending of its file."""
 
@@ -24,7 +26,9 @@ def add_report_arguments(parser: argparse.ArgumentParser, name: str, offered: Se
 
     files = ", ".join(f"{name}{ENDINGS[kind]}{' (junit)' if kind == 'junit' else ''}" for kind in offered)
     parser.add_argument("--report", type=kinds, default=[], metavar="KIND,…", help=f"write {files}")
-    parser.add_argument("--report-dir", type=Path, default=Path(), metavar="DIR", help="directory of the reports (.)")
+    parser.add_argument(
+        "--report-dir", type=directory, default=Path(), metavar="DIR", help="directory of the reports (.)"
+    )
 
 
 def write_reports(

@@ -1,12 +1,15 @@
-"""A recorder that costs a busy broker little: above a rate it leaves exchanges out."""
+"""A recorder that costs a busy broker nothing: above a rate it rests, and then requests do not pass it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
+from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.trace.recorder import Recorder
 
+_TOGETHER: Final = 20
+"""Exchanges that are recorded one after the other, so that a transaction is seen whole, before the next rest."""
 _REFUSED: Final = 200
 _REFUSED_PER_SECOND: Final = 50
 """Of refused exchanges that are recorded all the same: what one looks for first, unless everything is refused."""
@@ -31,24 +34,40 @@ class _Room:
 
 
 class PacedRecorder(Recorder):
-    """Records `kept` exchanges at once, and `per_second` of them on and on. now_ms: for durations."""
+    """Records `kept` exchanges at once, and `per_second` of them on and on: some together, then it rests.
+    now_ms: for durations."""
 
-    def __init__(self, kept: int, per_second: float, now_ms: Callable[[], float]) -> None:
+    def __init__(self, kept: int, per_second: float, timers: Timers, now_ms: Callable[[], float]) -> None:
         super().__init__(kept)
+        self._timers = timers
         self._now_ms = now_ms
         self._room = _Room(kept, per_second, now_ms())
         self._room_of_refused = _Room(_REFUSED, _REFUSED_PER_SECOND, now_ms())
+        self._rest: TimerHandle | None = None
+
+    @property
+    def resting(self) -> bool:
+        return self._rest is not None
 
     def pace(self, per_second: float) -> None:
-        """Record so many from now on."""
+        """Record so many from now on, without a rest before."""
         self._room.per_second = per_second
+        if self._rest is not None:
+            self._rest.cancel()
+            self._go_on()
 
     def wants(self) -> bool:
-        wanted = self._room.take(self._now_ms())
-        self.left_out += not wanted
-        return wanted
+        if self._room.take(self._now_ms()):
+            return True
+        if self._rest is None:
+            self.left_out += 1
+            self._rest = self._timers.call_later(_TOGETHER * 1000 / self._room.per_second, self._go_on)
+            self.changed()
+        return False
+
+    def _go_on(self) -> None:
+        self._rest = None
+        self.changed()
 
     def wants_refused(self) -> bool:
-        wanted = self._room_of_refused.take(self._now_ms())
-        self.left_out -= wanted
-        return wanted
+        return self._room_of_refused.take(self._now_ms())

@@ -190,7 +190,7 @@ def _brief(request: dict[str, Any]) -> str:
 class Recorder:
     """Keeps the last exchanges, and hands every one to the listeners once it is over. keep_bytes: frames too.
 
-    left_out: exchanges that it did not want.
+    left_out: how often it began to leave exchanges out. changed: called when `resting` does.
     """
 
     def __init__(self, kept: int = 100) -> None:
@@ -198,7 +198,13 @@ class Recorder:
         self.listeners: list[Listener] = []
         self.keep_bytes = False
         self.left_out = 0
+        self.changed: Callable[[], None] = lambda: None
         self._count = 0
+
+    @property
+    def resting(self) -> bool:
+        """Whether it wants no exchange for now, so that none needs to pass it."""
+        return False
 
     def wants(self) -> bool:
         """Whether the exchange that begins is to be recorded."""
@@ -206,7 +212,7 @@ class Recorder:
 
     def wants_refused(self) -> bool:
         """Whether one that it did not want is to be recorded now that it is refused."""
-        return True
+        return False
 
     def begin(self, exchange: Exchange, time_ms: int) -> Recorded:
         recorded = Recorded(exchange, time_ms)

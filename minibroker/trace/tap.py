@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from minibroker.handlers.context import Answer, Handler, RequestContext
 from minibroker.handlers.exchange import Exchange
+from minibroker.handlers.table import rows
 from minibroker.kernel.deferred import Deferred
 from minibroker.trace.recorder import Recorded, Recorder
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from minibroker.faults.engine import SetRule
     from minibroker.handlers.api import Api
     from minibroker.kernel.refusals import Refusal
+
+
+@cache
+def _api(key: int) -> Api:
+    return rows()[key]
 
 
 class ExchangeTap:
@@ -40,22 +46,19 @@ class ExchangeTap:
     def around(self, api: Api, onward: Handler) -> Handler:
         def handle(ctx: RequestContext, request: Any) -> Answer:
             recorder = self.recorder
-            if recorder is None:
-                return self._serve(Exchange(api, ctx, request, onward))[0]
-            if recorder.wants():
+            if recorder is not None and recorder.wants():
                 return self._recorded(recorder, Exchange(api, ctx, request, onward))
-            ctx.on_first_refusal = partial(self._refused, recorder, api, request, onward)
             return self._serve(Exchange(api, ctx, request, onward))[0] if self.acts else onward(ctx, request)
 
         return handle
 
-    def _refused(
-        self, recorder: Recorder, api: Api, request: Any, onward: Handler, ctx: RequestContext, refusal: Refusal
-    ) -> None:
+    def refused(self, ctx: RequestContext, refusal: Refusal) -> None:
         """Begin to record an exchange with its first refusal, which the others follow."""
-        if not recorder.wants_refused():
+        recorder = self.recorder
+        if recorder is None or ctx.request is None or not recorder.wants_refused():
             return
-        recorded = recorder.begin(Exchange(api, ctx, request, onward), self._wall_ms())
+        api = _api(ctx.api_key)
+        recorded = recorder.begin(Exchange(api, ctx, ctx.request, api.handler), self._wall_ms())
         recorded.refused(refusal)
         ctx.watchers = (*ctx.watchers, recorded.answered, lambda *_: recorder.end(recorded, None))
 

@@ -3,12 +3,15 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/confluentinc/confluent-kafka-go/kafka"
 )
 
-func (c *confluent) read(last string, found func(value string, partition int32, offset int64)) error {
+func init() { read = readUntil }
+
+func readUntil(last string) error {
 	reader, err := kafka.NewConsumer(&kafka.ConfigMap{
 		"bootstrap.servers": servers, "group.id": "readers", "isolation.level": "read_committed",
 		"enable.auto.commit": false, "log_level": 0,
@@ -21,17 +24,15 @@ func (c *confluent) read(last string, found func(value string, partition int32, 
 	if err = reader.Assign([]kafka.TopicPartition{{Topic: &name, Partition: 0, Offset: 0}}); err != nil {
 		return err
 	}
-	for {
+	for value := ""; value != last; {
 		message, err := reader.ReadMessage(time.Second)
 		if err != nil {
-			fmt.Println("read", err)
+			fmt.Fprintln(os.Stderr, "read", err)
 			time.Sleep(200 * time.Millisecond)
 			continue
 		}
-		at := message.TopicPartition
-		found(string(message.Value), at.Partition, int64(at.Offset))
-		if string(message.Value) == last {
-			return nil
-		}
+		value = string(message.Value)
+		fmt.Printf("read %s %d %d\n", value, message.TopicPartition.Partition, message.TopicPartition.Offset)
 	}
+	return nil
 }

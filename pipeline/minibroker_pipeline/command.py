@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from minibroker.kernel.extras import hint, hint_for, missing
-from minibroker.kernel.words import reason
+from minibroker.kernel.words import fail
 from minibroker.rules.scan import DEPTHS, RECORDS
 from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
 from minibroker_protocol.errors import Malformed
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read the topics of a running cluster instead")
     parser.add_argument("--command-config", metavar="FILE", help="with --bootstrap: client properties (TLS, login)")
     parser.add_argument("--follow", action="store_true", help="with --bootstrap: keep reading new records")
-    parser.add_argument("--metrics", metavar="HOST:PORT", help="with --follow: serve what is found, for Prometheus")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="with --follow: serve the findings for Prometheus")
     parser.add_argument("--topic", action="append", default=[], help="only this topic (may be repeated)")
     parser.add_argument("--partition", action="append", default=[], type=int, help="only this partition")
     parser.add_argument(
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         return _refuse(said)
     except _expected() as error:
-        return _refuse(reason(error))
+        return _refuse(error)
     except Exception as error:
         if not type(error).__module__.startswith(("py4j", "pyspark")):
             raise
@@ -104,9 +104,8 @@ def _cause(text: str) -> str:
     return f"a worker failed: {raised[0]}" if raised else ""
 
 
-def _refuse(reason: str) -> int:
-    print(f"minibroker audit: {reason}", file=sys.stderr)
-    return COULD_NOT_RUN
+def _refuse(why: object) -> int:
+    return fail(why, COULD_NOT_RUN, "minibroker audit")
 
 
 def _run(arguments: argparse.Namespace) -> int:

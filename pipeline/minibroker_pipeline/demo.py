@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from minibroker.demo.progress import Progress
+from minibroker.kernel.arguments import from_1
 from minibroker.kernel.extras import hint, missing
+from minibroker.kernel.words import fail
 
 if TYPE_CHECKING:
     from minibroker.testing.embedded import Minibroker
@@ -28,18 +30,18 @@ _LEAST: Final = 30
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's options to `parser`."""
     parser.add_argument("what", choices=["demo"], help="orders to payments on Spark, exactly once, audited at the end")
-    parser.add_argument("--orders", type=int, default=3000, metavar="N", help="how many orders (default: %(default)s)")
+    parser.add_argument(
+        "--orders", type=from_1, default=3000, metavar="N", help="how many orders (default: %(default)s)"
+    )
     parser.add_argument("--html", metavar="FILE", help="write the audit's report")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0: each order became one payment, and the audit found nothing; 1: not so; 2: could not run."""
     if absent := missing(("pyspark", "pandas", "pyarrow", "numpy")):
-        print(f"minibroker pipeline: {hint('the demo', *absent)}", file=sys.stderr)
-        return 2
+        return fail(hint("the demo", *absent), 2, "minibroker pipeline")
     if arguments.orders < _LEAST:
-        print(f"minibroker pipeline: --orders {arguments.orders}: at least {_LEAST}", file=sys.stderr)
-        return 2
+        return fail(f"--orders {arguments.orders}: at least {_LEAST}", 2, "minibroker pipeline")
     from minibroker.program import whole
     from minibroker.server.data_dir import TemporaryDirectory
     from minibroker.testing.embedded import Minibroker
@@ -58,8 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             stack.callback(directory.remove)
             return _Demo(broker, spark, Path(directory.path), arguments).run()
     except NoJava as error:
-        print(f"minibroker pipeline: {error}", file=sys.stderr)
-        return 2
+        return fail(error, 2, "minibroker pipeline")
 
 
 @contextlib.contextmanager
@@ -109,7 +110,7 @@ class _Demo:
         restarts.start()
         self._copy()
         restarts.join()
-        self._tell(f"{PAYMENTS}: each broker was killed and came back meanwhile: {self._count(PAYMENTS)} records")
+        self._tell(f"{PAYMENTS}: each broker was killed and restarted in the meantime: {self._count(PAYMENTS)} records")
         self._forget_last_commit()
         self._copy()
         self._tell(f"{PAYMENTS}: the last commit is forgotten, its batch comes again: {self._count(PAYMENTS)} records")

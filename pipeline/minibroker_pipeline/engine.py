@@ -14,23 +14,19 @@ from heapq import nsmallest
 from typing import Any, TypeAlias
 
 from minibroker.rules import rows as r
-from minibroker.rules.catalogue import ERROR
 from minibroker.rules.file_rules import is_log_row
 from minibroker.rules.log_rules import LogVerdict, group_rows, judge_log
 from minibroker.rules.offset_rules import judge_committed_offsets, judge_rewinds
+from minibroker.rules.rules import judge_verdicts
 from minibroker.rules.state_rules import judge_states
-from minibroker.rules.txn_rules import (
-    Coordinators,
-    Decision,
-    coordinators_whole,
-    read_coordinators,
-)
+from minibroker.rules.txn_rules import Coordinators, Decision, coordinators_whole, judge_transactions, read_coordinators
 from minibroker_pipeline.content import content_rows, judge_same
-from minibroker_pipeline.files import Part, bins
+from minibroker_pipeline.files import Files, Part, bins
+from minibroker_pipeline.headers import FileRows
 from minibroker_pipeline.lineage import beginnings, consumed, judge_key, lineage_rows
 from minibroker_pipeline.outcomes import outcomes_of
-from minibroker_pipeline.plan import Plan, judge_producer, read_parts, write_table
-from minibroker_pipeline.report import SHOWN, Audit, worst_first
+from minibroker_pipeline.plan import Plan, read_parts, write_table
+from minibroker_pipeline.report import SHOWN, Audit, worst
 from minibroker_pipeline.statistics import Statistics
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -96,7 +92,7 @@ class SparkAudit:
             found.unpersist()
         for held in (verdicts, read):
             held.unpersist()
-        return figures, worst_first(shown), as_of
+        return figures, sorted(shown, key=worst), as_of
 
     def _judge_logs(self, read: Any, as_of: int | None) -> Any:
         facts = self._context.parallelize([(fact.log, fact) for fact in self._plan.facts], 1)
@@ -143,7 +139,7 @@ class SparkAudit:
         commits = _of_kind(read, "CommittedOffset").collect() if grouped else []
         for number, lineage in enumerate(plan.lineages):
             wanted = {*lineage.topics, r.CONSUMER_OFFSETS}
-            of_interest = transactions.filter(partial(_is_of, wanted)).collect()
+            of_interest = transactions.filter(lambda txn, wanted=wanted: txn.log.topic in wanted).collect()
             rows_of = partial(
                 _lineage_rows,
                 plan,
@@ -199,11 +195,22 @@ class _Watch:
 # What runs inside tasks.
 
 
+def _count(figures: Statistics, plan: Plan, part: Part, read: FileRows) -> None:
+    """The parts of a topic are ranges of offsets: of no file, and as large as what was read."""
+    stored = isinstance(plan.files, Files)
+    figures.add_read(
+        files=int(stored and part.start == 0),
+        size=part.size if stored else read.bytes,
+        batches=read.batches,
+        records=read.records,
+    )
+
+
 def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple[str, Any]]:
     number, parts = task
     figures = Statistics()
     for part, read in read_parts(plan, number, parts):
-        figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
+        _count(figures, plan, part, read)
         own = []
         for row in read.rows:
             if isinstance(row, r.Run):
@@ -220,10 +227,6 @@ def _read(plan: Plan, done: Any, task: tuple[int, list[Part]]) -> Iterator[tuple
             yield LOG_ROWS, (part.facts.log, pickle.dumps(own[first : first + ROWS_TOGETHER], 5))
         done.add(part.size)
     yield FIGURES, figures
-
-
-def _is_of(topics: set[str], txn: r.Transaction) -> bool:
-    return txn.log.topic in topics
 
 
 def _lineage_rows(plan: Plan, number: int, outcomes: Any, offsets: Any, begins: Any, part: Part) -> Iterator[Any]:
@@ -245,10 +248,6 @@ def _judge_log(pair: tuple[r.Log, Iterable[Any]], as_of_ms: int | None) -> LogVe
     return judge_log(group_rows([facts], rows)[0], as_of_ms=as_of_ms)
 
 
-def _end_of(verdict: LogVerdict) -> tuple[tuple[str, int], int]:
-    return (verdict.facts.log.topic, verdict.facts.log.partition), verdict.end_offset
-
-
 def _ends(pairs: Iterable[tuple[tuple[str, int], int]]) -> dict[tuple[str, int], int]:
     ends: dict[tuple[str, int], int] = {}
     for place, end in pairs:
@@ -268,11 +267,15 @@ def _judge_producer(
     rows = list(pair[1])
     latest = {row.producer_id: row for row in rows if isinstance(row, r.TxnState)}
     decisions = tuple(row for row in rows if isinstance(row, Decision))
-    return judge_producer(
-        [row for row in rows if isinstance(row, r.Transaction)],
-        Coordinators(decisions, latest, whole),
-        places.value,
-        [row for row in rows if isinstance(row, r.CommittedOffset)],
+    transactions = [row for row in rows if isinstance(row, r.Transaction)]
+    # The facts of only those logs that the producer may have to do with.
+    wanted = {(txn.log.topic, txn.log.partition) for txn in transactions}
+    wanted |= {place for decision in decisions for place in decision.partitions}
+    return judge_transactions(
+        transactions,
+        facts=[fact for place in sorted(wanted) for fact in places.value.get(place, ())],
+        commits=[row for row in rows if isinstance(row, r.CommittedOffset)],
+        coordinators=Coordinators(decisions, latest, whole),
         as_of_ms=as_of_ms,
         max_timeout_ms=max_timeout_ms,
     )
@@ -304,7 +307,7 @@ def _sum_up(verdicts: Iterable[LogVerdict]) -> Iterator[tuple[Statistics, Ends]]
     figures = Statistics()
     ends = []
     for verdict in verdicts:
-        ends.append(_end_of(verdict))
+        ends.append(((verdict.facts.log.topic, verdict.facts.log.partition), verdict.end_offset))
         for txn in verdict.transactions:
             figures.add_transaction(txn)
     yield figures, _ends(ends)
@@ -323,18 +326,14 @@ def _worst_of(rows: Iterable[r.Finding]) -> Iterator[tuple[Statistics, list[r.Fi
             figures.add_finding(row)
             yield row
 
-    shown = nsmallest(SHOWN, counted(), key=_worst)
+    shown = nsmallest(SHOWN, counted(), key=worst)
     yield figures, shown
 
 
 def _worst_of_both(
     one: tuple[Statistics, list[r.Finding]], other: tuple[Statistics, list[r.Finding]]
 ) -> tuple[Statistics, list[r.Finding]]:
-    return one[0].merge(other[0]), nsmallest(SHOWN, [*one[1], *other[1]], key=_worst)
-
-
-def _worst(found: r.Finding) -> tuple[Any, ...]:
-    return found.severity != ERROR, found.log, found.first_offset, found.rule
+    return one[0].merge(other[0]), nsmallest(SHOWN, [*one[1], *other[1]], key=worst)
 
 
 def _write(out: str, name: str, schema: Any, number: int, rows: Iterable[Any]) -> Iterator[int]:
@@ -347,25 +346,13 @@ def judge_rows(plan: Plan, rows: Sequence[Any]) -> tuple[list[r.Finding], list[r
     """(findings, transactions, as of when) of all rows of the plan's logs."""
     states = [row for row in rows if isinstance(row, r.TxnState)]
     commits = [row for row in rows if isinstance(row, r.CommittedOffset)]
+    members = [row for row in rows if isinstance(row, r.GroupMember)]
     grouped = group_rows(plan.facts, filter(is_log_row, rows))
     markers = [marker.timestamp for log in grouped for marker in log.markers]
     as_of = plan.as_of_ms or max([*markers, *(state.update_timestamp for state in states)], default=0) or None
     verdicts = [judge_log(log, as_of_ms=as_of) for log in grouped]
-    transactions = [txn for verdict in verdicts for txn in verdict.transactions]
-    found = [one for verdict in verdicts for one in verdict.findings]
-    found += judge_producer(
-        transactions,
-        read_coordinators(states, whole=coordinators_whole(plan.facts)),
-        _by_place(plan.facts),
-        commits,
-        as_of_ms=as_of,
-        max_timeout_ms=plan.max_timeout_ms,
-    )
-    found += judge_states(states)
-    members = [row for row in rows if isinstance(row, r.GroupMember)]
-    found += judge_rewinds(commits, members, [txn for txn in transactions if txn.log.topic == r.CONSUMER_OFFSETS])
-    found += judge_committed_offsets(commits, transactions, _ends(_end_of(verdict) for verdict in verdicts))
-    return found, transactions, as_of
+    found = judge_verdicts(verdicts, states, commits, members, as_of_ms=as_of, max_timeout_ms=plan.max_timeout_ms)
+    return found, [txn for verdict in verdicts for txn in verdict.transactions], as_of
 
 
 def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statistics, list[r.Finding], int | None]:
@@ -377,7 +364,7 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
     done = 0
     for number, task in enumerate(bins(plan.parts)):
         for part, read in read_parts(plan, number, task):
-            figures.add_read(files=int(part.start == 0), size=part.size, batches=read.batches, records=read.records)
+            _count(figures, plan, part, read)
             rows += read.rows
             done += part.size
             progress(done, plan.bytes)
@@ -392,7 +379,7 @@ def audit_here(plan: Plan, progress: Progress = lambda *_: None) -> tuple[Statis
         figures.add_transaction(txn)
     for one in found:
         figures.add_finding(one)
-    found = worst_first(found)
+    found.sort(key=worst)
     if plan.out is not None:
         runs = [row for row in rows if isinstance(row, r.Run)]
         write_table(plan.out, "runs", 0, runs, tables.RUNS)
@@ -427,5 +414,4 @@ def _grouped(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
 
 
 def result(plan: Plan, outcome: tuple[Statistics, list[r.Finding], int | None], seconds: float, engine: str) -> Audit:
-    figures, findings, as_of = outcome
-    return Audit(plan.source, figures, findings, as_of, seconds, engine, plan.depth)
+    return Audit(plan.source, *outcome, seconds, engine, plan.depth)

@@ -91,7 +91,9 @@ class Files:
             from pyarrow.fs import FSSpecHandler, PyFileSystem
 
             other, path = fsspec.core.url_to_fs(self.uri)
-        except (ImportError, ValueError) as error:
+        except ImportError as error:
+            raise NotReadable(f"{self.uri}: a place of this kind needs the package {error.name}") from None
+        except ValueError as error:
             raise NotReadable(f"{self.uri}: {error}") from None
         return PyFileSystem(FSSpecHandler(other)), path
 

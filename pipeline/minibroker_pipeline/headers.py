@@ -7,7 +7,7 @@ done only when asked for: checksums, and going through the records.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -131,7 +131,7 @@ def scan_bytes(
     start: int = 0,
     stop: int | None = None,
     cuts: Sequence[int] = (),
-    sink: BlockSink | None = None,
+    sink: Callable[[Block, Sequence[r.Fault]], None] | None = None,
     indexes: Indexes | None = None,
 ) -> FileRows:
     """The rows of a log file's bytes [start, stop), runs collapsed.
@@ -176,13 +176,6 @@ class Indexes(Protocol):
     def faults(self, *, whole: bool) -> Iterable[tuple[IndexClaims, EntryFault]]: ...
 
     def row(self, log: r.Log, path: str) -> r.TimeClaims | None: ...
-
-
-class BlockSink:
-    """Something that wants the batches themselves."""
-
-    def __call__(self, block: Block, faults: Sequence[r.Fault]) -> None:
-        raise NotImplementedError
 
 
 def _faults(facts: r.LogFacts, path: str, data: memoryview, block: Block, depth: str) -> list[r.Fault]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from minibroker.rules.rows import Fault, Finding, LogFacts, Transaction
+from minibroker.rules.rows import Fault, Finding, LogFacts
 from minibroker.rules.scan import RECORDS
-from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS, Coordinators, judge_transactions
+from minibroker.rules.txn_rules import DEFAULT_TIMEOUT_MS
 from minibroker_pipeline.files import Files, Part
 from minibroker_pipeline.headers import Block, FileRows
 from minibroker_pipeline.lineage import Lineage
@@ -50,17 +51,11 @@ class BatchTable:
     def __init__(self, out: str, number: int) -> None:
         self._path = os.path.join(out, "batches", f"part-{number:06d}.parquet")
         self._writer: Any = None
-        self._part: Part | None = None
 
-    def taking(self, part: Part) -> Callable[[Block, Sequence[Fault], int], None]:
-        self._part = part
-        return self._take
-
-    def _take(self, block: Block, faults: Sequence[Fault], origin: int) -> None:
+    def take(self, part: Part, block: Block, faults: Sequence[Fault], origin: int) -> None:
         from minibroker_pipeline.tables import batch_table
 
-        assert self._part is not None
-        self.write(batch_table(self._part.facts, self._part.path, block, faults, origin))
+        self.write(batch_table(part.facts, part.path, block, faults, origin))
 
     def write(self, batch: Any) -> None:
         import pyarrow.parquet as pq
@@ -80,7 +75,7 @@ def read_parts(plan: Plan, number: int, parts: Iterable[Part]) -> Iterable[tuple
     """Reads the parts of one task, and writes their batches down when that is wanted."""
     table = BatchTable(plan.out, number) if plan.out is not None and plan.batches else None
     for part in parts:
-        take = table.taking(part) if table is not None else None
+        take = partial(table.take, part) if table is not None else None
         read = read_part(plan.files, part, depth=plan.depth, take=take)
         if table is not None:
             from minibroker_pipeline.tables import fault_batch
@@ -107,26 +102,3 @@ def write_table(out: str, name: str, number: int, rows: Sequence[Any], schema: A
     path = os.path.join(directory, f"part-{number:06d}.parquet")
     pq.write_table(pa.Table.from_batches([table_of(rows, schema)]), path + ".tmp", compression="zstd")
     os.replace(path + ".tmp", path)
-
-
-def judge_producer(
-    transactions: Sequence[Transaction],
-    coordinators: Coordinators,
-    places: dict[tuple[str, int], list[LogFacts]],
-    commits: Sequence[Any],
-    *,
-    as_of_ms: int | None,
-    max_timeout_ms: int,
-) -> list[Finding]:
-    """`judge_transactions` for one producer, with the facts of only those logs that it may have to do with."""
-    wanted = {(txn.log.topic, txn.log.partition) for txn in transactions}
-    wanted |= {place for decision in coordinators.decisions for place in decision.partitions}
-    facts = [fact for place in sorted(wanted) for fact in places.get(place, ())]
-    return judge_transactions(
-        transactions,
-        facts=facts,
-        commits=commits,
-        coordinators=coordinators,
-        as_of_ms=as_of_ms,
-        max_timeout_ms=max_timeout_ms,
-    )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from minibroker.rules.rows import Fault, Log
 from minibroker.rules.scan import RECORDS, Row, base_of, epoch_rows, index_rows, snapshot_rows
 from minibroker_pipeline.files import TXN_INDEX_SUFFIX, Files, Part
-from minibroker_pipeline.headers import Block, BlockSink, FileRows, HeaderScan, scan_bytes
+from minibroker_pipeline.headers import Block, FileRows, HeaderScan, scan_bytes
 from minibroker_pipeline.index_match import IndexMatch
 from minibroker_pipeline.topics import Topics
 from minibroker_protocol.errors import Malformed
@@ -36,13 +36,7 @@ class PlainRecord(NamedTuple):
     fault: str | None = None
 
 
-class _Sink(BlockSink):
-    def __init__(self, take: Callable[[Block, Sequence[Fault], int], None], origin: int) -> None:
-        self._take = take
-        self._origin = origin
-
-    def __call__(self, block: Block, faults: Sequence[Fault]) -> None:
-        self._take(block, faults, self._origin)
+Take = Callable[[Block, Sequence[Fault], int], None]
 
 
 def read_part(
@@ -50,7 +44,7 @@ def read_part(
     part: Part,
     *,
     depth: str = RECORDS,
-    take: Callable[[Block, Sequence[Fault], int], None] | None = None,
+    take: Take | None = None,
 ) -> FileRows:
     """The rows of a part. `take` is given every block, its faults and the position in the file that its own positions
     count from."""
@@ -58,7 +52,6 @@ def read_part(
         return _fetched(files, part, depth, take)
     if part.is_log:
         with files.view(part) as (data, origin):
-            sink = _Sink(take, origin) if take is not None else None
             read = scan_bytes(
                 part.facts,
                 part.path,
@@ -67,7 +60,7 @@ def read_part(
                 start=part.start - origin,
                 stop=part.stop - origin,
                 cuts=part.cuts,
-                sink=sink,
+                sink=None if take is None else lambda block, faults: take(block, faults, origin),
                 indexes=_indexes(files, part),
             )
         return read._replace(rows=[_moved(row, origin) for row in read.rows]) if origin else read
@@ -96,13 +89,12 @@ def _indexes(files: Files, part: Part) -> IndexMatch | None:
     return IndexMatch.of(stem, base_of(part.path), index, times, part.start, None if part.last else part.stop)
 
 
-def _fetched(
-    topics: Topics, part: Part, depth: str, take: Callable[[Block, Sequence[Fault], int], None] | None
-) -> FileRows:
+def _fetched(topics: Topics, part: Part, depth: str, take: Take | None) -> FileRows:
+    sink = None if take is None else lambda block, faults: take(block, faults, 0)
     rows: list[Row] = []
     batches = records = size = 0
     for data, _ in topics.pieces(part):
-        read = scan_bytes(part.facts, part.path, data, depth=depth, sink=None if take is None else _Sink(take, 0))
+        read = scan_bytes(part.facts, part.path, data, depth=depth, sink=sink)
         rows += read.rows
         batches += read.batches
         records += read.records

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -99,7 +98,7 @@ def lines(audit: Audit, most: int = 20) -> list[str]:
     figures = audit.statistics
     outcomes = ", ".join(f"{count:,} {name}" for name, count in sorted(figures.outcomes().items())) or "none"
     out = [
-        f"{figures.logs:,} logs, {figures.files:,} files, {figures.bytes:,} bytes",
+        f"{figures.logs:,} logs, {f'{figures.files:,} files, ' if figures.files else ''}{figures.bytes:,} bytes",
         f"{figures.batches:,} batches, {figures.records:,} records, {len(figures.epochs):,} producers",
         f"transactions: {outcomes}",
     ]
@@ -294,6 +293,6 @@ def _remedies(audit: Audit, found: Finding) -> str:
     return f"<details><summary>what can be done</summary><ul>{''.join(rows)}</ul></details>" if rows else ""
 
 
-def worst_first(found: Sequence[Finding]) -> list[Finding]:
-    """Errors before notices, then by log and offset."""
-    return sorted(found, key=lambda one: (one.severity != ERROR, one.log, one.first_offset, one.rule))
+def worst(found: Finding) -> tuple[Any, ...]:
+    """The order of findings: errors before notices, then by log and offset."""
+    return found.severity != ERROR, found.log, found.first_offset, found.rule

@@ -34,7 +34,7 @@ def open_session(master: str | None = None, conf: Sequence[str] = ()) -> tuple[A
 
     `conf`: KEY=VALUE. Raises NoJava, and ValueError for a setting that is none.
     """
-    found = java.prepare() if master is None or master.startswith("local") else _cluster_java()
+    found = java.prepare()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("minibroker audit")
@@ -68,13 +68,4 @@ def _signals_stay() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, before)
-    logging.getLogger().addFilter(_not_of_py4j)
-
-
-def _not_of_py4j(record: logging.LogRecord) -> bool:
-    return "py4j" not in record.pathname
-
-
-def _cluster_java() -> str:
-    """On a cluster only the driver runs on this machine's Java."""
-    return java.prepare()
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)

@@ -199,8 +199,8 @@ class SinkDriver:
     def keep(self, query: str) -> None:
         """Commit this query's marker again as it is, so that it does not expire; nothing if there is none.
 
-        It fences an attempt at a batch as a newer driver does: a commit without a transaction could take the place of
-        the marker that a batch has written meanwhile. Raises SinkRefused.
+        It fences an attempt at a batch as a newer driver does: a commit without a transaction could overwrite the
+        marker that a batch writes at the same time. Raises SinkRefused.
         """
         sink = self.sink
         with self._asking():

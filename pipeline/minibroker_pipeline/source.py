@@ -49,7 +49,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "transactions": (r.TxnState,),
     "offsets": (r.CommittedOffset,),
 }
-_TIMES = {"batches": "max_timestamp", "markers": "timestamp"}
 
 
 class PartsInput(InputPartition):

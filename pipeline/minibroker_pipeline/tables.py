@@ -91,7 +91,9 @@ def batch_table(facts: r.LogFacts, path: str, block: Block, faults: Iterable[r.F
     reached = (sequence.astype(np.int64) + headers["last_offset_delta"]) & MAX_SEQUENCE
     codecs = pa.DictionaryArray.from_arrays(pa.array((attributes & 7).astype(np.int8)), pa.array(CODECS))
     arrays = [
-        *_constants(facts, count),
+        _constant(facts.log.root, count),
+        _constant(facts.log.topic, count),
+        pa.array(np.full(count, facts.log.partition, np.int32)),
         _constant(path, count),
         pa.array(block.positions + origin),
         pa.array((headers["batch_length"] + LOG_OVERHEAD).astype(np.int32)),
@@ -153,11 +155,6 @@ def _native(column: Any) -> Any:
 
 def _constant(value: str, count: int) -> Any:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int8)), pa.array([value])).cast(_STR)
-
-
-def _constants(facts: r.LogFacts, count: int) -> list[Any]:
-    root, topic, partition = facts.log
-    return [_constant(root, count), _constant(topic, count), pa.array(np.full(count, partition, np.int32))]
 
 
 Named = (

@@ -77,12 +77,6 @@ class _Writer:
         number, task = context.attemptNumber(), context.taskAttemptId()
         return Message(write_task(self._sink, self._attempt, batch, number, task, iterator))
 
-    def _commit(self, messages: Sequence[Any], number: int) -> None:
-        SinkDriver(self._sink).commit(_written(messages), number)
-
-    def _abort(self, messages: Sequence[Any]) -> None:
-        SinkDriver(self._sink).abort(_written(messages))
-
 
 def _written(messages: Sequence[Any]) -> list[Written]:
     """Reports of the tasks that ended; None stands for one that did not."""
@@ -101,10 +95,10 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._write(Batch(query, int(number)), context, iterator)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        self._commit(messages, batchId)
+        SinkDriver(self._sink).commit(_written(messages), batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
-        self._abort(messages)
+        SinkDriver(self._sink).abort(_written(messages))
 
 
 class TableWriter(_Writer, DataSourceArrowWriter):
@@ -116,10 +110,10 @@ class TableWriter(_Writer, DataSourceArrowWriter):
         return self._write(Batch(self._sink.job or "", 0), context, iterator)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        self._commit(messages, 0)
+        SinkDriver(self._sink).commit(_written(messages), 0)
 
     def abort(self, messages: Sequence[Any]) -> None:
-        self._abort(messages)
+        SinkDriver(self._sink).abort(_written(messages))
 
 
 class KeepingListener(StreamingQueryListener):

@@ -21,6 +21,8 @@ API_VERSIONS = 18
 MOST_TAGS = 1024
 """Tagged fields that the header of a request may have: there is none yet, and clients send none."""
 _START = struct.Struct(">hhih").unpack_from
+_PLAIN = struct.Struct(">i").pack
+_FLEXIBLE = struct.Struct(">ix").pack
 _flexible_from: dict[int, int] = {}
 
 
@@ -93,6 +95,6 @@ def decode_response(frame: Buffer, api_key: int, version: int) -> Response:
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
     """The header of the response to a request."""
-    if api_key == API_VERSIONS or api_version < first_flexible_version(api_key):
-        return correlation_id.to_bytes(4, "big", signed=True)
-    return correlation_id.to_bytes(4, "big", signed=True) + b"\0"
+    if api_version < (_flexible_from.get(api_key) or first_flexible_version(api_key)) or api_key == API_VERSIONS:
+        return _PLAIN(correlation_id)
+    return _FLEXIBLE(correlation_id)

@@ -6,6 +6,8 @@ Nothing here reads or writes a file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
 
 from minibroker_protocol.records import (
     NO_TIMESTAMP,
@@ -109,6 +111,7 @@ class Transactions:
         return False, None
 
 
+@dataclass(slots=True)
 class Filter:
     """One cleaning round over segments in offset order.
 
@@ -117,38 +120,27 @@ class Filter:
     entries that stay, in marker order.
     """
 
-    def __init__(
-        self,
-        offsets: OffsetMap,
-        transactions: Transactions,
-        last_records: Mapping[int, LastRecord],
-        *,
-        upper_bound: int,
-        delete_retention_ms: int,
-        now_ms: int,
-        max_batch_bytes: int,
-    ) -> None:
-        self._offsets = offsets
-        self._transactions = transactions
-        self._last_records = last_records
-        self._upper_bound = upper_bound
-        self._delete_retention_ms = delete_retention_ms
-        self._now_ms = now_ms
-        self._max_batch_bytes = max_batch_bytes
-        self.kept_aborts: list[AbortedTxn] = []
+    offsets: OffsetMap
+    transactions: Transactions
+    last_records: Mapping[int, LastRecord]
+    upper_bound: int
+    delete_retention_ms: int
+    now_ms: int
+    max_batch_bytes: int
+    kept_aborts: list[AbortedTxn] = field(default_factory=list)
 
     def clean(self, header: BatchHeader, data: Buffer) -> tuple[BatchHeader, Buffer] | None:
         """What stays of a batch: itself, a smaller one, an empty one, or None. Offsets and sequences never change."""
-        records = decode_records(data, 0, header, max_bytes=self._max_batch_bytes)
+        records = decode_records(data, 0, header, max_bytes=self.max_batch_bytes)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         unneeded_marker = False
         if header.is_control:
-            unneeded_marker, kept = self._transactions.end(header, parse_control(records[0]) if records else None)
+            unneeded_marker, kept = self.transactions.end(header, parse_control(records[0]) if records else None)
             if kept is not None:
                 self.kept_aborts.append(kept)
-            discard = unneeded_marker and horizon is not None and horizon <= self._now_ms
+            discard = unneeded_marker and horizon is not None and horizon <= self.now_ms
         else:
-            discard = self._transactions.is_aborted(header)
+            discard = self.transactions.is_aborted(header)
         if discard:
             retained: list[Record] = []
         elif header.is_control:
@@ -159,22 +151,22 @@ class Filter:
             return self._emptied(header) if self._must_stay(header) else None
         tombstone = not header.is_control and any(record.value is None for record in retained)
         if (tombstone or unneeded_marker) and horizon is None:
-            return _rebuilt(header, retained, self._now_ms + self._delete_retention_ms)
+            return _rebuilt(header, retained, self.now_ms + self.delete_retention_ms)
         if len(retained) == len(records):
             return header, data
         return _rebuilt(header, retained, horizon)
 
     def _keeps(self, record: Record, horizon: int | None) -> bool:
-        if record.offset > self._offsets.latest:
+        if record.offset > self.offsets.latest:
             return True
-        if record.key is None or record.offset < self._offsets.get(bytes(record.key)):
+        if record.key is None or record.offset < self.offsets.get(bytes(record.key)):
             return False
-        return record.value is not None or horizon is None or self._now_ms < horizon
+        return record.value is not None or horizon is None or self.now_ms < horizon
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        if header.next_offset == self._upper_bound:
+        if header.next_offset == self.upper_bound:
             return True
-        last = self._last_records.get(header.producer_id) if header.has_producer_id else None
+        last = self.last_records.get(header.producer_id) if header.has_producer_id else None
         if last is None:
             return False
         if last.last_data_offset != NO_OFFSET:
@@ -183,32 +175,11 @@ class Filter:
 
     @staticmethod
     def _emptied(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
-        empty = _copy(header)
+        empty = copy(header)
         empty.attributes &= ~_CODEC_AND_HORIZON
         empty.base_timestamp = NO_TIMESTAMP
         empty.record_count = 0
         return empty, assemble(empty, b"")
-
-
-def _copy(header: BatchHeader) -> BatchHeader:
-    return BatchHeader(*(getattr(header, name) for name in _FIELDS))
-
-
-_FIELDS = (
-    "base_offset",
-    "batch_length",
-    "partition_leader_epoch",
-    "magic",
-    "crc",
-    "attributes",
-    "last_offset_delta",
-    "base_timestamp",
-    "max_timestamp",
-    "producer_id",
-    "producer_epoch",
-    "base_sequence",
-    "record_count",
-)
 
 
 def _rebuilt(header: BatchHeader, records: list[Record], horizon: int | None) -> tuple[BatchHeader, Buffer]:

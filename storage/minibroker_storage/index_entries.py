@@ -6,12 +6,11 @@ batches at a time.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from minibroker_storage.check_finding import OFFSET_INDEX, TIME_INDEX
-from minibroker_storage.indexes import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, entries_of
+from minibroker_storage.indexes import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, entries_of, rises
 
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -65,7 +64,7 @@ def offset_claims(path: str, base_offset: int, data: bytes) -> IndexClaims:
     offsets = [base_offset + relative for relative, _ in pairs]
     positions = [position for _, position in pairs]
     before = (base_offset - 1, -1)
-    if not (_rises(offsets) and _rises(positions)) or (pairs and (offsets[0] < base_offset or positions[0] < 0)):
+    if not (rises(offsets) and rises(positions)) or (pairs and (offsets[0] < base_offset or positions[0] < 0)):
         for number, entry in enumerate(zip(offsets, positions, strict=True)):
             if entry[0] <= before[0] or entry[1] <= before[1]:
                 fault = EntryFault(
@@ -97,10 +96,6 @@ def time_claims(path: str, base_offset: int, data: bytes) -> IndexClaims:
 
 def _bare(error: IndexCorrupt, path: str) -> str:
     return str(error).removeprefix(f"{path}: ")
-
-
-def _rises(values: Sequence[int]) -> bool:
-    return all(map(operator.lt, values, values[1:]))
 
 
 class IndexCheck:

@@ -8,6 +8,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from minibroker_storage.disk import Disk, NotFound
 
@@ -105,7 +106,7 @@ class OffsetIndex(_Index):
         relative, positions = both[0::2], both[1::2]
         if relative and (relative[0] < 0 or positions[0] < 0 or positions[-1] >= log_size):
             raise IndexCorrupt(f"{self.path}: {len(relative)} entries do not fit a log of {log_size} bytes")
-        if not (_rises(relative) and _rises(positions)):
+        if not (rises(relative) and rises(positions)):
             raise IndexCorrupt(f"{self.path}: offsets or positions do not rise")
         self._arrays = (relative, positions)
         self.written = len(relative) if len(data) == len(relative) * OFFSET_ENTRY.size else 0
@@ -152,13 +153,13 @@ class TimeIndex(_Index):
         timestamps, relative = array("q", values[0::2]), array("i", values[1::2])
         if count and (not log_size or timestamps[0] < 0 or relative[0] < 0):
             raise IndexCorrupt(f"{self.path}: {count} entries do not fit a log of {log_size} bytes")
-        if not (_rises(timestamps) and all(map(operator.le, relative, relative[1:]))):
+        if not (rises(timestamps) and all(map(operator.le, relative, relative[1:]))):
             raise IndexCorrupt(f"{self.path}: timestamps or offsets fall")
         self._arrays = (timestamps, relative)
         self.written = count if len(data) == len(content) else 0
 
 
-def _rises(values: array[int]) -> bool:
+def rises(values: Sequence[int]) -> bool:
     return all(map(operator.lt, values, values[1:]))
 
 

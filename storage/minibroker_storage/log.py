@@ -305,7 +305,8 @@ class PartitionLog:
         """A slice of whole batches from the one holding ``offset`` on, all below ``bound``; the last may be cut by
         ``max_bytes``. Raises ApiError OFFSET_OUT_OF_RANGE outside [log start, log end]."""
         if offset < self.log_start_offset or offset > self.log_end_offset:
-            raise reading.out_of_range(offset, self.log_start_offset, self.log_end_offset)
+            limits = f"between {self.log_start_offset} and {self.log_end_offset}"
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not {limits}")
         try:
             return reading.read(
                 self._segments, self.log_end_offset, offset, max_bytes, bound=bound, min_one_message=min_one_message
@@ -313,9 +314,8 @@ class PartitionLog:
         except (StorageError, Malformed) as error:
             raise storage_error(error) from error
 
-    def aborted_transactions(self, fetch_offset: int, result: ReadResult) -> list[AbortedTxn]:
+    def aborted_transactions(self, result: ReadResult) -> list[AbortedTxn]:
         """What a read_committed reader of ``result`` must be told."""
-        del fetch_offset  # the result knows it
         with storage_errors():
             return reading.aborted_transactions(self._segments, self.log_end_offset, result)
 

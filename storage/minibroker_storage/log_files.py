@@ -27,11 +27,11 @@ class LogFiles:
     __slots__ = (
         "_dir_unsynced",
         "_epochs_unsynced",
-        "_removals",
         "cuts",
         "disk",
         "path",
         "recovery_point",
+        "removals",
         "segments",
         "snapshots",
     )
@@ -45,7 +45,7 @@ class LogFiles:
         self.snapshots = snapshots
         self.recovery_point = recovery_point
         self.cuts = 0
-        self._removals = Removals(disk)
+        self.removals = Removals(disk)
         self._dir_unsynced = new
         self._epochs_unsynced = False
 
@@ -107,7 +107,7 @@ class LogFiles:
         active.save_indexes()
         self.flush(end)
         self.abandon()
-        self._removals.finish()
+        self.removals.finish()
 
     def abandon(self) -> None:
         """Gives the handles back and writes nothing, as a crash would."""
@@ -151,10 +151,6 @@ class LogFiles:
         """Removes every snapshot, which makes the next rebuild read the whole log."""
         self.snapshots.remove_where(lambda _: True)
 
-    def remove_due(self, now_ms: int) -> None:
-        """Removes the renamed files whose delay is over."""
-        self._removals.due(now_ms)
-
     def retire(self, gone: Sequence[Segment], remove_at_ms: int) -> None:
         """Takes the oldest segments out of the log. Their files are renamed now and removed after `remove_at_ms`."""
         self.segments.drop(gone)
@@ -181,7 +177,7 @@ class LogFiles:
     def _rename_for_removal(self, segments: Iterable[Segment], remove_at_ms: int) -> None:
         for segment in segments:
             segment.close_files()
-            self._removals.later([segment.path(ending) for ending in SEGMENT_FILES], remove_at_ms)
+            self.removals.later([segment.path(ending) for ending in SEGMENT_FILES], remove_at_ms)
 
     # -- the directory -----------------------------------------------------------------------------------------------
 

@@ -325,10 +325,6 @@ class ProducerStateManager:
         self._finished.clear()
         self.map_end_offset = offset
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """The log is emptied and begins anew at `offset`."""
-        self.clear(offset)
-
     def snapshot(self) -> bytes:
         """The bytes of Kafka's `.snapshot` file (version 1) for `map_end_offset`."""
         return encode_snapshot(self._producers.values())

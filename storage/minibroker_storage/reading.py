@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from minibroker_protocol.errors import ApiError, ErrorCode
-from minibroker_protocol.records import UNHURRIED, BatchHeader, Pace, each_timestamp
+from minibroker_protocol.records import UNHURRIED, Pace, each_timestamp
 from minibroker_storage.disk import Buffer
-from minibroker_storage.segment import BatchPosition, Segment
+from minibroker_storage.segment import Segment
 from minibroker_storage.segments import Segments
 from minibroker_storage.txn_index import AbortedTxn
 
@@ -145,7 +144,8 @@ def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> Timestam
             best = segment
     if best is None:
         return None
-    batch = _batch_with(best, best.offset_of_max_timestamp)
+    found = best.find(best.offset_of_max_timestamp)
+    batch = None if found is None else next(best.headers(found.position), None)
     if batch is None:
         return None
     position, header = batch
@@ -154,14 +154,3 @@ def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> Timestam
             return TimestampOffset(offset, timestamp, header.partition_leader_epoch)
     # Compaction may have taken the record and left the batch's header.
     return TimestampOffset(header.last_offset, header.max_timestamp, header.partition_leader_epoch)
-
-
-def _batch_with(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
-    found: BatchPosition | None = segment.find(offset)
-    return None if found is None else next(segment.headers(found.position), None)
-
-
-def out_of_range(offset: int, log_start_offset: int, log_end_offset: int) -> ApiError:
-    return ApiError(
-        ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between {log_start_offset} and {log_end_offset}"
-    )

@@ -15,7 +15,7 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
     Their files are renamed at once and removed by a later call, ``file.delete.delay.ms`` on.
     """
     with storage_errors():
-        log.files.remove_due(now_ms)
+        log.files.removals.due(now_ms)
         gone = expired_segments(log, now_ms)
         if not gone:
             return 0

@@ -38,7 +38,7 @@ def truncate_fully_and_start_at(log: PartitionLog, offset: int, *, now_ms: int) 
     with log.all_or_offline():
         log.before_truncation(offset)
         log.files.truncate_fully_and_start_at(offset, log.config, now_ms)
-        log.producers.truncate_fully_and_start_at(offset)
+        log.producers.clear(offset)
         log.ends_at(offset)
         log.log_start_offset = log.high_watermark = offset
         if log.leader_epochs.clear():

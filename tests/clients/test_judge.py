@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from judged_applications import command, hold
+from judge_page import PAGE, SEMANTICS, columns, kept, table
+from judged_applications import CLIENTS, OLD, command, hold, release
 
 from minibroker.cli import main
 from minibroker.judge.scripts import bundled
@@ -46,3 +47,12 @@ def test_a_producer_without_idempotence_is_found_out(tmp_path: Path) -> None:
     assert main(["judge", *arguments, "--report-dir", str(tmp_path), "--", sys.executable, "-c", program]) == 1
     (verdict,) = json.loads(report.read_text())
     assert {one["rule"] for one in verdict["broken"]} == {"duplicate-record"}
+
+
+def test_the_page_has_every_old_version_beside_the_new_one() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    cells = kept(text, "kafka")
+    assert list(cells) == columns()
+    assert {f"{client} {version}" for client in CLIENTS for version in (*OLD[client], release(client))} == set(cells)
+    assert all(table(semantics, kept(text, semantics)) in text for semantics in SEMANTICS)
+    assert any("broken" in cell for column in cells.values() for cell in column.values())

@@ -135,6 +135,7 @@ def test_the_page_in_a_browser(opened: Any) -> None:
     lane = opened.locator("#transactions .row")
     assert lane.locator("b").inner_text() == HOSTILE
     assert opened.title() == "trace.jsonl"  # what the id says was not run
+    opened.locator("#partitions .batch").nth(2).wait_for()
     assert opened.locator("#partitions .batch").count() == 3
     # From the mark of the refusal to the exchange and its reason.
     lane.locator(".mark.fenced").last.press("Enter")
@@ -142,8 +143,20 @@ def test_the_page_in_a_browser(opened: Any) -> None:
     assert "EndTxn" in detail.locator("h2").inner_text()
     assert "current epoch" in detail.inner_text()
     assert opened.locator("#requests tr.chosen").count() == 1
-    opened.locator("#partitions .batch").first.click()
+    opened.locator("#partitions .batch").first.press("Space")
     assert "Produce" in detail.locator("h2").inner_text()
+    lane.locator(".state").first.click()
+    assert "InitProducerId" in detail.locator("h2").inner_text()
+    # Tab stops once in a lane; from there the arrow keys lead along it.
+    stops = lane.locator("[tabindex='0']")
+    assert stops.count() == 1
+    last = stops.get_attribute("aria-label")
+    stops.press("ArrowLeft")
+    before = opened.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert before.startswith(HOSTILE)
+    assert before != last
+    opened.keyboard.press("ArrowRight")
+    assert opened.evaluate("document.activeElement.getAttribute('aria-label')") == last
     # Back in time, by keyboard.
     slider = opened.locator("#time")
     slider.focus()
@@ -170,12 +183,32 @@ def test_a_verdict_stands_above_and_marks_what_broke(
     tab.locator("#transactions .mark.broken").press("Enter")
     assert tab.locator("#detail dd").first.inner_text() == HOSTILE
     row = tab.locator("#requests tr.chosen")
+    row.wait_for()
     assert row.locator("td").last.inner_text() == HOSTILE
     assert row.get_attribute("class") == "refusal chosen"
     numbers = tab.locator("#requests tr").evaluate_all("rows => rows.map((row) => Number(row.dataset.number))")
     assert numbers == sorted(numbers, reverse=True)
     assert tab.title() == "verdict"
     tab.close()
+
+
+def test_each_part_is_drawn_in_a_frame_of_its_own(opened: Any) -> None:
+    """Together they would be one long task: benchmarks/page_tasks.py."""
+    opened.locator("#requests tr").first.wait_for()
+    opened.evaluate("""() => { window.drawn = new Promise((done) => {
+        const drawn = [];
+        let frame = 0;
+        const count = () => { frame += 1; requestAnimationFrame(count); };
+        count();
+        for (const id of ["transactions", "partitions", "groups", "requests"]) {
+            const watch = new MutationObserver(() => { if (drawn.push([id, frame]) === 4) done(drawn); });
+            watch.observe(document.getElementById(id), { childList: true });
+        }
+    }); }""")
+    opened.locator("#filter").fill("g")
+    drawn = opened.evaluate("window.drawn")
+    assert [name for name, _ in drawn] == ["transactions", "partitions", "groups", "requests"]
+    assert len({frame for _, frame in drawn}) == 4
 
 
 def test_a_thousand_ids_hold_nobody_up(browser: Any, tmp_path: Path) -> None:
@@ -191,7 +224,7 @@ def test_a_thousand_ids_hold_nobody_up(browser: Any, tmp_path: Path) -> None:
     file.write_text(page(Trace(made), "many"), encoding="utf-8")
     tab = browser.new_page()
     tab.goto(file.as_uri())
-    assert tab.locator("#transactions-count").inner_text() == "100 of 1000"
+    tab.locator("#transactions-count", has_text="100 of 1000").wait_for()
     tab.locator("#filter").fill("app-999")
     tab.locator("#transactions .row").nth(1).wait_for(state="detached")
     tab.close()

@@ -55,6 +55,11 @@ def test_a_clean_topic(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["audit", "--bootstrap", bootstrap, "--topic", "good", "--json", "-"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["logs"], summary["batches"], summary["records"]) == (2, 20, 60)
+    kept = Topics(bootstrap)
+    fetched = [data for part in kept.list(["good"]).parts for data, _ in kept.pieces(part)]
+    assert (summary["files"], summary["bytes"]) == (0, sum(map(len, fetched)))
+    assert main(["audit", "--bootstrap", bootstrap, "--topic", "good"]) == 0
+    assert capsys.readouterr().out.startswith(f"2 logs, {summary['bytes']:,} bytes\n")
 
 
 def test_what_kafka_accepts_and_must_not(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:

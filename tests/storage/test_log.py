@@ -172,13 +172,13 @@ def test_aborted_transactions_of_a_read(disk: MemoryDisk) -> None:
         end_transaction(log, pid, commit=pid % 2 == 0)  # 2n + 1
     assert len(log.segments) > 2
     result = log.read(0, 1 << 20, bound=log.last_stable_offset)
-    listed = log.aborted_transactions(0, result)
+    listed = log.aborted_transactions(result)
     # A read stays in one segment, and so do the aborted transactions it is told of, by the next index entry or base.
     assert [txn.producer_id for txn in listed] == [1]
     later = log.read(3, 1 << 20, bound=log.last_stable_offset)
-    assert 1 not in {txn.producer_id for txn in log.aborted_transactions(3, later)}
+    assert 1 not in {txn.producer_id for txn in log.aborted_transactions(later)}
     at_marker = log.read(1, 1 << 20, bound=log.last_stable_offset)
-    assert [txn.producer_id for txn in log.aborted_transactions(1, at_marker)][:1] == [1]
+    assert [txn.producer_id for txn in log.aborted_transactions(at_marker)][:1] == [1]
     assert len(values(log, committed=True)) == 3
 
 
@@ -190,7 +190,7 @@ def test_a_transaction_over_segments_is_found_at_its_end(disk: MemoryDisk) -> No
     end_transaction(log, 1, commit=False)
     assert len(log.segments) > 1
     result = log.read(0, 10, bound=log.last_stable_offset)
-    assert [txn.first_offset for txn in log.aborted_transactions(0, result)] == [0]
+    assert [txn.first_offset for txn in log.aborted_transactions(result)] == [0]
 
 
 # -- rolling

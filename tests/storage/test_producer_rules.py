@@ -498,7 +498,7 @@ def test_starting_anew_forgets_the_log() -> None:
     open_txn(partition, pid=1)
     open_txn(partition, pid=2)
     partition.mark(pid=1)
-    partition.producers.truncate_fully_and_start_at(50)
+    partition.producers.clear(50)
     assert partition.producers.snapshot() == Partition().producers.snapshot()
     assert partition.producers.first_unstable_offset is None
     assert partition.producers.map_end_offset == 50

@@ -146,14 +146,14 @@ def effect(target: Target, row: Row) -> str:
     if row.name == "throttle":
         words.append("muted")
     if asks_again(target, row):
-        words.append("asks again")
+        words.append("retries")
     if told(target, row):
-        words.append(f"told {told(target, row)}")
+        words.append(f"gets {told(target, row)}")
     if target.changes and row.final:
         words.append("done" if row.applied else "not done")
     if target.counted and not row.final and row.applied > 1:
         words.append("done twice")
-    return ", ".join(words) or "goes on"
+    return ", ".join(words) or "continues"
 
 
 # -- what is done to brokers while they serve a request ---------------------------------------------------------------
@@ -212,16 +212,16 @@ def outcome(target: Target, change: Change) -> str:
     if change.undo == "resume_broker":
         text = "waits until it is resumed"
     elif change.undo == "heal_disk":
-        told_first = "told NOT_COORDINATOR, " if target.api == "OffsetCommit" else ""
+        told_first = "gets NOT_COORDINATOR, " if target.api == "OffsetCommit" else ""
         return (
             told_first + "refused until there is room"
             if change.operation == "fill_disk"
-            else (told_first + "refused until it is mended")
+            else (told_first + "refused until it is repaired")
         )
     elif change.name == "move, after":
-        text = "answered, goes on at the new one"
+        text = "answered, continues with the new broker"
     else:
-        text = "asks the new one"
+        text = "retries with the new broker"
     return text
 
 
@@ -251,33 +251,33 @@ def unbearable() -> dict[str, list[str]]:
 _PAGE_HEAD = """\
 # Each fault on each request
 
-What a client of librdkafka (confluent-kafka) sees of each action on each kind of request. Every cell is a test
-(`tests/clients/test_fault_table.py`), and this page is made from the same source (`tests/support/fault_table.py`).
-Whatever the cell says, records, offsets and ends of transactions are there exactly once afterwards, unless the
-application was told an error, or a producer without idempotence had its request done twice."""
+The effect of each action on each kind of request, for a client of librdkafka (confluent-kafka). Every cell is a test
+(`tests/clients/test_fault_table.py`), and this page is generated from the same source (`tests/support/fault_table.py`).
+"Gets" an error: the application gets it. In every cell records, offsets and ends of transactions are there exactly once
+afterwards, unless the application got an error, or a request of a producer without idempotence was applied twice."""
 _CHANGE_HEAD = """\
-## What happens to the broker that is asked
+## When the broker that serves the request fails
 
-On a cluster of three, to the leader of the partition or to the coordinator, by the action `do` before the request is
-applied or between that and its answer. Everything is there exactly once afterwards (an EndTxn whose coordinator goes
-between the two may leave a second marker, as in Kafka). A client may be told NOT_COORDINATOR for requests of a group,
-and then has to ask again. A stopped or killed broker comes back a little later."""
+In a cluster of three brokers, the action `do` acts on the leader of the partition or on the coordinator, before the
+request is applied or between that and its answer. Everything is there exactly once afterwards (an EndTxn whose
+coordinator fails between the two may leave a second marker, as in Kafka). A client may get NOT_COORDINATOR for requests
+of a group, and must then retry. A stopped or killed broker is started again a little later."""
 _STATE = """\
 ## Other changes of state
 
 | operation | shown by `tests/clients/test_faults.py` |
 |---|---|
-| `lose_producer_state`, `lose_producers` | no loss and no double under kafka; between append and reply: a double |
-| `set_sequence`, `set_producer_epoch` | sequences go on at 0 after 2147483647; a new producer id after epoch 32766 |
-| `expire_transactional_id` | the application is told that its producer id is not known |
-| `truncate_tail`, `delete_records` | what was acknowledged is not there; reading begins later |
-| `fail_disk` of a partition | writes fail, reads go on |
-| `hold_markers`, `release_markers` | a transaction stands between prepare and complete, and is not read before |"""
+| `lose_producer_state`, `lose_producers` | nothing lost or duplicated under `kafka`; before the answer: a duplicate |
+| `set_sequence`, `set_producer_epoch` | sequences continue at 0 after 2147483647; a new producer id after epoch 32766 |
+| `expire_transactional_id` | the application gets the error that its producer id is unknown |
+| `truncate_tail`, `delete_records` | acknowledged records are missing; reading begins at a later offset |
+| `fail_disk` of a partition | writes fail, reads continue |
+| `hold_markers`, `release_markers` | a transaction stays between prepare and complete, its records unread |"""
 _MATCH_HEAD = """\
 ## What a rule on a request may match
 
-A rule that names an API and a field that its requests do not have is refused when it is set; so is an action that an
-API's answers have no place for."""
+A rule is refused when it names a field that the API's requests do not have, or an action for which the API's answers
+have no place."""
 
 
 def _change_lines() -> list[str]:

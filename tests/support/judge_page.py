@@ -1,52 +1,102 @@
-"""Runs the client applications under every bundled script and writes the table of docs/judge.md.
+"""Runs the client applications under every bundled script and writes the tables of docs/judge.md.
 
-python tests/support/judge_page.py 2026-01-31
+python tests/support/judge_page.py [--semantics NAME] [--script NAME] [CLIENT==VERSION …]
+
+Without arguments every cell is run anew; else these columns or scripts are, and the rest stays as the page has it.
 """
 
 from __future__ import annotations
 
+import argparse
+import datetime
 import subprocess
 import sys
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from judged_applications import CLIENTS, command, release, verdicts
+from judged_applications import CLIENTS, OLD, command_of, release, verdicts
 from toolchain import tool
 
 from minibroker.judge.scripts import bundled, load
+from minibroker.museum.clients import ClientError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "judge.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
-
-
 SEMANTICS = ("kafka", "kip")
+MEASURED = "measured"
+"""The last row: the day."""
+SECONDS = 60
+"""Of one application, which takes a few; some old ones hang."""
+
+Columns = dict[str, dict[str, str]]
+"""Column, as `CLIENT VERSION`, → row → cell."""
 
 
-def results(client: str) -> dict[str, dict[str, str]]:
-    """Semantics → script → verdict, with the rules that were broken."""
-    with tempfile.TemporaryDirectory() as place:
-        argv = command(client, Path(place))
-        found = {semantics: verdicts(argv, bundled(), semantics) for semantics in SEMANTICS}
-    return {semantics: {name: _said(one) for name, one in told.items()} for semantics, told in found.items()}
+def columns() -> list[str]:
+    """Old versions beside the new one of each client."""
+    return [f"{client} {version}" for client in CLIENTS for version in (*OLD[client], release(client))]
+
+
+def measured(column: str, semantics: str, names: Sequence[str], before: dict[str, str]) -> dict[str, str]:
+    """The column with these scripts run."""
+    client, version = column.split(" ")
+    with command_of(client, version) as argv:
+        told = verdicts(argv, names, semantics, seconds=SECONDS)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    dates = [today] if set(names) == set(bundled()) else sorted({*before.get(MEASURED, today).split(", "), today})
+    return {**before, **{name: _said(one) for name, one in told.items()}, MEASURED: ", ".join(dates)}
 
 
 def _said(report: dict[str, Any]) -> str:
-    return " ".join([report["verdict"], *sorted({broken["rule"] for broken in report["broken"]})])
+    """The verdict, and which rules were broken."""
+    rules = sorted({f"`{broken['rule']}`" for broken in report["broken"]})
+    return f"**broken**: {', '.join(rules)}" if rules else report["verdict"]
 
 
-def tables(date: str) -> str:
-    by_client = {client: results(client) for client in CLIENTS}
-    heads = [f"{client} {release(client)}" for client in CLIENTS]
-    parts = [f"`minibroker judge --script all --topic orders:1 --semantics … -- …` on {date}, {_tools()}."]
-    for semantics in SEMANTICS:
-        rows = [f"| script, semantics {semantics} | {' | '.join(heads)} |", "|---|" + "---|" * len(CLIENTS)]
-        rows += [
-            f"| `{name}` | {' | '.join(by_client[client][semantics][name] for client in CLIENTS)} |"
-            for name in bundled()
-        ]
-        parts.append("\n".join(rows))
-    return "\n\n".join(parts)
+def table(semantics: str, cells: Columns) -> str:
+    there = [column for column in columns() if column in cells]
+    rows = [f"| {_title(semantics)} | {' | '.join(there)} |", "|---|" + "---|" * len(there)]
+    for name in (*bundled(), MEASURED):
+        label = MEASURED if name == MEASURED else f"`{name}`"
+        rows.append(f"| {label} | {' | '.join(cells[column].get(name, '') for column in there)} |")
+    return "\n".join(rows)
+
+
+def kept(text: str, semantics: str) -> Columns:
+    """The cells of the page's table."""
+    lines = iter(text.splitlines())
+    head = next((line for line in lines if line.startswith(f"| {_title(semantics)} |")), "")
+    names = _cells(head)[1:]
+    found: Columns = {name: {} for name in names}
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        row, *cells = _cells(line)
+        for name, cell in zip(names, cells, strict=True):
+            found[name][row.strip("`")] = cell
+    return found
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def _title(semantics: str) -> str:
+    return f"script, semantics {semantics}"
+
+
+def scripts() -> str:
+    return "\n".join(["| script | what happens |", "|---|---|", *(f"| `{n}` | {load(n).about} |" for n in bundled())])
+
+
+def write(found: dict[str, Columns]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    after = rest.partition(END)[2]
+    how = f"`minibroker judge --script … --topic orders:1 --semantics … -- …`, {_tools()}."
+    parts = [scripts(), how, *(table(semantics, found[semantics]) for semantics in SEMANTICS)]
+    PAGE.write_text("\n\n".join([f"{before}{BEGIN}\n{parts[0]}", *parts[1:]]) + f"\n{END}{after}", encoding="utf-8")
 
 
 def _tools() -> str:
@@ -56,12 +106,19 @@ def _tools() -> str:
     return f"Python {sys.version.split()[0]}, Java {java}, Go {go.removeprefix('go')}, Node {node.removeprefix('v')}"
 
 
-def scripts() -> str:
-    return "\n".join(["| script | what happens |", "|---|---|", *(f"| `{n}` | {load(n).about} |" for n in bundled())])
-
-
 if __name__ == "__main__":
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{scripts()}\n\n{tables(sys.argv[1])}\n{END}{after}", encoding="utf-8")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--semantics", action="append", choices=SEMANTICS)
+    parser.add_argument("--script", action="append", choices=bundled())
+    parser.add_argument("column", nargs="*")
+    given = parser.parse_args()
+    cells = {semantics: kept(PAGE.read_text(encoding="utf-8"), semantics) for semantics in SEMANTICS}
+    for semantics in given.semantics or SEMANTICS:
+        for column in [one.replace("==", " ") for one in given.column] or columns():
+            try:
+                before = cells[semantics].get(column, {})
+                cells[semantics][column] = measured(column, semantics, given.script or bundled(), before)
+            except ClientError as error:
+                print(f"{column}: SKIPPED: {error}", file=sys.stderr)
+            else:
+                write(cells)

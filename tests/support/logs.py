@@ -101,7 +101,7 @@ def values(log: PartitionLog, *, committed: bool = False) -> list[tuple[bytes | 
     aborting: set[int] = set()
     while offset < bound:
         result = log.read(offset, 1 << 16, bound=bound)
-        aborted = sorted(log.aborted_transactions(offset, result), key=lambda txn: txn.first_offset)
+        aborted = sorted(log.aborted_transactions(result), key=lambda txn: txn.first_offset)
         if not len(result):
             break
         for position, header in iter_batches(result.records):

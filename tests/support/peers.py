@@ -1,39 +1,53 @@
-"""Runs the conformance suite against another broker for tests, scenarios one by one, and starts it again when it ends.
+"""Runs the conformance suite against brokers, one at a time, and records what each did.
 
-    peers.py kfake|librdkafka-mock|tansu|noida-db|test-kit REPORT.json [GROUP …]
+    peers.py [--missing] [NAME …]
 
-The report is what `minibroker conformance --report json` writes, for the page (`conformance_page.py`).
+Names: see `BROKERS`. A run replaces the broker's last one in docs/conformance-results.json; with `--missing` only the
+scenarios that are not in the last run are run and added, as after a new scenario. Then, and without a name,
+docs/conformance-results.md is written from that file.
 """
 
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
+import re
 import secrets
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import recorded_runs
 from broker import PREFIX, first_line
-from peer_programs import PEERS
+from defect_matrix import ARGUMENTS, SETTINGS, Running, broker_like, running
+from peer_programs import PEERS, TANSU_PACKAGE
+from real_kafka import RealKafka
+from recorded_runs import ROOT, RecordedRun
+from restart import end, restart, start
 
 from minibroker.client.connection import parse_address
 from minibroker.conformance.cluster import ClusterUnderTest
 from minibroker.conformance.failure import ScenarioFailed
-from minibroker.conformance.reports import as_json
-from minibroker.conformance.results import Result, Status, Verdict
+from minibroker.conformance.results import Result, Status
 from minibroker.conformance.runner import Options, ScenarioRun
-from minibroker.conformance.scenario import KAFKA, bundled
+from minibroker.conformance.scenario import KAFKA, KIP, RELEASE_EXPECTATIONS, Scenario, bundled
 from minibroker.conformance.schedule import run_all
+from minibroker.version import __version__
 
-TIMEOUT_SECONDS = 3.0
-PATIENCE_SECONDS = 6.0
 START_SECONDS = 20.0
+JOBS = 4
+PEER = Options(timeout=3.0, patience=6.0)
+"""What answers at all answers by then: a longer wait would only make the runs longer."""
 
 
 class Peer:
-    """A running broker."""
+    """A running broker that is started again when it ends."""
 
     def __init__(self, argv: list[str], address: str) -> None:
         self._argv = argv
@@ -49,7 +63,7 @@ class Peer:
             self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         address = self._address or first_line(self._process, START_SECONDS).removeprefix(PREFIX).strip()
-        cluster = ClusterUnderTest(parse_address(address), timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
+        cluster = ClusterUnderTest(parse_address(address), timeout=PEER.timeout, patience=PEER.patience)
         cluster.wait_until_up(secrets.token_hex(3))
         return cluster
 
@@ -69,32 +83,189 @@ class Peer:
                     pipe.close()
 
 
-def main(arguments: list[str]) -> int:
-    name, report, *groups = arguments
-    chosen = [one for one in bundled() if KAFKA in one.only and "slow" not in one.tags]
-    chosen = [one for one in chosen if not groups or one.group in groups]
-    options = Options(timeout=TIMEOUT_SECONDS, patience=PATIENCE_SECONDS)
-    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    begun = time.monotonic()
+Ran = tuple[list[Result], int]
+"""The results, and how often the broker was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One column of the table. `run` is called with the scenarios that are asked of what it is held against."""
+
+    label: str
+    version: Callable[[], str]
+    how: str
+    run: Callable[[Sequence[Scenario]], Ran]
+    expect: str = KAFKA
+
+
+def peer(name: str, scenarios: Sequence[Scenario]) -> Ran:
+    """One scenario after the other; what a scenario needs beyond a plain broker, a peer has not."""
     found: list[Result] = []
     with tempfile.TemporaryDirectory() as place:
-        peer = Peer(*PEERS[name](Path(place)))
-        cluster = peer.cluster()
-        for number, one in enumerate(chosen):
-            token = f"{secrets.token_hex(3)}-{number}"
-            run = ScenarioRun(cluster, one, token, options, lambda: time.time_ns() // 1_000_000)
-            (result,) = run_all([run], frozenset(), 1)
-            found.append(result)
-            print(f"{result.outcome.value} {one.name}: {result.why[:120]}", flush=True)
-            if not peer.alive(cluster):
-                print(f"{name} ended in {one.name}", flush=True)
-                cluster = peer.cluster()
-        peer.end()
-    verdict = Verdict(name, KAFKA, started, found, time.monotonic() - begun)
-    Path(report).write_text(as_json(verdict), encoding="utf-8")
-    print(verdict.matrix())
-    print(f"{verdict.summary()}; {verdict.seconds:.0f} s, started {peer.starts} times")
-    return 1 if verdict.count(Status.FAILED) else 0
+        broker = Peer(*PEERS[name](Path(place)))
+        try:
+            cluster = broker.cluster()
+            for one in scenarios:
+                found.append(_alone(cluster, one, PEER, frozenset()))
+                if not broker.alive(cluster):
+                    print(f"{name} ended in {one.name}", flush=True)
+                    cluster = broker.cluster()
+        finally:
+            broker.end()
+    return found, broker.starts
+
+
+def with_needs(
+    expect: str, running_with: Callable[[str], AbstractContextManager[Running]], scenarios: Sequence[Scenario]
+) -> Ran:
+    """A broker for each thing that scenarios need; one with short expiry for those that need nothing."""
+    found: list[Result] = []
+    for have in ARGUMENTS:
+        same = [one for one in scenarios if have == (one.needs or ("short-expiry",))[0]]
+        if same:
+            with running_with(have) as (bootstrap, restart_it):
+                options = Options(expectation=expect, restart=restart_it)
+                cluster = ClusterUnderTest(parse_address(bootstrap), timeout=options.timeout, patience=options.patience)
+                cluster.wait_until_up(secrets.token_hex(3))
+                found += _together(cluster, same, options, have)
+    return found, 1
+
+
+def _together(
+    cluster: ClusterUnderTest, scenarios: Sequence[Scenario], options: Options, have: str
+) -> Iterator[Result]:
+    """Several at once. A busy Kafka may answer one otherwise, where verifications met in one request: such a scenario
+    is run again by itself."""
+    results = run_all([_run(cluster, one, options) for one in scenarios], frozenset({have}), JOBS)
+    for result in list(map(_said, results)):
+        failed = result.outcome is Status.FAILED
+        yield _alone(cluster, result.scenario, options, frozenset({have})) if failed else result
+
+
+def _alone(cluster: ClusterUnderTest, scenario: Scenario, options: Options, have: frozenset[str]) -> Result:
+    (result,) = run_all([_run(cluster, scenario, options)], have, 1)
+    return _said(result)
+
+
+def _run(cluster: ClusterUnderTest, scenario: Scenario, options: Options) -> ScenarioRun:
+    return ScenarioRun(cluster, scenario, f"{secrets.token_hex(3)}-0", options, lambda: time.time_ns() // 1_000_000)
+
+
+def _said(result: Result) -> Result:
+    print(f"{result.outcome.value} {result.scenario.name}: {result.why[:120]} [{result.seconds:.1f} s]", flush=True)
+    return result
+
+
+@contextmanager
+def _kafka(release: str, have: str) -> Iterator[Running]:
+    properties = "\n".join(f"{key}={value}" for key, value in SETTINGS.items()) if have == "short-expiry" else ""
+    kafka = RealKafka(properties + "\n", release=release)
+    state = kafka.directory / "state.json"
+    try:
+        start(state, kafka.command(), kafka.port, kafka.directory / "broker.log")
+        yield kafka.bootstrap, partial(restart, state)
+        end(state)
+    finally:
+        kafka.close()
+
+
+@contextmanager
+def _minibroker(expect: str, have: str) -> Iterator[Running]:
+    with running(have, broker_like(expect)) as found:
+        yield found
+
+
+def _minibroker_kafka(scenarios: Sequence[Scenario]) -> Ran:
+    """As the newest release; as an older one where a scenario is about that alone."""
+    found, _ = with_needs(KAFKA, partial(_minibroker, KAFKA), scenarios)
+    older = [one for one in bundled() if not {KAFKA, KIP} & set(one.only)]
+    for expect in RELEASE_EXPECTATIONS[1:]:
+        own = [one for one in older if one.only[0] == expect]
+        found += with_needs(expect, partial(_minibroker, expect), own)[0]
+    return found, 1
+
+
+def _kfake_version() -> str:
+    (found,) = re.findall(r"pkg/kfake (\S+)", (ROOT / "benchmarks" / "kfake" / "go.mod").read_text(encoding="utf-8"))
+    return str(found)
+
+
+def _apache_kafka(release: str) -> Broker:
+    expect = f"kafka-{release.rpartition('.')[0]}"
+    how = "`tests/support/real_kafka.py`: KRaft, one node, with short expiry; `restart` on another one without"
+    return Broker(
+        f"Apache Kafka {release}", lambda: release, how, partial(with_needs, expect, partial(_kafka, release)), expect
+    )
+
+
+_SERVE = "`minibroker serve{}`, with what a scenario needs"
+BROKERS: dict[str, Broker] = {
+    "kafka-4.4.0": _apache_kafka("4.4.0"),
+    "kafka-4.3.1": _apache_kafka("4.3.1"),
+    "minibroker-kafka": Broker(
+        "minibroker `kafka`",
+        lambda: __version__,
+        _SERVE.format("") + "; `--as-version 2.3` for scenarios about that release",
+        _minibroker_kafka,
+    ),
+    "minibroker-kip": Broker(
+        "minibroker `kip`",
+        lambda: __version__,
+        _SERVE.format(" --semantics kip"),
+        partial(with_needs, KIP, partial(_minibroker, KIP)),
+        KIP,
+    ),
+    "kfake": Broker("kfake", _kfake_version, "franz-go's, built from `benchmarks/kfake`", partial(peer, "kfake")),
+    "librdkafka-mock": Broker(
+        "librdkafka's mock",
+        lambda: f"in confluent-kafka {importlib.metadata.version('confluent-kafka')}",
+        "`test.mock.num.brokers=1`",
+        partial(peer, "librdkafka-mock"),
+    ),
+    "tansu": Broker(
+        "Tansu",
+        lambda: f"in the PyPI package {TANSU_PACKAGE.replace('==', ' ')}",
+        "its memory engine",
+        partial(peer, "tansu"),
+    ),
+}
+"""The columns of the table, by the name under which they are run."""
+
+
+def record(name: str, *, missing: bool) -> None:
+    """Run the suite, or what is missing of it, and keep the results."""
+    broker = BROKERS[name]
+    began = time.monotonic()
+    known = {one.broker: one for one in recorded_runs.load()}
+    names = {one.name for one in bundled()}
+    last = known[broker.label].scenarios if missing and broker.label in known else {}
+    before = {name: text for name, text in last.items() if name in names}
+    asked = [one for one in bundled() if broker.expect in one.only and one.name not in before]
+    found, starts = broker.run([one for one in asked if "slow" not in one.tags])
+    found += [Result(one, Status.SKIPPED, "it takes minutes") for one in asked if "slow" in one.tags]
+    known[broker.label] = RecordedRun(
+        broker.label,
+        broker.version(),
+        broker.how,
+        datetime.datetime.now(datetime.UTC).date().isoformat(),
+        broker.expect,
+        starts,
+        {**before, **{one.scenario.name: recorded_runs.told(one) for one in found}},
+    )
+    recorded_runs.save([known[one.label] for one in BROKERS.values() if one.label in known])
+    counts = ", ".join(f"{sum(one.outcome is status for one in found)} {status.value}" for status in Status)
+    print(f"{broker.label}: {counts} in {time.monotonic() - began:.0f} s, started {starts} times")
+
+
+def main(arguments: list[str]) -> int:
+    names = [one for one in arguments if one != "--missing"]
+    if unknown := set(names) - set(BROKERS):
+        print(f"peers: {min(unknown)} is none of {', '.join(BROKERS)}", file=sys.stderr)
+        return 2
+    for name in names:
+        record(name, missing="--missing" in arguments)
+    recorded_runs.write_page()
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from pathlib import Path, PurePosixPath
 from posixpath import relpath
 from typing import Final
 
+import recorded_runs
+
 from minibroker import program
 from website import answers, playground
 from website.markdown_pages import DeadLink, Page, Pages
@@ -45,7 +47,7 @@ def build(folder: Path, *, with_playground: bool) -> None:
     documents = sorted(one.relative_to(ROOT).as_posix() for one in (ROOT / "docs").rglob("*.md"))
     found.read(["README.md", "CHANGELOG.md", *documents])
     found.check()
-    made = [answers.page()]
+    made = [answers.page(recorded_runs.load())]
     if with_playground:
         played = playground.build(ROOT, folder)
         if isinstance(played, Page):
@@ -79,7 +81,8 @@ def _framed(page: Page, pages: dict[str, Page]) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f"<title>{escape(page.title)}</title>\n"
         f'<link rel="icon" href="data:,">\n<link rel="stylesheet" href="{up}/site.css">\n'
-        f'<nav aria-label="Pages">{"".join(menus)}</nav>\n<main>\n{page.body}\n</main>\n</html>\n'
+        '<a class="to-pages" href="#pages">All pages</a>\n'
+        f'<nav id="pages" aria-label="Pages">{"".join(menus)}</nav>\n<main>\n{page.body}\n</main>\n</html>\n'
     )
 
 

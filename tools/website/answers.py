@@ -1,4 +1,4 @@
-"""What answers how: for each row of the texts, the requests that decide it, and their answers by release."""
+"""What answers how: for each row of the texts, what brokers did, and the answers that releases are expected to give."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Final
 
+from recorded_runs import RecordedRun
 from seeds import SEEDS
 
 from minibroker.conformance.scenario import EXPECTATIONS, KIP, Scenario, Step, bundled, every_step
@@ -13,27 +14,110 @@ from website.markdown_pages import Page
 
 PATH: Final = "answers.html"
 _TOLD: Final = ("transactionalId", "producerId", "producerEpoch", "committed", "sequence", "epoch")
-_ABOUT: Final = """<p>What the scenarios of <a href="docs/conformance.html">the conformance suite</a> expect of each
-release of Apache Kafka, and of the texts themselves (<code>kip</code>), for every row of
-<a href="docs/seeds.html">what the texts ask for</a>. minibroker gives these answers with <code>--as-version</code> and
-<code>--semantics</code>. A column is there where an answer differs from the one before it. How other brokers do:
-<a href="docs/conformance-results.html">results by broker</a>.</p>"""
+_ABOUT: Final = """<p>For every row of <a href="docs/seeds.html">what the texts ask for</a>: the scenarios of
+<a href="docs/conformance.html">the conformance suite</a> that decide it, what each broker did in them, and the answers
+that they expect of each release of Apache Kafka and of the texts themselves (<code>kip</code>). minibroker gives these
+answers with <code>--as-version</code> and <code>--semantics</code>.</p>
+<p>Open a scenario for its answers. Its table of answers has a column where an answer differs from that of the column
+before. The results of all scenarios are <a href="docs/conformance-results.html">counted by group</a>.</p>
+<p>The brokers, and the answers that each was held against:</p>"""
+_SIGNS: Final = {"passed": "✓", "failed": "✗"}
+_NOTHING: Final = "–"
 
 
-def page() -> Page:
-    """One table for each scenario that proves a row. An empty cell: as in the column before."""
+def page(runs: list[RecordedRun]) -> Page:
+    """Of each row: the brokers' results, and a table for each scenario that proves it."""
     proving: dict[str, list[Scenario]] = {}
     for scenario in bundled():
         for row in scenario.proves:
             proving.setdefault(row, []).append(scenario)
-    parts = ["<h1>What answers how</h1>", _ABOUT]
+    parts = ["<h1>What answers how</h1>", _ABOUT, _brokers(runs), _overview(runs, proving)]
     ids = set()
     for row, seed in SEEDS.items():
         name = f"row-{row}"
         ids.add(name)
         parts.append(f'<h2 id="{name}">{escape(row)}</h2><p>{escape(seed.holds)}</p>')
-        parts += [_table(scenario) for scenario in proving[row]]
+        if seed.kafka:
+            parts.append(f"<p>Apache Kafka 4.4: {escape(seed.kafka)}</p>")
+        parts += [_scenario(scenario, runs) for scenario in proving[row]]
     return Page(PATH, "What answers how", "\n".join(parts), ids)
+
+
+def _brokers(runs: list[RecordedRun]) -> str:
+    lines = [
+        f"<tr><td>{_label(one)}</td><td>{escape(one.version)}</td><td>{escape(one.date)}</td>"
+        f"<td><code>{escape(one.expect)}</code></td></tr>"
+        for one in runs
+    ]
+    head = "<tr><th>broker</th><th>version</th><th>recorded</th><th>held against</th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _overview(runs: list[RecordedRun], proving: Mapping[str, list[Scenario]]) -> str:
+    """Rows × brokers: how many of the row's scenarios passed."""
+    lines = []
+    for row in SEEDS:
+        cells = "".join(f"<td{_class(counts)}>{_counted(counts)}</td>" for counts in _counts(runs, proving[row]))
+        lines.append(f'<tr><td><a href="#row-{escape(row)}">{escape(row)}</a></td>{cells}</tr>')
+    head = "".join(f"<th>{_label(one)}</th>" for one in runs)
+    about = (
+        "<p>Scenarios passed / run of each row; –: the broker does not serve what the row's scenarios use, or none of"
+        " them is about what it was held against.</p>"
+    )
+    return (
+        f'{about}<table id="overview"><thead><tr><th>row</th>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>'
+    )
+
+
+def _counts(runs: list[RecordedRun], scenarios: list[Scenario]) -> Iterator[tuple[int, int]]:
+    for run in runs:
+        outcomes = [run.outcome(one) for one in scenarios]
+        passed = outcomes.count("passed")
+        yield passed, passed + outcomes.count("failed")
+
+
+def _class(counts: tuple[int, int]) -> str:
+    passed, asked = counts
+    return "" if not asked else ' class="passed"' if passed == asked else ' class="failed"'
+
+
+def _counted(counts: tuple[int, int]) -> str:
+    passed, asked = counts
+    return f"{passed} / {asked}" if asked else _NOTHING
+
+
+def _label(run: RecordedRun) -> str:
+    return "".join(
+        f"<code>{escape(part)}</code>" if number % 2 else escape(part)
+        for number, part in enumerate(run.broker.split("`"))
+    )
+
+
+def _scenario(scenario: Scenario, runs: list[RecordedRun]) -> str:
+    signs = "".join(
+        f'<span class="{_word(run.outcome(scenario))}" title="{escape(run.broker.replace("`", ""))}">'
+        f"{_SIGNS.get(run.outcome(scenario), _NOTHING)}</span>"
+        for run in runs
+    )
+    return (
+        f'<details><summary><span class="signs">{signs}</span> <code>{escape(scenario.name)}</code>:'
+        f" {escape(scenario.why)}</summary>{_did(scenario, runs)}{_table(scenario)}</details>"
+    )
+
+
+def _did(scenario: Scenario, runs: list[RecordedRun]) -> str:
+    """The brokers' results in one scenario."""
+    lines = [
+        f'<tr><td>{_label(run)}</td><td class="{_word(run.outcome(scenario))}">{escape(run.outcome(scenario))}</td>'
+        f'<td title="{escape(run.why(scenario))}">{escape(run.instead(scenario))}</td></tr>'
+        for run in runs
+    ]
+    head = "<tr><th>broker</th><th>result</th><th>where it differs first, or why it was not run</th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _word(outcome: str) -> str:
+    return outcome if outcome in _SIGNS else "other"
 
 
 def _table(scenario: Scenario) -> str:
@@ -51,10 +135,7 @@ def _table(scenario: Scenario) -> str:
         for place, step in enumerate(steps)
         if any(answers[place] for _, answers in columns)
     ]
-    return (
-        f"<details><summary><code>{escape(scenario.name)}</code>: {escape(scenario.why)}</summary>"
-        f"<table><thead><tr><th>request</th>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></details>"
-    )
+    return f"<table><thead><tr><th>request</th>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def _cell(columns: list[tuple[str, list[str]]], column: int, place: int) -> str:

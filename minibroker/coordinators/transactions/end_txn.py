@@ -94,7 +94,6 @@ def end_txn(
         entry,
         PREPARE_COMMIT if commit else PREPARE_ABORT,
         transaction_version=transaction_version,
-        next_producer_id=NO_PRODUCER_ID,
         now_ms=now_ms,
     )
     return shard.write(entry, metadata, NO_PRODUCER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -17,6 +18,14 @@ NEVER_TIMES_OUT_MS: Final = 2**31 - 1
 """The transaction timeout of a two-phase-commit id (KIP-939)."""
 
 TopicPartition = tuple[str, int]
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Topics and their partitions in order, as requests and records have them."""
+    found: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        found.setdefault(topic, []).append(index)
+    return found
 
 
 class ProducerIdAndEpoch(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from minibroker.coordinators.transactions.metadata import NO_TIMESTAMP, Entry
+from minibroker.coordinators.transactions.metadata import NO_TIMESTAMP, Entry, by_topic
 from minibroker.coordinators.transactions.shard import TransactionShard
 from minibroker.coordinators.transactions.states import DEAD, PREPARED
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -50,10 +50,7 @@ def describe(shard: TransactionShard, transactional_id: str) -> Entry:
 def partitions_of(entry: Entry) -> list[tuple[str, list[int]]]:
     """(topic, partitions) of the transaction; while it ends, only those that lack their marker."""
     partitions = entry.volatile.missing_markers if entry.metadata.state in PREPARED else entry.metadata.partitions
-    grouped: dict[str, list[int]] = {}
-    for topic, index in sorted(partitions):
-        grouped.setdefault(topic, []).append(index)
-    return list(grouped.items())
+    return list(by_topic(partitions).items())
 
 
 def start_of(entry: Entry) -> int:

@@ -18,12 +18,11 @@ Why a transaction was aborted is in none of these layouts. Read back, it was a t
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from minibroker.coordinators.result import CoordinatorRecord
 from minibroker.coordinators.transactions.metadata import (
@@ -31,6 +30,7 @@ from minibroker.coordinators.transactions.metadata import (
     NO_PRODUCER_ID,
     TopicPartition,
     TransactionMetadata,
+    by_topic,
 )
 from minibroker.coordinators.transactions.states import COMPLETE_ABORT, EMPTY, PREPARE_ABORT, TransactionState
 from minibroker.coordinators.transactions.transitions import EPOCH_BUMP_VERSION
@@ -117,7 +117,6 @@ def _key_bytes(transactional_id: str) -> bytes:
 
 
 def _literal(metadata: TransactionMetadata) -> LiteralTransactionLogValue:
-    partition = LiteralTransactionLogValue.PartitionsSchema
     new_instance = metadata.last_producer_epoch == NO_PRODUCER_EPOCH
     return LiteralTransactionLogValue(
         producer_id=metadata.producer_id,
@@ -127,7 +126,7 @@ def _literal(metadata: TransactionMetadata) -> LiteralTransactionLogValue:
         last_epoch=metadata.last_producer_epoch,
         txn_timeout_duration=metadata.timeout_ms,
         txn_status=int(metadata.state),
-        txn_partitions=[partition(topic=t, partition_ids=ids) for t, ids in _by_topic(metadata.partitions).items()],
+        txn_partitions=_grouped(metadata.partitions, LiteralTransactionLogValue.PartitionsSchema),
         txn_last_update_time=metadata.last_update_ms,
         txn_start_time=metadata.start_ms,
     )
@@ -217,27 +216,12 @@ def with_partitions(record: TransactionRecord, partitions: frozenset[TopicPartit
     assert record.metadata is not None
     value = copy(record.value)
     if isinstance(value, LiteralTransactionLogValue):
-        literal = LiteralTransactionLogValue.PartitionsSchema
-        value.txn_partitions = [literal(topic=t, partition_ids=ids) for t, ids in _by_topic(partitions).items()]
+        value.txn_partitions = _grouped(partitions, LiteralTransactionLogValue.PartitionsSchema)
     else:
         assert isinstance(value, TransactionLogValue)
         value.transaction_partitions = _grouped(partitions)
     return _record(record.metadata._replace(partitions=partitions), value, record.value_version)
 
 
-def _grouped(partitions: frozenset[TopicPartition]) -> list[TransactionLogValue.PartitionsSchema]:
-    if not partitions:
-        return []
-    return [
-        TransactionLogValue.PartitionsSchema(topic=t, partition_ids=ids) for t, ids in _by_topic(partitions).items()
-    ]
-
-
-def _by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
-    if len(partitions) == 1:
-        ((topic, index),) = partitions
-        return {topic: [index]}
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for topic, index in sorted(partitions):
-        by_topic[topic].append(index)
-    return by_topic
+def _grouped(partitions: frozenset[TopicPartition], schema: Any = TransactionLogValue.PartitionsSchema) -> list[Any]:
+    return [schema(topic=topic, partition_ids=indexes) for topic, indexes in by_topic(partitions).items()]

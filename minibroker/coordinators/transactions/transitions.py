@@ -30,27 +30,25 @@ EPOCH_BUMP_VERSION = 2
 """First transaction.version in which every end of a transaction bumps the epoch (KIP-890)."""
 
 
-def _from(entry: Entry, to: TransactionState) -> TransactionMetadata:
+def _moved(entry: Entry, to: TransactionState, now_ms: int) -> TransactionMetadata:
+    """What every way changes."""
     metadata = entry.metadata
     require_legal(metadata.transactional_id, metadata.state, to)
-    return metadata
+    return metadata._replace(
+        previous_producer_id=metadata.producer_id, next_producer_id=NO_PRODUCER_ID, state=to, last_update_ms=now_ms
+    )
 
 
 def bumped(
     entry: Entry, *, producer_epoch: int, last_producer_epoch: int, timeout_ms: int, now_ms: int
 ) -> TransactionMetadata:
     """InitProducerId that keeps the producer id."""
-    metadata = _from(entry, EMPTY)
-    return metadata._replace(
+    return _moved(entry, EMPTY, now_ms)._replace(
         producer_epoch=producer_epoch,
         last_producer_epoch=last_producer_epoch,
-        previous_producer_id=metadata.producer_id,
-        next_producer_id=NO_PRODUCER_ID,
         timeout_ms=timeout_ms,
-        state=EMPTY,
         partitions=frozenset(),
         start_ms=NO_TIMESTAMP,
-        last_update_ms=now_ms,
         timed_out=False,
     )
 
@@ -69,16 +67,12 @@ def with_partitions(
     entry: Entry, added: frozenset[TopicPartition], *, transaction_version: int, now_ms: int
 ) -> TransactionMetadata:
     """Partitions join the transaction; the first ones begin it."""
-    metadata = _from(entry, ONGOING)
-    return metadata._replace(
+    metadata = entry.metadata
+    return _moved(entry, ONGOING, now_ms)._replace(
         producer_epoch=entry.epoch,
         last_producer_epoch=entry.last_epoch,
-        previous_producer_id=metadata.producer_id,
-        next_producer_id=NO_PRODUCER_ID,
-        state=ONGOING,
         partitions=metadata.partitions | added,
         start_ms=metadata.start_ms if metadata.state is ONGOING else now_ms,
-        last_update_ms=now_ms,
         client_transaction_version=transaction_version,
         timed_out=False,
     )
@@ -89,24 +83,21 @@ def prepared(
     to: TransactionState,
     *,
     transaction_version: int,
-    next_producer_id: int,
     now_ms: int,
+    next_producer_id: int = NO_PRODUCER_ID,
     timed_out: bool = False,
 ) -> TransactionMetadata:
     """The end of a transaction is decided; below transaction.version 2 the epoch stays."""
-    metadata = _from(entry, to)
+    metadata = entry.metadata
     epoch, last_epoch = entry.epoch, entry.last_epoch
     if transaction_version >= EPOCH_BUMP_VERSION:
         epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
-    return metadata._replace(
+    return _moved(entry, to, now_ms)._replace(
         producer_epoch=epoch,
         last_producer_epoch=last_epoch,
-        previous_producer_id=metadata.producer_id,
         next_producer_id=next_producer_id,
-        state=to,
         # An abort with nothing open has no start of its own.
         start_ms=metadata.start_ms if metadata.state is ONGOING else now_ms,
-        last_update_ms=now_ms,
         client_transaction_version=transaction_version,
         timed_out=timed_out,
     )
@@ -137,14 +128,9 @@ def fenced(
     timed_out: bool,
 ) -> TransactionMetadata:
     """The coordinator aborts below transaction.version 2: the epoch is `epoch`, and the old one forgotten or kept."""
-    metadata = _from(entry, to)
-    return metadata._replace(
+    return _moved(entry, to, now_ms)._replace(
         producer_epoch=epoch,
-        last_producer_epoch=metadata.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH,
-        previous_producer_id=metadata.producer_id,
-        next_producer_id=NO_PRODUCER_ID,
-        state=to,
-        last_update_ms=now_ms,
+        last_producer_epoch=entry.metadata.producer_epoch if keep_last_epoch else NO_PRODUCER_EPOCH,
         client_transaction_version=transaction_version,
         timed_out=timed_out,
     )
@@ -153,19 +139,9 @@ def fenced(
 def completed(entry: Entry, *, now_ms: int) -> TransactionMetadata:
     """Every marker is written. A producer id allocated while preparing takes over at epoch 0; the last epoch stays what
     the client saw."""
-    metadata = entry.metadata
-    to = COMPLETE_COMMIT if metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
-    require_legal(metadata.transactional_id, metadata.state, to)
-    producer = after_completion(metadata)
-    return metadata._replace(
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        previous_producer_id=metadata.producer_id,
-        next_producer_id=NO_PRODUCER_ID,
-        state=to,
-        partitions=frozenset(),
-        last_update_ms=now_ms,
-    )
+    to = COMPLETE_COMMIT if entry.metadata.state is PREPARE_COMMIT else COMPLETE_ABORT
+    producer_id, epoch = after_completion(entry.metadata)
+    return _moved(entry, to, now_ms)._replace(producer_id=producer_id, producer_epoch=epoch, partitions=frozenset())
 
 
 def after_completion(metadata: TransactionMetadata) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 import { endOf, inOrderOfAnswers, story } from "./story.js";
 
 const SHOWN = 100; // lanes and strips at once; the filter finds the others
+const A_FRAME = 50; // of them made in one frame
 const WIDTH = 1000;
 const SVG = "http://www.w3.org/2000/svg";
 let exchanges = [], ends = [], first = 0, last = 1;
@@ -74,15 +75,33 @@ export function make(name, attributes = {}, ...inside) {
   return made;
 }
 
-/** Something that shows an exchange when it is chosen by a click or by Enter. */
+/** Something that shows an exchange when it is chosen by a click, Enter or Space. */
 function chooses(made, exchange, label, then = show) {
   made.setAttribute("tabindex", "0");
   made.setAttribute("role", "button");
   made.setAttribute("aria-label", label);
   if (made.namespaceURI === SVG) made.append(make("svg:title", {}, label)); // shown under the pointer
   made.addEventListener("click", () => then(exchange));
-  made.addEventListener("keydown", (event) => { if (event.key === "Enter") then(exchange); });
+  made.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault(); // Space would scroll
+    then(exchange);
+  });
   return made;
+}
+
+/** One stop for Tab, the last thing in time or by offset; the arrow keys lead along the others. */
+function along(drawn) {
+  const stops = [...drawn.querySelectorAll("[tabindex]")].sort((one, other) => one.x.baseVal.value - other.x.baseVal.value);
+  for (const stop of stops.slice(0, -1)) stop.setAttribute("tabindex", "-1");
+  drawn.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const to = step && stops[stops.indexOf(document.activeElement) + step];
+    if (!to) return;
+    event.preventDefault(); // it would scroll
+    to.focus();
+  });
+  return drawn;
 }
 
 export function show(exchange) {
@@ -130,7 +149,7 @@ function lane(found, until) {
   for (const mark of found.marks)
     drawn.append(chooses(make("svg:rect", { x: x(mark.at) - 2, y: 0, width: 4, height: 26, class: `mark ${mark.kind}` }), mark.exchange, `${found.id}: ${mark.kind}, ${mark.text}, ${seconds(mark.at)}`));
   const { state, producer_id: producerId, epoch } = found.live ?? { ...found, producer_id: found.producerId };
-  return make("div", { class: "row", "data-name": found.id }, make("b", {}, found.id), drawn, make("span", {}, `${state} · ${producerId}/${epoch}`));
+  return make("div", { class: "row", "data-name": found.id }, make("b", {}, found.id), along(drawn), make("span", {}, `${state} · ${producerId}/${epoch}`));
 }
 
 function strip(found) {
@@ -158,7 +177,7 @@ function strip(found) {
   const said = [live ? (live.leader < 0 ? "no leader" : `leader ${live.leader}`) : "", ...(unused ? ["not used since the broker's start"] : offsets)].filter(Boolean).join(" · ");
   const name = live ? chooses(make("b"), live, `About ${found.name}`, tell) : make("b");
   name.append(found.name);
-  return make("div", { class: "row", "data-name": found.name }, name, drawn, make("span", { title: said }, said));
+  return make("div", { class: "row", "data-name": found.name }, name, along(drawn), make("span", { title: said }, said));
 }
 
 let tell = () => {};
@@ -192,30 +211,48 @@ export function renew(section, children) {
   if (focused !== null) section.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
 
-function fill(id, found, draw) {
+function* fill(id, found, draw) {
   const wanted = byId("filter").value;
-  const named = [...found].filter((one) => (one.id ?? one.name ?? JSON.stringify(one)).includes(wanted));
+  const named = wanted ? [...found].filter((one) => (one.id ?? one.name ?? JSON.stringify(one)).includes(wanted)) : [...found];
   const shown = id === "requests" ? named.slice(-SHOWN).reverse() : named.slice(0, SHOWN);
-  renew(byId(id), shown.map(draw));
+  const rows = [];
+  for (const one of shown) {
+    if (rows.length && rows.length % A_FRAME === 0) yield;
+    rows.push(draw(one));
+  }
+  renew(byId(id), rows);
   byId(`${id}-count`).textContent = shown.length < named.length ? `${shown.length} of ${named.length}` : String(named.length);
 }
 
-export function draw() {
+/** Draws a part in each frame. All at once would be one long task, in which the page reacts to nothing. */
+function* parts() {
   const count = Number(byId("time").value);
   const seen = exchanges.slice(0, count);
   const told = story(seen);
   const until = seen.length ? endOf(seen.at(-1)) : first;
   byId("now").textContent = `${count} of ${exchanges.length} exchanges, ${seconds(until)}`;
-  fill("transactions", joined(told.transactions, "transaction", { segments: [], marks: [] }), (found) => lane(found, until));
-  fill("partitions", joined(told.partitions, "partition", { batches: [], start: 0, end: 0 }), strip);
-  fill("groups", joined(told.groups, "group", { members: new Set(), committed: new Map(), pending: new Map() }), group);
-  fill("requests", byId("refusals").checked ? told.refusals : seen, request);
+  yield;
+  yield* fill("transactions", joined(told.transactions, "transaction", { segments: [], marks: [] }), (found) => lane(found, until));
+  yield;
+  yield* fill("partitions", joined(told.partitions, "partition", { batches: [], start: 0, end: 0 }), strip);
+  yield;
+  yield* fill("groups", joined(told.groups, "group", { members: new Set(), committed: new Map(), pending: new Map() }), group);
+  yield;
+  yield* fill("requests", byId("refusals").checked ? told.refusals : seen, request);
   mark();
 }
 
-let waiting = 0;
-export function soon() {
-  if (!waiting) waiting = requestAnimationFrame(() => { waiting = 0; draw(); });
+let drawing = false, again = false;
+/** Draw what there is now, a part a frame; what comes while it is drawn is drawn after that. */
+export async function soon() {
+  again = true;
+  if (drawing) return;
+  drawing = true;
+  while (again) {
+    again = false;
+    for (const _ of parts()) await new Promise(requestAnimationFrame);
+  }
+  drawing = false;
 }
 
 document.addEventListener("pointerdown", () => { pressed = true; });

@@ -27,6 +27,7 @@ class Story {
   groups = new Map();
   refusals = [];
   #owners = new Map(); // producer id → transactional id
+  #open = new Map(); // producer id → its batches without a marker
 
   take(exchange) {
     const codes = (exchange.errors ?? []).map(codeOf).filter((code) => !ROUTINE.has(code));
@@ -84,9 +85,8 @@ class Story {
 
   /** The open batches and pending offsets of a producer have got their marker. */
   end(producerId, outcome) {
-    for (const partition of this.partitions.values())
-      for (const batch of partition.batches)
-        if (batch.producerId === producerId && batch.outcome === "open") batch.outcome = outcome;
+    for (const batch of this.#open.get(producerId) ?? []) batch.outcome = outcome;
+    this.#open.delete(producerId);
     for (const group of this.groups.values())
       for (const [place, pending] of group.pending)
         if (pending.producerId === producerId) {
@@ -99,6 +99,13 @@ class Story {
     const name = `${topic}-${index}`;
     if (!this.partitions.has(name)) this.partitions.set(name, { name, batches: [], start: 0, end: 0 });
     return this.partitions.get(name);
+  }
+
+  append(partition, batch) {
+    partition.batches.push(batch);
+    if (batch.outcome !== "open") return;
+    if (this.#open.has(batch.producerId)) this.#open.get(batch.producerId).push(batch);
+    else this.#open.set(batch.producerId, [batch]);
   }
 
   group(id) {
@@ -149,7 +156,7 @@ const TAKERS = {
           const transactional = (batch.attributes & 16) !== 0;
           const known = partition.batches.some((one) => one.from === offset && one.sequence === batch.base_sequence && one.epoch === batch.producer_epoch);
           if (!known)
-            partition.batches.push({
+            this.append(partition, {
               from: offset, to: offset + batch.records, sequence: batch.base_sequence, producerId: batch.producer_id,
               epoch: batch.producer_epoch, outcome: transactional ? "open" : "plain", exchange,
             });

@@ -42,7 +42,6 @@ _OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_ATTRIBUTES = struct.Struct(">h")
 
 
 class CorruptBatch(Malformed):

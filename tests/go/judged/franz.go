@@ -8,9 +8,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+func init() { libraries["franz-go"] = library{franzIdempotent, franzTransactional, franzRead} }
+
 type franz struct{ client *kgo.Client }
 
 func franzClient(options ...kgo.Opt) (*kgo.Client, error) {
+	if timeout > 0 {
+		options = append(options,
+			kgo.ProduceRequestTimeout(timeout),
+			kgo.RequestTimeoutOverhead(timeout),
+			kgo.RecordDeliveryTimeout(timeout*deliveries),
+		)
+	}
 	return kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(servers...),
 		kgo.DefaultProduceTopic(topic),

@@ -8,6 +8,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
+func init() { libraries["sarama"] = library{saramaIdempotent, saramaTransactional, saramaRead} }
+
 type saramaSender struct{ producer sarama.SyncProducer }
 
 func saramaConfig(id string) *sarama.Config {
@@ -19,6 +21,9 @@ func saramaConfig(id string) *sarama.Config {
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.Retry.Max = 10
+	if timeout > 0 {
+		config.Net.ReadTimeout, config.Producer.Timeout = timeout, timeout
+	}
 	config.Producer.Transaction.ID = id
 	config.Consumer.IsolationLevel = sarama.ReadCommitted
 	config.Consumer.MaxWaitTime = 100 * time.Millisecond

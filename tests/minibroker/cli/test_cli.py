@@ -36,6 +36,32 @@ def test_no_or_unknown_command(arguments: list[str], capsys: pytest.CaptureFixtu
     assert "serve" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["simulate", ""], "unrecognized arguments: ''"),
+        (["simulate", "=1"], "unrecognized arguments: =1"),
+        (["conformance", "--boostrap", "x:1"], "unrecognized arguments: --boostrap, did you mean --bootstrap?"),
+        (["conformance", "--quiet"], "the following arguments are required: --bootstrap"),
+        (["transactions", "list", "--bootstap=x:1"], "unrecognized arguments: --bootstap, did you mean --bootstrap?"),
+        (["judge", "--timeout", "-1", "--", "true"], "--timeout: expected a time above 0, got '-1'"),
+        (["judge", "--timeout", "inf", "--", "true"], "expected a time above 0, got 'inf'"),
+        (["simulate", "--seed", "1", "--seeds", "2"], "argument --seeds: not allowed with argument --seed"),
+        (["judge", "--report-dir", __file__, "--", "true"], f"--report-dir: {__file__} is not a directory"),
+        (["judge", "--traces", f"{__file__}/a/b", "--", "true"], f"--traces: {__file__} is not a directory"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_line_that_names_it(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("minibroker: ")
+    assert f"{said} (minibroker" in line
+
+
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_every_command_has_its_parts(name: str) -> None:
     module = import_module(commands()[name].module)

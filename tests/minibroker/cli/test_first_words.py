@@ -85,6 +85,14 @@ def test_the_audit_without_its_libraries(
     assert said(capsys) == f"minibroker audit: {wanted.format(PIP)}"
 
 
+def test_the_audit_of_a_place_that_needs_one_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked(monkeypatch, "fsspec")
+    assert main(["audit", "memory://data"]) == 2
+    assert said(capsys) == "minibroker audit: memory://data: a place of this kind needs the package fsspec"
+
+
 def test_the_conformance_suite_without_yaml(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

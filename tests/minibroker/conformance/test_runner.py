@@ -282,8 +282,33 @@ def test_a_wrong_scenario_says_where(suite: Suite, step: str, said: str) -> None
     assert said in line
 
 
+def of_two(suite: Suite, port: int = 1) -> None:
+    """Metadata names another broker as well."""
+    nodes = [
+        MetadataResponse.MetadataResponseBroker(node_id=node, host="127.0.0.1", port=at, rack=None)
+        for node, at in enumerate((suite.broker.port, port))
+    ]
+    suite.broker.handlers[MetadataRequest] = lambda request, version: MetadataResponse(
+        brokers=nodes, controller_id=0, topics=[]
+    )
+
+
+def test_an_only_broker_is_not_asked_where_requests_go(suite: Suite) -> None:
+    keys: list[str] = []
+
+    def find(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+        keys.append(request.key)
+        return FindCoordinatorResponse(error_code=0, node_id=0, host="127.0.0.1", port=suite.broker.port)
+
+    suite.broker.handlers[FindCoordinatorRequest] = find
+    suite.broker.handlers[HeartbeatRequest] = beats(0)
+    assert suite.steps(BEAT + ", expect: {errorCode: NONE}}") == "ok s"
+    assert [key for key in keys if not key.startswith("mb-warm")] == []
+
+
 def test_requests_go_where_the_broker_says(suite: Suite) -> None:
     with scripted_broker() as other:
+        of_two(suite, other.port)
         suite.broker.handlers[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
             error_code=0 if suite.broker.handlers.pop(HeartbeatRequest, None) is None else 15,
             node_id=1,
@@ -317,6 +342,7 @@ def test_a_retry_asks_for_the_coordinator_again(suite: Suite) -> None:
 
 def test_a_coordinator_that_is_not_there_yet(suite: Suite) -> None:
     with scripted_broker() as other:
+        of_two(suite, other.port)
         errors = [15, 14, 0]
         suite.broker.handlers[FindCoordinatorRequest] = lambda request, version: FindCoordinatorResponse(
             error_code=0 if request.key.startswith("mb-warm") else errors.pop(0),
@@ -330,6 +356,7 @@ def test_a_coordinator_that_is_not_there_yet(suite: Suite) -> None:
 
 
 def test_a_coordinator_that_is_refused_is_asked_for_once(suite: Suite) -> None:
+    of_two(suite)
     asked: list[str] = []
 
     def refuse(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:

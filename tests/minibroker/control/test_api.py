@@ -182,7 +182,8 @@ NAMES = {
         bootstrap_servers cluster control metrics_url page_url refusals start stop
     """,
     "Controlled": """
-        clock control faults state
+        clock committed committed_async control faults records records_async requests requests_async state
+        transactions transactions_async wait_for_records wait_for_records_async
     """,
     "Faults": """
         clear inject list verify

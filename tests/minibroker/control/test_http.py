@@ -243,7 +243,7 @@ def test_silent_connections_do_not_keep_the_owner_out() -> None:
     done: Future[Any] = Future()
     done.set_result("done")
     server = ControlServer(("127.0.0.1", 0), TOKEN, lambda *_: done, dict)
-    server._server._connection_limit = _ConnectionLimit(2)
+    server._server.connection_limit = _ConnectionLimit(2)
     server.start()
     silent = [socket.create_connection(server.address, 10) for _ in range(4)]
     try:
@@ -266,7 +266,7 @@ def test_a_connection_that_is_served_is_not_closed_for_another() -> None:
         return answer
 
     server = ControlServer(("127.0.0.1", 0), TOKEN, run, dict)
-    server._server._connection_limit = _ConnectionLimit(1)
+    server._server.connection_limit = _ConnectionLimit(1)
     server.start()
     try:
         with ThreadPoolExecutor(1) as pool:

@@ -231,6 +231,8 @@ def test_what_came_too_fast_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_busy_broker_records_some_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_page, "KEPT", 50)
+    monkeypatch.setattr(live_page, "SHOWN_PER_SECOND", 10)
+    monkeypatch.setattr(live_page, "UNSEEN_PER_SECOND", 10)
     with Minibroker(ephemeral=True, page=True) as running, TransactionalClient(running.bootstrap_servers) as client:
         with got(running, "/page/events") as response:
             told = events(response)

@@ -13,6 +13,7 @@ from manual_time import ManualTimers
 from minibroker.coordination.transaction_markers import (
     RETRY_DELAY_MS,
     EndedTransaction,
+    Marker,
     MarkerSender,
 )
 from minibroker.kernel.deferred import Deferred, failed, resolved
@@ -55,7 +56,7 @@ class Story:
         self.sent.append((node_id, request, Deferred()))
         return self.sent[-1][2]
 
-    def _write(self, job: EndedTransaction, partition: tuple[str, int]) -> Deferred[None]:
+    def _write(self, marker: Marker, partition: tuple[str, int]) -> Deferred[None]:
         self.here.append(partition)
         if isinstance(self.append, Exception):
             raise self.append
@@ -92,7 +93,9 @@ class Story:
 class Ended:
     def __init__(self, name: str, shard: int, epoch: int, partitions: set[tuple[str, int]]) -> None:
         self.left, self.finished = set(partitions), 0
-        self.job = EndedTransaction(name, shard, epoch, 5, 3, True, 2, partitions, self._written, self._finished)
+        self.job = EndedTransaction(
+            name, shard, Marker(5, 3, True, epoch, 2), partitions, self._written, self._finished
+        )
 
     def _written(self, partition: tuple[str, int]) -> bool:
         self.left.discard(partition)

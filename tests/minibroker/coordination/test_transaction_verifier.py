@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from memory_cluster import MemoryCluster
 
-from minibroker.coordination.transaction_verifier import SupportedOperation, TransactionVerifier
+from minibroker.coordination.transaction_verifier import SupportedOperation, TransactionVerifier, Write
 from minibroker.coordinators.transactions.metadata import ProducerIdAndEpoch
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.metadata.image import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -252,6 +252,6 @@ def test_closing_answers_who_waits(cluster: MemoryCluster, wire: SlowWire) -> No
 def test_without_a_coordinator() -> None:
     running = MemoryCluster(topics={"t": 1})
     assert _verify(running, (1, 0), 11).result() == {T0: RETRY}
-    asked = running.broker.coordinators.verifier.ask(ID, 1, 0, [T0], SupportedOperation.GENERIC_ERROR)
+    asked = running.broker.coordinators.verifier.ask(Write(ID, 1, 0, [T0]), SupportedOperation.GENERIC_ERROR)
     assert asked.result() == {T0: ErrorCode.COORDINATOR_NOT_AVAILABLE}
     running.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -30,6 +31,36 @@ def test_a_missing_client_is_one_clear_line(
     assert err.count("\n") == 1
     assert absent.replace("_", "-") in err
     assert '-m pip install "minibroker[demo]"' in err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--bootstrap", "x"], "'x' is not HOST:PORT"),
+        (["--records", "0"], "--records: expected a number from 1 on, got '0'"),
+        (["--timeout-ms", "-1"], "expected a number from 1 on, got '-1'"),
+        (["--patience", "0"], "expected a time above 0, got '0'"),
+        (["--patience", "soon"], "expected a time above 0, got 'soon'"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_starts(
+    wrong: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        options(*wrong)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:{port}", "127.0.0.1:{port},127.0.0.1:{port}"])
+def test_a_broker_that_is_not_there_is_one_line_and_no_wait(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as held:  # bound, and nobody listens
+        held.bind(("127.0.0.1", 0))
+        bootstrap = servers.format(port=held.getsockname()[1])
+        assert command.run(options("--bootstrap", bootstrap)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"minibroker demo: cannot connect to {bootstrap.split(',')[0]}: Connection refused\n"
 
 
 @pytest.mark.clients

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import socket
 
 import pytest
 
 pytest.importorskip("aiokafka")
-from minibroker.demo.verdict import judge
+from minibroker.demo.verdict import Unreadable, judge, read_back
 
 
 def orders(*numbers: int) -> list[bytes]:
@@ -56,3 +58,12 @@ def test_a_record_fed_twice_is_no_proof_either() -> None:
 
 def test_nothing_in_is_no_success() -> None:
     assert not judge([], [], 1, expected_fenced=1).exactly_once
+
+
+def test_a_broker_that_is_gone_leaves_no_consumer_open(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as held:  # bound, and nobody listens
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(Unreadable, match="Unable to bootstrap"):
+            read_back(f"127.0.0.1:{held.getsockname()[1]}", "t")
+    gc.collect()
+    assert "Unclosed" not in capsys.readouterr().err

@@ -74,10 +74,10 @@ def test_a_link_may_answer_itself_and_only_for_the_apis_it_wants() -> None:
 
 def test_without_links_a_request_goes_straight_to_its_handler() -> None:
     cluster = MemoryCluster(topics={"t": 1})
-    handlers = cluster.dispatcher._handlers
+    bound = cluster.dispatcher._bind
     table = apis()
     for key in (m.ProduceRequest.__api_key__, m.FetchRequest.__api_key__):
-        assert handlers[key] is table[key].handler
+        assert bound(table[key]) is table[key].handler
     cluster.cluster.stop()
 
 

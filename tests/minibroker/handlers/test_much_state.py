@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from large_requests import large_request, places
-from watched_loop import MOST_SECONDS, TRIES, WatchedLoop, watched
+from watched_loop import MOST_CALLS, WatchedLoop, watched
 
 from minibroker.coordinators.patterns import compile_pattern
 from minibroker.kernel.turns import STEPS_AT_ONCE
@@ -58,7 +58,7 @@ def test_the_transactions_of_a_broker_are_listed_in_turns(loop: WatchedLoop) -> 
     for pattern, count in ((None, IDS), ("id-.*", IDS), (r"(?i)ID-\d*7-.", IDS // 10), ("id", 0)):
         assert len(listed(loop, pattern).transaction_states) == count
         assert len(loop.turns) > IDS // STEPS_AT_ONCE, "others have their turn in between"
-        assert max(loop.turns) < 5 * MOST_SECONDS
+        assert max(loop.turns) < MOST_CALLS
 
 
 def test_a_pattern_over_all_transactional_ids_has_one_limit(loop: WatchedLoop) -> None:
@@ -69,7 +69,7 @@ def test_a_pattern_over_all_transactional_ids_has_one_limit(loop: WatchedLoop) -
     answer = listed(loop, pattern.text)
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert answer.transaction_states == []
-    assert max(loop.turns) < 5 * MOST_SECONDS
+    assert max(loop.turns) < 5 * MOST_CALLS
 
 
 def test_a_list_of_members_leaves_in_turns_and_is_answered_whole() -> None:
@@ -130,18 +130,13 @@ def test_thousands_of_unknown_names_in_the_configuration_of_a_broker() -> None:
         )
         for keys in (None, [f"another.{number}" for number in range(20_000)])
     )
-    longest = 1.0
-    for _ in range(TRIES):
-        with watched() as loop:
-            loop.serve(describe, 4)  # imports, and compiles
-            loop.serve(alter, 1)
-            turns = [*loop.turns]
-            answer = loop.cluster.decode(DescribeConfigsRequest, 4, loop.serve(describe, 4))
-            assert isinstance(answer, DescribeConfigsResponse)
-            assert {config.name for config in answer.results[0].configs} > {*names}
-            turns += loop.turns
-            loop.serve(other, 4)
-            longest = min(longest, max(*turns, *loop.turns))
-        if longest < MOST_SECONDS:
-            return
-    raise AssertionError(f"a turn of {longest * 1000:.0f} ms")
+    with watched() as loop:
+        loop.serve(describe, 4)  # imports, and compiles
+        loop.serve(alter, 1)
+        turns = [*loop.turns]
+        answer = loop.cluster.decode(DescribeConfigsRequest, 4, loop.serve(describe, 4))
+        assert isinstance(answer, DescribeConfigsResponse)
+        assert {config.name for config in answer.results[0].configs} > {*names}
+        turns += loop.turns
+        loop.serve(other, 4)
+        assert max(*turns, *loop.turns) < MOST_CALLS

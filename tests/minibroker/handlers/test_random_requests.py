@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from random import Random
-from time import thread_time
 from typing import Any
 
 import pytest
+from calls import Calls
 from held_executor import HeldExecutor
 from long_batches import batch_of, equal_deltas, many_headers
 from memory_cluster import MemoryCluster
 from reasons import check_reasons
 from samples import sample
+from watched_loop import MOST_CALLS
 
 from minibroker.broker.connection import ConnectionInfo
 from minibroker.handlers.context import CloseConnection
@@ -25,9 +24,6 @@ from minibroker_protocol.messages.produce import ProduceRequest
 
 REQUESTS_PER_SEED = 400
 LONG = (equal_deltas(300_000), many_headers(1_000_000), batch_of(bytes(32 << 20), 1))
-MOST_SECONDS = 0.25
-"""Of this thread's own processor time, which a busy machine does not add to, for one request. The first two of the long
-batches took a second and more each; what is allowed here is some ten milliseconds beside the imports of a first use."""
 
 
 def produce(batch: bytes) -> ProduceRequest:
@@ -36,15 +32,6 @@ def produce(batch: bytes) -> ProduceRequest:
     return ProduceRequest(transactional_id=None, acks=1, timeout_ms=0, topic_data=data)
 
 
-@pytest.fixture
-def _no_collection() -> Iterator[None]:
-    """A collection goes through what all the tests before have left, which is not the request's time."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.usefixtures("_no_collection")
 @pytest.mark.parametrize("seed", range(6))
 def test_random_requests_are_answered_or_closed(seed: int) -> None:
     random = Random(seed)
@@ -66,11 +53,12 @@ def test_random_requests_are_answered_or_closed(seed: int) -> None:
         if random.random() < 0.3:
             for _ in range(random.randint(1, 3)):
                 frame[random.randrange(8, len(frame))] = random.randrange(256)
-        begin = thread_time()
+        calls = Calls()
         try:
             cluster.broker.refusals.clear()
-            answer: Any = cluster.dispatcher.dispatch(frame, ConnectionInfo())
-            assert thread_time() - begin < MOST_SECONDS, request
+            with calls:
+                answer: Any = cluster.dispatcher.dispatch(frame, ConnectionInfo())
+            assert calls.count < MOST_CALLS, request
             if isinstance(answer, Deferred):
                 held.run_all()  # what is computed elsewhere
                 cluster.timers.advance(10)

@@ -14,6 +14,7 @@ import pytest
 from minibroker.cli import main
 from minibroker.judge.history import HistoryError, read_history
 from minibroker.judge.scripts import ScriptError, bundled, load, parse
+from minibroker.judge.trial import Task, try_out
 from minibroker.trace.saved import read
 from minibroker.trace.view import page
 
@@ -179,7 +180,7 @@ def test_a_script_that_does_not_apply_leaves_the_others_decided(
 def test_runs_are_counted(capsys: pytest.CaptureFixture[str], given: str) -> None:
     with pytest.raises(SystemExit):
         main(["judge", "--repeat", given, "--", "x"])
-    assert "is not a number of 1 or more" in capsys.readouterr().err
+    assert "expected a number from 1 on" in capsys.readouterr().err
 
 
 def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
@@ -193,10 +194,25 @@ def test_a_request_is_held_until_others_are_answered(tmp_path: Path) -> None:
     assert (status, report["status"]) == (1, None)
 
 
+@pytest.mark.parametrize(("start", "status"), [(30.0, 0), (0.0, None)])
+def test_the_time_of_a_command_may_begin_with_its_first_request(start: float, status: int | None) -> None:
+    program = (
+        "import os, socket, struct, time; time.sleep(3)\n"
+        "host, port = os.environ['BOOTSTRAP_SERVERS'].split(':')\n"
+        "with socket.create_connection((host, int(port))) as broker:\n"
+        "    broker.sendall(struct.pack('>ihhih', 10, 18, 0, 1, -1))\n"  # ApiVersions
+        "    broker.recv(1)\n"
+        "    time.sleep(0.2)\n"
+    )
+    task = Task([sys.executable, "-c", program], 2.5, start=start)
+    assert try_out(task, load("calm"), "late").run.status == status
+
+
 def test_the_clock_ends_a_transaction_while_its_end_is_held(tmp_path: Path) -> None:
     """The mini-client takes every refusal for its end, so its status tells whether EndTxn came too late."""
     status, report = judged(tmp_path, "right", "--script", "timeout-mid-transaction")
     assert (status, report["status"], report["failures"], report["broken"]) == (2, 1, 1, [])
+    assert "clock +1 h" in (tmp_path / "judge.html").read_text()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that takes nothing")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from minibroker.coordination.transaction_markers import EndedTransaction
+from minibroker.coordination.transaction_markers import EndedTransaction, Marker
 from minibroker.kernel.deferred import Deferred, spawn
 from minibroker.kernel.transport import CONTROLLER
 from minibroker.metadata.image import TRANSACTION_STATE_TOPIC
@@ -156,11 +156,7 @@ def test_a_deposed_coordinator_is_late_with_its_own_partitions_too() -> None:
     job = EndedTransaction(
         transactional_id="x0",
         shard_index=0,
-        coordinator_epoch=0,
-        producer_id=client.producer_id,
-        producer_epoch=client.epoch,
-        commit=True,
-        transaction_version=1,
+        marker=Marker(client.producer_id, client.epoch, True, 0, 1),
         partitions={PLACE},
         on_written=lambda partition: True,
         on_finished=lambda: None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -292,6 +293,42 @@ def test_a_failure_shows_refusals_of_its_own_clients_and_where_the_rest_is(pytes
     assert file.with_suffix(".html").read_text().startswith("<!doctype html>")
     frames = [line for line in result.outlines if "minibroker/" in line.replace("\\", "/")]
     assert not [line for line in frames if line.startswith(("minibroker/control", "minibroker/testing"))]
+
+
+def test_what_is_given_wrongly_shows_no_frame_of_ours(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        import asyncio, socket
+        import pytest
+        from minibroker import Minibroker
+
+        def test_port(): Minibroker(port=70000)
+
+        @pytest.mark.parametrize("process", [False, True])
+        def test_in_use(process):
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                Minibroker(port=taken.getsockname()[1], process=process).start()
+
+        def test_in_use_by_coroutines():
+            async def main(port):
+                async with Minibroker(port=port): pass
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                asyncio.run(main(taken.getsockname()[1]))
+
+        def test_action(minibroker): minibroker.faults.inject("EndTxn", "dropreply")
+
+        @pytest.mark.minibroker(config={"num.partitons": "3"})
+        def test_marker(minibroker): pass
+
+        @pytest.mark.minibroker(broker=3)
+        def test_marker_too(minibroker): pass
+        """,
+    )
+    result.assert_outcomes(failed=5, errors=2)
+    frames = [line for line in result.outlines if re.search(r"(minibroker|minibroker_storage)/\S+\.py:\d+: ", line)]
+    assert frames == []
+    assert sum("is in use by another program" in line for line in result.outlines if line[:1] == "E") == 3
 
 
 def section(result: pytest.RunResult) -> list[str]:

@@ -12,6 +12,7 @@ from faulty import FaultyCluster, produce_request
 
 from minibroker.handlers.chain import Place
 from minibroker.handlers.context import CloseConnection
+from minibroker.trace.paced import PacedRecorder
 from minibroker.trace.pcapng import PcapngWriter
 from minibroker.trace.recorder import told
 from minibroker_protocol.messages.configs import IncrementalAlterConfigsRequest
@@ -96,3 +97,27 @@ def test_only_so_many_are_kept_and_none_after_the_end(broker: FaultyCluster) -> 
     broker.commands.call("trace.record", {"kept": 0})
     assert broker.dispatcher.link_at(Place.FAULTS_AND_TRACE) is None
     assert last(broker) == []
+
+
+def test_while_a_recorder_rests_no_request_passes_it_and_refused_ones_are_recorded() -> None:
+    cluster = FaultyCluster(topics={"t": 1})
+    paced = PacedRecorder(2, 1, cluster.timers, lambda: 0.0)  # its clock stands still: no room comes back
+    cluster.commands.set_recorder(paced)
+    for sequence in range(4):
+        cluster.send(produce_request("t", 0, producer_id=5, epoch=1, sequence=sequence), 9)
+    assert cluster.dispatcher.link_at(Place.FAULTS_AND_TRACE) is None
+    assert (len(paced.last), paced.left_out) == (2, 1)
+    cluster.send(produce_request("t", 0, producer_id=5, epoch=0, sequence=4), 9)
+    cluster.send(HeartbeatRequest(group_id="none", generation_id=1, member_id="m"), 4)  # refused by its code only
+    fenced, unknown = (one.to_json() for one in list(paced.last)[-2:])
+    assert (fenced["number"], fenced["outcome"]) == (3, "answered")
+    assert "INVALID_PRODUCER_EPOCH" in fenced["errors"][0]
+    assert len(fenced["reasons"]) == 1
+    assert fenced["request"]["topic_data"][0]["partition_data"][0]["records"][0]["base_sequence"] == 4
+    assert (unknown["api"], len(unknown["reasons"])) == ("Heartbeat", 1)
+    paced.pace(1)  # a page was opened
+    assert cluster.dispatcher.link_at(Place.FAULTS_AND_TRACE) is cluster.commands.tap
+    cluster.commands.set_recorder(None)
+    cluster.send(produce_request("t", 0, producer_id=5, epoch=0, sequence=4), 9)
+    assert paced.last[-1].api == "Heartbeat"
+    cluster.stop()

@@ -109,8 +109,8 @@ COORDINATORS: Final = (
         "first-partition-begins-nothing",
         "the first partition that joins begins the transaction",
         _TXN + "transitions:with_partitions",
-        "state=ONGOING,",
-        "state=metadata.state,",
+        "_moved(entry, ONGOING, now_ms)",
+        "_moved(entry, ONGOING, now_ms)._replace(state=metadata.state)",
     ),
     Defect(
         "repeated-join-refused",

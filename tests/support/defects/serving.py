@@ -94,7 +94,7 @@ SERVING: Final = (
         "a read_committed reader is told which transactions were aborted",
         _FETCH_LOG + "_read_log",
         "[FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a"
-        " in log.aborted_transactions(target.fetch_offset, found)]",
+        " in log.aborted_transactions(found)]",
         "[]",
     ),
     Defect(

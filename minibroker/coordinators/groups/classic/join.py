@@ -75,7 +75,7 @@ class Join:
                 return self._replace(group, client, request, old_id, member_id, answer)
         elif client.api_version >= MEMBER_ID_REQUIRED_VERSION:
             group.pending_joins.add(member_id)
-            self._rebalance.watch_pending(group, member_id, request.session_timeout_ms)
+            self._rebalance.watch(group, member_id, request.session_timeout_ms)
             answer.resolve(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
             return CoordinatorResult(None)
         return self._add(group, client, request, member_id, answer)

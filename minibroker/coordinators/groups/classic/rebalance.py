@@ -43,15 +43,10 @@ class Rebalance:
 
     def rearm_session(self, group: ClassicGroup, member: ClassicMember, timeout_ms: int | None = None) -> None:
         """Expect a sign of life within `timeout_ms`, by default the member's session timeout."""
-        member_id = member.member_id
-        self._env.timers.schedule(
-            session_key(group.group_id, member_id),
-            member.session_timeout_ms if timeout_ms is None else timeout_ms,
-            lambda: self.expire_session(group, member_id),
-        )
+        self.watch(group, member.member_id, member.session_timeout_ms if timeout_ms is None else timeout_ms)
 
-    def watch_pending(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
-        """Forget an id that was handed out unless a member joins with it in time."""
+    def watch(self, group: ClassicGroup, member_id: str, session_timeout_ms: int) -> None:
+        """Forget a member, or an id that was handed out, unless it is heard of in time."""
         self._env.timers.schedule(
             session_key(group.group_id, member_id), session_timeout_ms, lambda: self.expire_session(group, member_id)
         )

@@ -221,7 +221,8 @@ class ClassicMembers:
         if instance_id is not None:
             check_instance(group.static_member(instance_id), instance_id, member_id)
         member = group.member(member_id)
-        _check_classic(member)
+        if not member.uses_classic_protocol:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} uses the consumer protocol")
         if member.member_epoch != generation_id:
             raise ApiError(
                 ErrorCode.ILLEGAL_GENERATION,
@@ -247,8 +248,3 @@ class ClassicMembers:
     def _forget(self, key: TimerKey) -> None:
         self._awaited.discard(key)
         self._env.timers.cancel(key)
-
-
-def _check_classic(member: ConsumerMember) -> None:
-    if not member.uses_classic_protocol:
-        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member.member_id} uses the consumer protocol")

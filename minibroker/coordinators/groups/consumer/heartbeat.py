@@ -100,7 +100,9 @@ class HeartbeatDecisions:
         GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION."""
         group = change.group
         self.check_room(group, member_id)
-        owned = _owned(request)
+        owned: Owned = None
+        if request.topic_partitions is not None:
+            owned = [(topic.topic_id, topic.partitions) for topic in request.topic_partitions]
         member = self._subscribe(request, member_id, owned, change)
         updated = _updated(member, change.client, request)
         _, updated = self.follow(change, member, updated, owned)
@@ -409,12 +411,6 @@ def _check_epoch(member: ConsumerMember, epoch: int, owned: Owned) -> None:
             f"({epoch}) than the one known by the group coordinator ({member.member_epoch}). The member must abandon "
             "all its partitions and rejoin.",
         )
-
-
-def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned:
-    if request.topic_partitions is None:
-        return None
-    return [(topic.topic_id, topic.partitions) for topic in request.topic_partitions]
 
 
 def _updated(member: ConsumerMember, client: ClientInfo, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:

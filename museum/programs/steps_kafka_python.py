@@ -1,15 +1,11 @@
-"""A plan with kafka-python."""
-
-import time
+"""The steps with kafka-python."""
 
 from kafka import KafkaProducer
-from plan import SERVERS, SETTINGS, TOPIC, follow
+from steps import SERVERS, SETTINGS, TOPIC, follow, told
 
 
 class Client:
-    sleep = staticmethod(time.sleep)
-
-    def open(self, identity):
+    def open(self, identity=None):
         more = {"transactional_id": identity} if identity else {"enable_idempotence": True}
         self.producer = KafkaProducer(bootstrap_servers=SERVERS, **more, **SETTINGS)
         if identity:
@@ -18,10 +14,10 @@ class Client:
     def begin(self):
         self.producer.begin_transaction()
 
-    def send(self, value, partition, acked):
-        sent = self.producer.send(TOPIC, value.encode(), partition=partition)
-        sent.add_callback(lambda _: acked())
-        sent.add_errback(lambda error: print(value, repr(error)))
+    def send(self, value, partition):
+        sent = self.producer.send(TOPIC, value.encode(), partition=int(partition))
+        sent.add_callback(lambda _: told(value, None))
+        sent.add_errback(lambda error: told(value, error))
 
     def flush(self):
         self.producer.flush(30)

@@ -1,6 +1,6 @@
-// A plan with kafkajs.
+// The steps with kafkajs.
 import kafkajs from 'kafkajs'
-import { SERVERS, SETTINGS, TOPIC, follow } from './plan.mjs'
+import { SERVERS, SETTINGS, TOPIC, follow } from './steps.mjs'
 
 const { Kafka, Partitioners, logLevel } = kafkajs
 const { producer: own = {}, ...common } = SETTINGS

@@ -1,27 +1,23 @@
-"""A plan with confluent-kafka."""
-
-import time
+"""The steps with confluent-kafka."""
 
 from confluent_kafka import KafkaError, Producer
-from plan import SERVERS, SETTINGS, TOPIC, follow
+from steps import SERVERS, SETTINGS, TOPIC, follow, told
+
+COMMON = {"bootstrap.servers": SERVERS, "log_level": 0, "linger.ms": 0}
 
 
 class Client:
-    sleep = staticmethod(time.sleep)
-
-    def open(self, identity):
+    def open(self, identity=None):
         more = {"transactional.id": identity} if identity else {"enable.idempotence": True}
-        self.producer = Producer({"bootstrap.servers": SERVERS, "log_level": 0, "linger.ms": 0, **more, **SETTINGS})
+        self.producer = Producer({**COMMON, **more, **SETTINGS})
         if identity:
             self.producer.init_transactions(30)
 
     def begin(self):
         self.producer.begin_transaction()
 
-    def send(self, value, partition, acked):
-        self.producer.produce(
-            TOPIC, value, partition=partition, on_delivery=lambda error, _: print(value, error) if error else acked()
-        )
+    def send(self, value, partition):
+        self.producer.produce(TOPIC, value, partition=int(partition), on_delivery=lambda error, _: told(value, error))
 
     def flush(self):
         try:

@@ -1,0 +1,34 @@
+"""What commands take as numbers and directories, for `type=` of argparse: anything else is refused in one line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+
+def from_1(text: str) -> int:
+    """1, 2, …"""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
+
+
+def duration(text: str) -> float:
+    """A time above 0, with or without a fraction."""
+    try:
+        given = float(text)
+    except ValueError:
+        given = math.nan
+    if not 0 < given < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a time above 0, got {text!r}")
+    return given
+
+
+def directory(text: str) -> Path:
+    """One that is there, or that can be made: said before the work whose results it is for."""
+    path = Path(text)
+    there = next(one for one in (path, *path.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise argparse.ArgumentTypeError(f"{there} is not a directory")
+    return path

@@ -1,0 +1,31 @@
+"""The list of 51 bugs in docs/museum.md: every row is there, and says which cases show it, or why none does."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+CASES = [path.parent.name for path in (ROOT / "museum" / "cases").glob("*/case.toml")]
+_, _, REST = (ROOT / "docs" / "museum.md").read_text(encoding="utf-8").partition("## The list of bugs\n")
+LIST, _, TRIED = REST.partition("## Tried, and not shown\n")
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in LIST.splitlines() if re.match(r"\| \d", line)]
+
+
+def test_every_row_is_there() -> None:
+    assert [row[0] for row in ROWS] == [str(number) for number in range(1, 52)]
+    assert all(len(row) == 5 and all(row) for row in ROWS)
+
+
+def test_every_row_has_a_case_or_a_reason() -> None:
+    for number, _, _, _, here in ROWS:
+        named = re.findall(r"`([^`]+)`", here) if here.startswith("`") else []
+        assert named or here == "tried" or here.startswith(("not a case: ", "not tried: ")), number
+        for name in named:
+            assert any(fnmatch(case, name) for case in CASES), (number, name)
+
+
+def test_what_was_tried_is_told() -> None:
+    told = {number for cell in re.findall(r"^\| (\d+(?:, \d+)*) \|", TRIED, re.M) for number in cell.split(", ")}
+    assert {number for number, *_, here in ROWS if "tried" in here and "not tried" not in here} <= told
