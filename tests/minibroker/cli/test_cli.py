@@ -59,7 +59,7 @@ def test_what_is_typed_wrong_is_one_line_that_names_it(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("minibroker: ")
-    assert f"{said} (minibroker" in line
+    assert f"{said} (see minibroker" in line
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
