@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
-
-from playwright.sync_api import Page, sync_playwright
+from typing import TYPE_CHECKING, Any
 
 from minibroker import Minibroker
 from minibroker.client.transactional import Producer, TransactionalClient
 from minibroker_protocol.records import Record, build_batch
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 TOPICS = 10
 EXCHANGES_A_SECOND = 240
@@ -32,6 +33,10 @@ def main() -> int:
     parser.add_argument("--ids", type=int, default=1_000, help="transactional ids")
     parser.add_argument("--rounds", type=int, default=3, help="transactions of each id")
     options = parser.parse_args()
+    try:
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError:
+        parser.error("needs the extra `browser`: pip install -e '.[browser]'")
     topics = {f"topic-{number}": options.partitions // TOPICS for number in range(TOPICS)}
     with (
         Minibroker(ephemeral=True, page=True, process=True, topics=topics) as broker,

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from minibroker.control.command import EXIT_FAILED, EXIT_OK, EXIT_USAGE, add_connection_arguments, connect
@@ -67,8 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _view(file: str, out: str | None) -> int:
-    from pathlib import Path
-
     from minibroker.trace.saved import NoTrace, read
     from minibroker.trace.view import page
 
