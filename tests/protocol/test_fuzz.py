@@ -178,7 +178,7 @@ def dense(shapes: Shapes, cls: type[Struct], count: int) -> Struct:
     return cls(**values)
 
 
-@pytest.mark.parametrize("message", thinned(MESSAGES, 5))
+@pytest.mark.parametrize("message", thinned(MESSAGES, 15))
 def test_objects_are_not_larger_than_their_estimate(message: type[Message]) -> None:
     """``BUDGET`` is worth what ``Shapes.weight`` is: check it with many elements that are as small as they can be."""
     version, count = message.__versions__[1], 2000

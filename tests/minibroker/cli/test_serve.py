@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from minibroker import Minibroker
+from minibroker.cli import main
 from minibroker.server import command
 from minibroker_protocol.messages import (
     FetchRequest,
@@ -331,14 +332,24 @@ def test_ephemeral_makes_no_files_and_refuses_when_full(served: list[Served], tm
     ],
 )
 def test_bad_configuration_is_one_line_and_exit_2(
-    served: list[Served], tmp_path: Path, arguments: list[str], said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     port = [] if "--port" in arguments else ANY_PORT
-    broker = Served(*port, *arguments, tmp=tmp_path)
-    served.append(broker)
-    assert broker.end()[0] == 2
-    (line,) = broker.log.read_text().splitlines()
+    try:
+        status = main(["serve", *port, *arguments])
+    except SystemExit as end:
+        status = end.code
+    assert status == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
     assert said in line
+    assert [*tmp_path.iterdir()] == []
 
 
 @posix

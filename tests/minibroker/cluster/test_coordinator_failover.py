@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from many_brokers import ManyBrokers
+from sampling import thinned
 
 from minibroker.releases.semantics import KAFKA, KIP
 from minibroker_protocol.errors import ErrorCode
@@ -141,7 +142,7 @@ def happen(brokers: ManyBrokers, event: str) -> None:
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("after", STEPS)
-@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("commit", thinned([True, False], 2), ids=["commit", "abort"])
 def test_a_transaction_survives_the_event(event: str, after: str, commit: bool) -> None:
     brokers = ManyBrokers(3)
     brokers.create("t", [[2, 3, 1]], {"min.insync.replicas": "1"})

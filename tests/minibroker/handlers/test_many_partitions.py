@@ -200,7 +200,7 @@ def test_a_broker_that_goes_while_partitions_are_made_leads_none_of_them() -> No
         if len(turns) == 3:
             cluster.cluster.controller.replication.fence(3)
 
-    request = create(3000)
+    request = create(2000)
     request.topics[0].replication_factor = 3
     after_each_turn(cluster.timers, look)
     answer = cluster.send(1, request, 7)

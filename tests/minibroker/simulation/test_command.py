@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sampling import thinned
 
 from minibroker.cli import main
 from minibroker.trace.saved import read
@@ -35,7 +36,7 @@ def test_a_known_hole_is_told_as_one_and_not_as_an_error(capsys: pytest.CaptureF
     assert not [line for line in told if "error:" in line]
 
 
-@pytest.mark.parametrize("seed", ["91", "20010", "80005620"])
+@pytest.mark.parametrize("seed", thinned(["91", "20010", "80005620"], 3))
 def test_a_traced_seed_is_the_same_and_its_trace_is_read(
     seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,7 +68,7 @@ def test_seeds_show_how_far_they_are_on_a_terminal_only(
     stderr = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr("minibroker.kernel.progress._INTERVAL_SECONDS", 0.0)
-    assert main(["simulate", "--seeds", "2"]) == 0
-    assert ("\r1 of 2 seeds, 0 broken, " in stderr.getvalue()) is terminal
+    assert main(["simulate", "--seeds", "1"]) == 0
+    assert ("\r1 of 1 seed, 0 broken, " in stderr.getvalue()) is terminal
     assert stderr.getvalue().endswith("\r") is terminal  # nothing of it stays
     assert "\r" not in capsys.readouterr().out

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from defects import DEFECTS, Defect, plant
 
 from minibroker.simulation.run import simulate
 
 SAMPLE = {
-    "no-duplicate-detection": 20,
-    "aborted-not-indexed": 40,
-    "marker-on-first-partitions-only": 60,
+    "no-duplicate-detection": (11, 15, 13),
+    "aborted-not-indexed": (31, 9, 26),
+    "marker-on-first-partitions-only": (31, 9),
 }
-"""Defect → seeds it is found within."""
+"""Defect → seeds of little work, one of which has to find it. When the simulation changes, others do."""
 
 FOUND = (
     "abort-is-commit",
@@ -67,22 +69,22 @@ SKIP_THE_SYNC = Defect(
 """Nothing that a client of one healthy broker could notice, so it is not among the others."""
 
 
-def found_at(name: str, limit: int) -> int | None:
-    """The first seed that finds a defect."""
+def found_at(name: str, seeds: Iterable[int]) -> int | None:
+    """The first of these seeds that finds a defect."""
     with plant(SKIP_THE_SYNC if name == SKIP_THE_SYNC.name else DEFECTS[name]):
-        return next((seed for seed in range(limit) if simulate(seed).broken), None)
+        return next((seed for seed in seeds if simulate(seed).broken), None)
 
 
-@pytest.mark.parametrize(("name", "limit"), SAMPLE.items())
-def test_a_sample_of_defects_is_found(name: str, limit: int) -> None:
-    seed = found_at(name, limit)
-    assert seed is not None, f"{name} is not found within {limit} seeds"
+@pytest.mark.parametrize(("name", "seeds"), SAMPLE.items())
+def test_a_sample_of_defects_is_found(name: str, seeds: tuple[int, ...]) -> None:
+    seed = found_at(name, seeds)
+    assert seed is not None, f"{name} is not found by the seeds {seeds}"
     assert not simulate(seed).broken, "the seed is broken without the defect, too"
 
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("name", FOUND)
 def test_defects_are_found(name: str) -> None:
-    seed = found_at(name, LIMIT)
+    seed = found_at(name, range(LIMIT))
     assert seed is not None, f"{name} is not found within {LIMIT} seeds"
     assert not simulate(seed).broken, f"seed {seed} is broken without {name}, too"
