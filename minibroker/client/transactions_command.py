@@ -38,12 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", parents=[common], help="transactional ids of all coordinators")
     listing.add_argument("--state", action="append", default=[], metavar="STATE", help="only this state (repeatable)")
-    listing.add_argument("--producer-id", action="append", type=int, default=[], metavar="ID", help="(repeatable)")
-    listing.add_argument("--running-longer-than-ms", type=int, default=-1, metavar="MS")
-    listing.add_argument("--pattern", metavar="REGEX", help="only ids that match completely")
+    listing.add_argument(
+        "--producer-id", action="append", type=int, default=[], metavar="ID", help="only this id (repeatable)"
+    )
+    listing.add_argument(
+        "--running-longer-than-ms", type=int, default=-1, metavar="MS", help="only transactions open for longer"
+    )
+    listing.add_argument("--pattern", metavar="REGEX", help="only ids that the pattern matches as a whole")
     describing = actions.add_parser("describe", parents=[common], help="state of a transactional id at its coordinator")
     describing.add_argument("transactional_id", metavar="ID", nargs="+")
-    describing.add_argument("--kip-360", action="store_true", help="by DescribeTransactionState (minibroker only)")
+    describing.add_argument(
+        "--kip-360", action="store_true", help="ask with DescribeTransactionState (minibroker only)"
+    )
     producers = actions.add_parser("producers", parents=[common], help="producers of a partition")
     producers.add_argument("--topic", required=True)
     producers.add_argument("--partition", type=int, required=True)
@@ -53,23 +59,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     abort.add_argument("--partition", type=int)
     abort.add_argument("--start-offset", type=int, help="first offset of the hanging transaction")
     commit = actions.add_parser(
-        "commit", parents=[common], help="commit a transaction whose producer is gone (as FLIP-572 for Flink)"
+        "commit", parents=[common], help="commit a transaction whose producer no longer runs (as FLIP-572 for Flink)"
     )
     commit.add_argument("transactional_id", metavar="ID")
-    commit.add_argument("--producer-id", type=int, required=True, metavar="P")
-    commit.add_argument("--epoch", type=int, required=True, metavar="E", help="of the producer")
+    commit.add_argument("--producer-id", type=int, required=True, metavar="P", help="producer id")
+    commit.add_argument("--epoch", type=int, required=True, metavar="E", help="producer epoch")
     commit.add_argument("--dry-run", action="store_true", help="only say what would become visible")
     hanging = actions.add_parser(
         "find-hanging", parents=[common], help="open transactions that no coordinator will end"
     )
     hanging.add_argument("--topic")
     hanging.add_argument(
-        "--older-than-ms", type=int, default=HANGING_AFTER_MS, metavar="MS", help="(default: %(default)s)"
+        "--older-than-ms",
+        type=int,
+        default=HANGING_AFTER_MS,
+        metavar="MS",
+        help="only transactions open for longer (%(default)s)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask, and print what came."""
+    """Send the requests and print the answers."""
     try:
         security = read_security(arguments.command_config)
         client = TransactionsClient(arguments.bootstrap, timeout=arguments.timeout, security=security)

@@ -55,8 +55,8 @@ SERVER_LAST = frozenset({"kafka-cluster"})
 """Tools with subcommands that want the server behind them."""
 ELSEWHERE = {
     "kafka-dump-log": "tests/jvm/test_dump_log_segments.py, on minibroker's files",
-    "kafka-storage, kafka-server-start, kafka-server-stop, kafka-run-class": "are the broker's own",
-    "kafka-metadata-shell": "reads a quorum's metadata log, which there is none of here",
+    "kafka-storage, kafka-server-start, kafka-server-stop, kafka-run-class": "start and stop Kafka's own broker",
+    "kafka-metadata-shell": "reads a quorum's metadata log, which minibroker does not have",
     "kafka-jmx": "asks a JVM",
     "connect-*, trogdor, connect-plugin-path": "ask Kafka Connect or an agent, not a broker",
     "kafka-oauth-compatibility-test": "asks an OAuth server",
@@ -334,9 +334,9 @@ OTHERS = """## Other tools
 
 kcat 1.7.1 (Debian) lists, produces idempotently, reads from an offset, asks for offsets and reads in a group: the same file
 of tests. The others could not be installed from a registry (the Go proxy has neither kaf, kcl nor Redpanda Console, Maven
-Central none of the UIs); what they ask is read from their sources.
+Central none of the UIs); their requests are read from their sources.
 
-| tool | source read | asks, of what a broker serves | not served |
+| tool | source read | sends these requests, which are served | not served |
 |---|---|---|---|
 | kafbat UI | ab8c9ceb8, 2026-07-31 | DescribeCluster, DescribeQuorum, Metadata, DescribeConfigs, DescribeLogDirs, ListOffsets, ListGroups, DescribeGroups, ConsumerGroupDescribe, OffsetFetch, DescribeProducers, DescribeAcls, DescribeClientQuotas; CreateTopics, CreatePartitions, DeleteTopics, DeleteRecords, IncrementalAlterConfigs, AlterConfigs, AlterPartitionReassignments, CreateAcls, DeleteAcls, OffsetCommit, OffsetDelete, DeleteGroups | AlterClientQuotas (its page of quotas shows none and cannot add one), AlterReplicaLogDirs (a broker has one directory) |
 | AKHQ | 91aa445f, 2025-02-16 | DescribeCluster, Metadata, DescribeConfigs, DescribeLogDirs, ListOffsets, ListGroups, DescribeGroups, OffsetFetch, DescribeAcls; CreateTopics, DeleteRecords, AlterConfigs, CreateAcls | nothing |
@@ -347,12 +347,12 @@ Central none of the UIs); what they ask is read from their sources.
 """  # noqa: E501
 HEAD = """# Kafka's command-line tools
 
-Every tool of Kafka 4.3.1 that asks a broker, run against `minibroker serve` with two brokers, topics, groups of both
-protocols, an open transaction and ACLs, in this order. `tests/jvm/test_admin_tools.py` makes the calls and holds what
-each says against this table (`pytest -m jvm`); the page is printed by `tests/support/admin_tools.py`. `{name}` stands
-for a file of the test.
+Every tool of Kafka 4.3.1 that sends requests to a broker, run against `minibroker serve` with two brokers, topics,
+groups of both protocols, an open transaction and ACLs, in this order. `tests/jvm/test_admin_tools.py` makes the calls
+and compares the output of each with this table (`pytest -m jvm`); the page is printed by
+`tests/support/admin_tools.py`. `{name}` stands for a file of the test.
 
-| tool | asked | result |
+| tool | arguments | result |
 |---|---|---|
 """
 
@@ -367,13 +367,25 @@ def document() -> str:
     missing = [f"- {what}: {', '.join(f'`{tool}`' for tool in dict.fromkeys(by))}" for what, by in lacking.items()]
     others = [f"- {tool}: {why}" for tool, why in ELSEWHERE.items()]
     return HEAD + "\n".join(
-        [*rows, "", "What they ask and is not served:", "", *missing, "", "Not in the table:", "", *others, "", OTHERS]
+        [
+            *rows,
+            "",
+            "Requested by these tools and not served:",
+            "",
+            *missing,
+            "",
+            "Not in the table:",
+            "",
+            *others,
+            "",
+            OTHERS,
+        ]
     )
 
 
 def _asked(row: Row) -> str:
     text = row.words.replace(" --bootstrap-server {servers}", "").replace("--broker-list {servers} ", "")
-    return f"`{text}`" if text else "nothing but the server"
+    return f"`{text}`" if text else "only the server"
 
 
 def _result(row: Row) -> str:
