@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=HANGING_AFTER_MS,
         metavar="MS",
-        help="only transactions open for longer (%(default)s)",
+        help="only transactions whose producer wrote nothing for this long (%(default)s)",
     )
 
 

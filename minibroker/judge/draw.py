@@ -1,12 +1,12 @@
-"""Random scripts: what Kafka, or the network before it, can do to the requests that a client was seen to send.
+"""Random scripts: failures that Kafka or the network can cause, for the requests that a client is known to send.
 
-An error code is drawn for an API and version only where Kafka 4.4.0 answers it, either without or after the change that
-was asked for, as it happens there. The sources are KafkaApis, ReplicaManager and DelayedProduce (Produce, Fetch,
-ListOffsets), TransactionCoordinator and TransactionStateManager.appendTransactionToLog (InitProducerId,
-AddPartitionsToTxn, AddOffsetsToTxn, EndTxn), and GroupCoordinatorService (the rest). Errors that say something about
-the producer or the member, such as INVALID_PRODUCER_EPOCH, are left to the broker: it answers them when they are true.
-TCP delivers a request once, so that nothing is duplicated; a late copy is one that the client sent again while the
-first was held.
+An error code is drawn for an API and version only where Kafka 4.4.0 answers it, either instead of the requested change
+or after it, as Kafka does. The sources are KafkaApis, ReplicaManager and DelayedProduce (Produce, Fetch, ListOffsets),
+TransactionCoordinator and TransactionStateManager.appendTransactionToLog (InitProducerId, AddPartitionsToTxn,
+AddOffsetsToTxn, EndTxn), and GroupCoordinatorService (the rest). Errors that say something about the producer or the
+member, such as INVALID_PRODUCER_EPOCH, are left to the broker: it answers them when they are true. TCP delivers a
+request once, so the network duplicates nothing: a second copy exists only if the client sent the request again while
+the first was held.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from minibroker.judge.exchanges import Exchange
 from minibroker.judge.scripts import Script, step
 
 Fault = dict[str, Any]
-"""As ``[[fault]]`` has it."""
+"""A ``[[fault]]`` table of a script."""
 
 _HIGHEST = 1 << 15
 
 
 class Code(NamedTuple):
-    """An error code, of these versions, and maybe only of requests with a transactional id."""
+    """An error code for these versions; with `transactional` only for requests with a transactional id."""
 
     name: str
     low: int = 0
@@ -77,7 +77,7 @@ REFUSED: Final = {
     "OffsetCommit": _COORDINATOR,
     "OffsetFetch": (*_COORDINATOR, Code("UNSTABLE_OFFSET_COMMIT", 7)),
 }
-"""API → codes for what was not done."""
+"""API → error codes for a request that was not applied."""
 APPLIED: Final = {
     "Produce": (
         Code("REQUEST_TIMED_OUT"),
@@ -87,7 +87,8 @@ APPLIED: Final = {
     "InitProducerId": tuple(code._replace(transactional=True) for code in _MOVED),
     **dict.fromkeys(("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetCommit"), _MOVED),
 }
-"""API → codes for what may have been done: the append timed out, or its broker lost the partition meanwhile."""
+"""API → error codes for a request that may have been applied: the append timed out, or the broker lost the partition
+then."""
 _CORE: Final = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 _DELAYS_MS: Final = (200, 1000, 3000, 8000)
 _HOUR_MS: Final = 3_600_000
@@ -97,8 +98,8 @@ _LAST_EPOCHS: Final = 32764
 
 
 class Footprint(NamedTuple):
-    """What a client asked for in a calm run. core: APIs of the exactly-once requests that were done, in their order;
-    versions: the highest of each API. transactional: APIs that were asked with a transactional id."""
+    """What a client requested in a run without failures. core: APIs of the exactly-once requests that succeeded, in
+    their order; versions: the highest of each API. transactional: APIs whose requests had a transactional id."""
 
     core: Sequence[str]
     versions: dict[str, int]
@@ -106,7 +107,7 @@ class Footprint(NamedTuple):
 
 
 def footprint(exchanges: Iterable[Exchange]) -> Footprint:
-    """Of the exchanges of a run. Counts of the other APIs depend on time, and are not used."""
+    """The footprint of a run's exchanges. Counts of the other APIs depend on timing, and are not used."""
     every = [one for one in exchanges if one["api"] in REFUSED]
     done = [one["api"] for one in every if one["api"] in _CORE and not one["errors"]]
     versions = {
@@ -117,11 +118,11 @@ def footprint(exchanges: Iterable[Exchange]) -> Footprint:
 
 
 def draw(seed: int, seen: Footprint) -> Script:
-    """The script of this seed for a client with this footprint, of one to four faults (and what comes with them)."""
+    """The script of this seed for a client with this footprint: one to four faults, and the faults that these need."""
     random = Random(seed)
     drawn = [_fault(random, seen) for _ in range(random.choices((1, 2, 3, 4), (3, 4, 2, 1))[0])]
     faults = [fault for one in drawn for fault in one]
-    # A Kafka forgets a producer a day after its last record: no answer is that late, so nothing else may be lost.
+    # Kafka forgets a producer a day after its last record. No answer is that late, so the script has no other fault.
     lonely = [fault for fault in faults if "lose_producers" in str(fault)]
     faults = lonely[:1] or faults
     brokers = 2 if "$other_broker" in str(faults) else 1
@@ -135,7 +136,7 @@ def _told(fault: Fault) -> str:
 
 
 def _fault(random: Random, seen: Footprint) -> list[Fault]:
-    """A fault, and what has to come with it."""
+    """A fault, and the faults that it needs."""
     apis = list(seen.versions)
     api = random.choices(apis, [4 if one in _CORE else 1 for one in apis])[0]
     kinds = [_network, _network, _held, _held, _refused, _refused, _applied, _changed]
@@ -164,8 +165,8 @@ def _network(random: Random, api: str, seen: Footprint) -> Fault | None:
 
 
 def _held(random: Random, api: str, seen: Footprint) -> Fault | None:
-    """Until a later request of the calm run is answered, with the one after that delayed, so that what was held comes
-    in between; or while an hour passes."""
+    """Hold a request until a later one of the run without failures is answered; the one after that is delayed, so that
+    the held request arrives between them. Or hold it while an hour passes."""
     places = [at for at, one in enumerate(seen.core) if one == api]
     if not places:
         return None

@@ -1,4 +1,4 @@
-"""A search: random scripts, one a run, and the smallest script that still breaks what one of them broke."""
+"""A search: one random script per run. A script that breaks a rule is made as small as possible."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Try = Callable[[Script], Judged]
 
 @dataclass(slots=True)
 class Found:
-    """A way to break a rule. name: of the script that was drawn; script: the smallest so far, judged: what it broke.
-    times: how many drawn scripts had it. In `broken` of `runs` further runs it broke the rule again."""
+    """A way to break a rule. name: of the script that was drawn; script: the smallest so far; judged: its verdict.
+    times: how many drawn scripts contain it. In `broken` of `runs` further runs it broke the rule again."""
 
     name: str
     rule: str
@@ -35,8 +35,8 @@ class Found:
 
 @dataclass(slots=True)
 class Search:
-    """try_out: how a script is tried. repeat: how often each smaller script is, until it breaks the rule. over: whether
-    the time is up. directory: where scripts are written."""
+    """try_out: runs a script. repeat: runs of each smaller script at most, until one breaks the rule. over: whether the
+    time is up. directory: where scripts are written."""
 
     try_out: Try
     repeat: int
@@ -48,11 +48,11 @@ class Search:
     undecided: Counter[str] = field(default_factory=Counter)
 
     def calm(self) -> Judged:
-        """What the client does when nothing fails; `footprint` is made of it."""
+        """Run the command without failures; `footprint` reads the result."""
         return self.try_out(load("calm"))
 
     def run(self, seeds: Iterator[int], seen: Footprint) -> None:
-        """Until the seeds or the time are at their end."""
+        """Run the script of each seed until there are no more seeds or the time is up."""
         for seed in seeds:
             if self.over():
                 break
@@ -80,7 +80,7 @@ class Search:
                 return
         print("\n".join(lines(judged)), flush=True)
         one = Found(script.name, rule, script, judged)
-        self.found.append(one)  # before the long work, so that an interrupted search tells of it
+        self.found.append(one)  # before the long work, so that an interrupted search reports it
         self._save(one)
         self._minimise(one)
         again = [self._breaks(one.script, rule) for _ in range(self.repeat) if not self.over()]
@@ -88,7 +88,7 @@ class Search:
         print("".join(f"  {line}\n" for line in as_toml(one.script).splitlines()), end="", flush=True)
 
     def _minimise(self, one: Found) -> None:
-        """Take smaller scripts as long as one breaks the rule."""
+        """Replace the script by a smaller one as long as one breaks the rule."""
         smaller = True
         while smaller and not self.over():
             smaller = False
@@ -115,7 +115,7 @@ class Search:
         (self.directory / f"{one.name}.toml").write_text(as_toml(one.script), encoding="utf-8")
 
     def table(self) -> list[str]:
-        """How often each outcome was, then what broke, and why the rest could not be decided."""
+        """How often each outcome occurred, then what broke, and why the rest could not be decided."""
         outcomes = {HELD: self.held, BROKEN: sum(one.times for one in self.found), UNDECIDED: self.undecided.total()}
         outcomes[NOT_APPLICABLE] = self.idle
         told = [
@@ -129,7 +129,7 @@ class Search:
 
 
 def _smaller(script: Script, judged: Judged) -> Iterator[Script]:
-    """Scripts with less in them, the ones that take most away in front."""
+    """Smaller scripts; those that remove most come first."""
     steps = script.steps
     acted = {one["fault"] for one in judged.run.exchanges}
     idle = [at for at in range(len(steps)) if at + 1 not in acted]
@@ -155,7 +155,7 @@ def _with(script: Script, steps: list[Step]) -> Script:
 
 
 def _has(script: Script, known: Script) -> bool:
-    """Whether all faults of a smallest script are in another one, at whichever request."""
+    """Whether `script` contains all faults of `known`, at any request."""
     left = [_kind(one) for one in script.steps]
     return all(_kind(one) in left for one in known.steps)
 

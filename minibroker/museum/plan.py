@@ -1,10 +1,10 @@
-"""The plan of a case: has a client's program do one step after the other, and writes the history of them.
+"""The plan of a case: passes its steps to a client's program one after the other, and writes their history.
 
     python -m minibroker.museum.plan '["open tx", "begin", "send a", "commit"]' PROGRAM ARGUMENT …
 
 The program, `museum/programs/steps*`, reads steps from its standard input and answers each with ``ok`` or ``error
-TEXT``. In between it tells ``ack VALUE`` or ``nack VALUE TEXT`` of a record it sent, and ``read VALUE PARTITION
-OFFSET`` of one it got. All else that it says is for people.
+TEXT``. In between it prints ``ack VALUE`` or ``nack VALUE TEXT`` for a record it sent, and ``read VALUE PARTITION
+OFFSET`` for one it received. Other lines are passed on to stdout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENDING_SECONDS = 5.0
 
 
 def check(step: str) -> None:
-    """Raises ValueError for a step that cannot be."""
+    """Raises ValueError for an invalid step."""
     word, *rest = step.split(" ")
     if word not in _NEED and word not in _ALONE:
         raise ValueError(f"there is no step {word!r}{near(word, [*_NEED, *_ALONE])}")
@@ -52,7 +52,7 @@ def _record(text: str) -> tuple[str, int]:
 
 
 class StepFailed(Exception):
-    """What the client said."""
+    """A step failed; the text is the client's."""
 
 
 class Ended(Exception):
@@ -60,7 +60,7 @@ class Ended(Exception):
 
 
 class Program:
-    """A client's program, and what it says."""
+    """A client's program in a process of its own."""
 
     def __init__(self, command: Sequence[str], history: History) -> None:
         self._history = history
@@ -74,7 +74,7 @@ class Program:
         self._listener.start()
 
     def do(self, *steps: str) -> None:
-        """Have it do these; it is given all of them at once. Raises StepFailed with the first that failed."""
+        """Send all steps at once and wait for their answers. Raises StepFailed with the first that failed."""
         assert self._child.stdin is not None
         try:
             self._child.stdin.write("".join(f"{step}\n" for step in steps))
@@ -89,20 +89,20 @@ class Program:
                 raise StepFailed(answer)
 
     def written(self, value: str) -> bool | None:
-        """Whether the record was; None as long as the client has not said so, after a short wait."""
+        """Whether the record was written; None if the client has not reported it after a short wait."""
         with self._news:
             self._news.wait_for(lambda: value in self._written, _AGAIN_SECONDS)
             return self._written.pop(value, None)
 
     def end(self) -> int:
-        """Its exit status."""
+        """Close its input and return its exit status; 0 if it must be killed."""
         assert self._child.stdin is not None
         with suppress(BrokenPipeError):
             self._child.stdin.close()
         try:
             return self._child.wait(_ENDING_SECONDS)
         except subprocess.TimeoutExpired:
-            self._child.kill()  # what it was to do is done
+            self._child.kill()  # all its steps are done
             self._child.wait()
             return 0
         finally:
@@ -138,7 +138,7 @@ class Program:
 
 
 class History:
-    """The client's, as the judge reads it."""
+    """The client's history, in the format that the judge reads."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -151,8 +151,8 @@ class History:
 
 
 class Plan:
-    """Goes through the steps. When one of a transaction fails, the rest of it is left out and it is aborted; when that
-    fails too, a new producer is opened."""
+    """Runs the steps. When a step of a transaction fails, the transaction is aborted and the rest of its steps are left
+    out; when the abort fails too, a new producer is opened."""
 
     def __init__(self, steps: Sequence[str], program: Program, history: History) -> None:
         self._steps = list(steps)
@@ -162,7 +162,7 @@ class Plan:
         self._transaction = -1
 
     def follow(self) -> None:
-        """Raises Ended."""
+        """Run all steps. Raises Ended."""
         while self._steps:
             step = self._steps.pop(0)
             word, _, what = step.partition(" ")
@@ -207,7 +207,7 @@ class Plan:
         self._program.do("begin")
 
     def _more(self) -> list[str]:
-        """What is to be sent at the same time."""
+        """The send steps that follow directly: their records are sent at the same time."""
         found = []
         while self._steps and self._steps[0].startswith(f"{SEND} "):
             found.append(self._steps.pop(0).partition(" ")[2])
@@ -235,7 +235,7 @@ class Plan:
                 written = False
             while written is None:
                 try:
-                    self._program.do("flush")  # some clients tell of records only then
+                    self._program.do("flush")  # some clients report records only then
                 except StepFailed as failed:
                     print(f"{value}: {failed}", flush=True)
                 written = self._program.written(value)

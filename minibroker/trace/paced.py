@@ -1,4 +1,4 @@
-"""A recorder that costs a busy broker nothing: above a rate it rests, and then requests do not pass it."""
+"""A recorder that costs a busy broker nothing: above a rate it rests, and in the meantime requests do not pass it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from minibroker.kernel.clock import TimerHandle, Timers
 from minibroker.trace.recorder import Recorder
 
 _TOGETHER: Final = 20
-"""Exchanges that are recorded one after the other, so that a transaction is seen whole, before the next rest."""
+"""Exchanges recorded in a row before the next rest: enough to show a whole transaction."""
 _REFUSED: Final = 200
 _REFUSED_PER_SECOND: Final = 50
-"""Of refused exchanges that are recorded all the same: what one looks for first, unless everything is refused."""
+"""Limits for refused exchanges, which are recorded during a rest too: users look for refusals first."""
 
 
 class _Room:
-    """Room for `most` at once, and for `per_second` on and on."""
+    """Room for `most` at once, which refills by `per_second`."""
 
     def __init__(self, most: int, per_second: float, now_ms: float) -> None:
         self.per_second = per_second
@@ -34,7 +34,7 @@ class _Room:
 
 
 class PacedRecorder(Recorder):
-    """Records `kept` exchanges at once, and `per_second` of them on and on: some together, then it rests.
+    """Records `kept` exchanges at once, then `per_second` on average: some in a row, then it rests.
     now_ms: for durations."""
 
     def __init__(self, kept: int, per_second: float, timers: Timers, now_ms: Callable[[], float]) -> None:
@@ -50,7 +50,7 @@ class PacedRecorder(Recorder):
         return self._rest is not None
 
     def pace(self, per_second: float) -> None:
-        """Record so many from now on, without a rest before."""
+        """Change the rate and end the rest under way."""
         self._room.per_second = per_second
         if self._rest is not None:
             self._rest.cancel()

@@ -100,5 +100,5 @@ def _address(text: str) -> Address:
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        host = "127.0.0.1"  # a connection that is no socket
+        host = "127.0.0.1"  # a connection that is not a socket
     return host, int(port)

@@ -21,7 +21,7 @@ _ITEMS_SHOWN = 200
 
 
 def plain(message: Struct, version: int) -> dict[str, Any]:
-    """The fields that `version` carries. Record batches are told by their headers, not by what is in them."""
+    """The fields that `version` carries. Record batches are shown by their headers only."""
     values: dict[str, Any] = {}
     for field in message.__fields__:
         low, high = field.versions
@@ -38,7 +38,7 @@ def plain(message: Struct, version: int) -> dict[str, Any]:
 
 
 def _is_secret(struct: Struct, field: Field) -> bool:
-    """Whether a field that may be secret is: a setting's value only where the setting is."""
+    """Whether the field is secret in this struct: a setting's value is if the setting is."""
     if field.secret is True:
         return True
     name = str(getattr(struct, str(field.secret)) or "")
@@ -47,7 +47,7 @@ def _is_secret(struct: Struct, field: Field) -> bool:
 
 
 def has_secret(message: Struct, version: int) -> bool:
-    """Whether anything in what `version` carries must not be told, also where `plain` shows no more of a long list."""
+    """Whether any field that `version` carries is secret, including items of long lists that `plain` leaves out."""
     for field in message.__fields__:
         low, high = field.versions
         if not low <= version <= high:
@@ -101,7 +101,7 @@ def batches(records: Any) -> list[dict[str, int]]:
 
 
 def refusals(response: Message | None) -> list[str]:
-    """Every error in an answer, with the place it stands at and the reason where the answer has one."""
+    """Every error in an answer, with its place and, where the answer has one, the reason."""
     return [
         f"{error_name(error.code)}{f' at {error.subject}' if error.subject else ''}"
         f"{f': {error.message}' if error.message else ''}"

@@ -24,9 +24,9 @@ Listener = Callable[["Recorded"], None]
 
 
 class Recorded:
-    """One exchange. number: counts those that are over, from 1; 0 before. time_ms: wall clock at the request's arrival;
-    took_ms: until the answer was ready. outcome: ``answered``, ``no answer``, or why the connection was closed. fault:
-    number of the rule that acted, 0 for none.
+    """One exchange. number: its place among the finished ones, from 1; 0 until it is finished. time_ms: wall clock at
+    the request's arrival; took_ms: until the answer was ready. outcome: ``answered``, ``no answer``, or why the
+    connection was closed. fault: number of the rule that acted, 0 for none.
 
     request_bytes, response_bytes: the frames as on the wire (the response with its size), when bytes are kept.
     """
@@ -56,7 +56,7 @@ class Recorded:
         self.fault = 0
         self.request_bytes: bytes | None = None
         self.response_bytes: bytes | None = None
-        # A handler may write into the batches of a request, but not into what is told of them here.
+        # A handler may write into the batches of a request, but not into what is recorded of them.
         self._secret = False
         self._request: Request | dict[str, Any] = exchange.request
         if exchange.size > _KEPT_BYTES:
@@ -68,7 +68,7 @@ class Recorded:
         context.hear_refusals(self._reasons.append)
 
     def refused(self, refusal: Refusal) -> None:
-        """Why, beside what is heard of the request's context from the beginning on."""
+        """Add a reason that came before the recorder listened to the request's context."""
         self._reasons.append(refusal)
 
     def answered(self, response: Response | None, size: int) -> None:
@@ -99,7 +99,7 @@ class Recorded:
 
     @property
     def reasons(self) -> list[str]:
-        """Why the broker refused what it did, also where the answer has room for a code only."""
+        """The reasons of all refusals, also where the answer has room for a code only."""
         return [f"{r.error} ({r.code}) of {r.subject}: {r.reason}" for r in self._reasons]
 
     def to_json(self) -> dict[str, Any]:
@@ -126,8 +126,8 @@ class Recorded:
         }
 
     def frames(self) -> dict[str, str | None]:
-        """The bytes of both frames, without their sizes, in base64; None for what was not kept or not sent, and for
-        an exchange with something in it that must not be told."""
+        """The bytes of both frames, without their sizes, in base64; None for what was not kept or not sent, and for an
+        exchange that contains a secret."""
         kept = (message for message in (self._request, self._response) if isinstance(message, Struct))
         if self._secret or any(has_secret(message, self.version) for message in kept):
             return {"request_frame": None, "response_frame": None}
@@ -203,15 +203,15 @@ class Recorder:
 
     @property
     def resting(self) -> bool:
-        """Whether it wants no exchange for now, so that none needs to pass it."""
+        """Whether the recorder records nothing for now, so that exchanges need not pass it."""
         return False
 
     def wants(self) -> bool:
-        """Whether the exchange that begins is to be recorded."""
+        """Whether to record the exchange that begins."""
         return True
 
     def wants_refused(self) -> bool:
-        """Whether one that it did not want is to be recorded now that it is refused."""
+        """Whether to record an exchange that is refused, although `wants` was False at its start."""
         return False
 
     def begin(self, exchange: Exchange, time_ms: int) -> Recorded:

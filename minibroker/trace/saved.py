@@ -12,12 +12,12 @@ _NEEDED: Final = ("number", "time_ms", "took_ms", "api", "outcome", "request")
 
 
 class NoTrace(ValueError):
-    """A line that is no exchange."""
+    """A line that is not an exchange."""
 
 
 class Trace(NamedTuple):
-    """said: lines about all of it, such as a verdict. An exchange as `Recorded.to_json` has it; with ``broken`` where
-    it broke promises: a list of what a rule found."""
+    """said: lines about the whole trace, such as a verdict. An exchange as `Recorded.to_json` has it; with ``broken``
+    where it broke promises: a list of what a rule found."""
 
     exchanges: Sequence[Mapping[str, Any]]
     said: Sequence[str] = ()
@@ -54,6 +54,6 @@ def read(lines: Iterable[str]) -> Trace:
 
 
 def as_lines(trace: Trace) -> str:
-    """What `read` reads."""
+    """The trace in the format that `read` reads."""
     first = [{"said": [*trace.said]}] if trace.said else []
     return "".join(f"{json.dumps(one)}\n" for one in (*first, *trace.exchanges))

@@ -24,9 +24,9 @@ def _api(key: int) -> Api:
 
 
 class ExchangeTap:
-    """`Link` of a cluster whose faults or trace are in use. recorder: None to keep nothing.
+    """The `Link` of faults and trace, in place while one of them is in use. recorder: None to keep nothing.
 
-    acts: `serve` may do more than have a request served. serve: the answer, and the rule that gave it;
+    acts: False if `serve` would only pass requests on. serve: returns the answer, and the rule that gave it;
     wall_ms: wall clock; monotonic_ms: for durations.
     """
 

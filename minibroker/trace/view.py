@@ -34,7 +34,7 @@ def page(trace: Trace, title: str) -> str:
 
 
 def frame(title: str, script: str) -> str:
-    """The page that loads its style and its modules from beside it, and what happens from where `script` says."""
+    """The page that loads its style and modules from beside it; `script` loads the exchanges."""
     return _framed(title, '<link rel="stylesheet" href="page.css">', f'<script type="module" src="{script}"></script>')
 
 
