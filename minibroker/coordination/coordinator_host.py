@@ -56,10 +56,10 @@ class Shard(Protocol):
         """Apply a transaction marker found in the log."""
 
     def loaded(self) -> None:
-        """The whole log was replayed; requests may come."""
+        """The whole log was replayed; requests may be served."""
 
     def resigned(self) -> None:
-        """This broker no longer leads the partition; cancel timers, answer what is parked."""
+        """This broker no longer leads the partition: cancel timers, answer parked requests."""
 
 
 S = TypeVar("S", bound=Shard)
@@ -73,11 +73,11 @@ APPEND_ERRORS: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
-"""What clients of every coordinator are told when an append to its log is refused."""
+"""The error codes that every coordinator answers with when an append to its log is refused."""
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
-    """What the transaction coordinator answers when its append is refused (Kafka's appendTransactionToLog)."""
+    """The transaction coordinator's error code when its append is refused (Kafka's appendTransactionToLog)."""
     return APPEND_ERRORS.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -94,10 +94,10 @@ class _Hosted(Generic[S]):
 class CoordinatorHost(Generic[S]):
     """All shards of one coordinator on one broker.
 
-    partition_count: of the topic as it is, or as it will be made; a key's partition depends on it.
+    partition_count: of the topic, or what it will have when it is created; a key's partition depends on it.
     make_shard(partition index, leader epoch) builds an empty one. replay_on_append: apply records when they are written
     and hold only the answer (the group coordinator), else apply them once they are below the high watermark (the
-    transaction coordinator). map_error: what a client is told when the log refuses an append.
+    transaction coordinator). map_error: the error code for a client when the log refuses an append.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class CoordinatorHost(Generic[S]):
 
     async def _load(self, hosted: _Hosted[S]) -> None:
         partition = hosted.partition
-        if not partition.has_log:  # never written: nothing to read, and no reason to make its files
+        if not partition.has_log:  # never written: nothing to read, and no reason to create its files
             return
         offset = partition.log.log_start_offset
         end = partition.log.log_end_offset
@@ -237,7 +237,7 @@ class CoordinatorHost(Generic[S]):
     # -- outcomes --------------------------------------------------------------------------------------------------
 
     def execute(self, index: int, outcome: CoordinatorResult[R]) -> Deferred[R]:
-        """Make `outcome` durable and true; the Deferred holds the response that may then leave."""
+        """Append and replay the records of `outcome`; the Deferred resolves to the response that may then be sent."""
         if not outcome.records:
             if outcome.after_commit is not None:
                 outcome.after_commit()

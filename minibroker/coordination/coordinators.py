@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Coordinators:
-    """Each is made for its first request or its topic: a start need not wait for its modules."""
+    """Each is created for its first request or its topic, so that a start need not import its modules."""
 
     def __init__(self, broker: CoordinatingBroker) -> None:
         self._broker = broker
@@ -35,7 +35,7 @@ class Coordinators:
 
     @property
     def verifier(self) -> TransactionVerifier:
-        """What asks the transaction coordinator, here or elsewhere, about a write."""
+        """The verifier, which asks the transaction coordinator, on this broker or another, about a write."""
         if self._verifier is None:
             from minibroker.coordination.transaction_verifier import TransactionVerifier
 
@@ -49,7 +49,7 @@ class Coordinators:
 
     @property
     def groups_if_any(self) -> GroupService | None:
-        """The group coordinator; None while there was no use for it."""
+        """The group coordinator; None before its first use."""
         return cast("GroupService | None", self._made.get(CONSUMER_OFFSETS_TOPIC))
 
     def _of(self, topic: str) -> Coordinator:
@@ -83,12 +83,12 @@ class Coordinators:
             coordinator.close()
 
     def elected(self, partition: Partition, epoch: int) -> None:
-        """The broker leads `partition` now, whichever topic it is of."""
+        """The broker leads `partition` now, a partition of any topic."""
         if partition.topic in self._made or partition.topic in _LATER:
             self._of(partition.topic).elected(partition, epoch)
 
     def resigned(self, topic: str, index: int) -> None:
-        """The broker leads this partition no more."""
+        """The broker no longer leads this partition."""
         known = self._made.get(topic)
         if known is not None:
             known.resigned(index)
@@ -111,4 +111,4 @@ _LATER: Final[dict[str, Callable[[Coordinators], Coordinator]]] = {
     TRANSACTION_STATE_TOPIC: Coordinators._make_transactions,
     CONSUMER_OFFSETS_TOPIC: Coordinators._make_groups,
 }
-"""Coordinators that are made when they are first needed."""
+"""Coordinators that are created when they are first needed."""

@@ -55,7 +55,7 @@ class ShardTimers:
         self._closed = False
 
     def schedule(self, key: TimerKey, delay_ms: float, operation: Callable[[], CoordinatorResult[None]]) -> None:
-        """Nothing after `close`: what another thread began comes back then."""
+        """Arm a timer. Does nothing after `close`, when results of another thread may still arrive."""
         self.cancel(key)
         if self._closed:
             return
@@ -72,11 +72,11 @@ class ShardTimers:
             armed.handle.cancel()
 
     def pass_time(self, ms: float) -> None:
-        """As if `ms` passed at once, without a word of any member. A timer that was armed a while ago counts from
-        now."""
+        """Act as if `ms` passed at once without a request of any member. Time that passed before this call does not
+        count."""
         for key, armed in sorted(self._armed.items(), key=lambda item: item[1].left_ms):
             if self._armed.get(key) is not armed:
-                continue  # another one's end has cancelled it, or armed it anew
+                continue  # another timer has cancelled it, or armed it again
             armed.handle.cancel()
             left_ms = armed.left_ms - ms
             if left_ms <= 0:
@@ -92,7 +92,7 @@ class ShardTimers:
 
 
 _SMALLEST_COMMIT_BYTES = 40
-"""What one offset takes in the log, with the shortest names that there are."""
+"""Bytes of one offset in the log, with the shortest possible names."""
 
 
 _GROUP_ERRORS = {
@@ -105,7 +105,7 @@ _GROUP_ERRORS = {
 
 
 def group_error(code: ErrorCode) -> ErrorCode:
-    """What a group's client is told when the append is refused (Kafka's CoordinatorOperationExceptionHelper)."""
+    """The group coordinator's error code when its append is refused (Kafka's CoordinatorOperationExceptionHelper)."""
     return _GROUP_ERRORS.get(code, code)
 
 
@@ -137,7 +137,7 @@ class GroupService:
     # -- life cycle ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin the sweep for expired offsets."""
+        """Start the sweep for expired offsets."""
         interval_ms = self._broker.settings.get_int("offsets.retention.check.interval.ms")
         self._sweep = self._broker.clock.call_later(interval_ms, self._swept)
 
@@ -160,7 +160,7 @@ class GroupService:
         self.host.resigned(index)
 
     def pass_time(self, ms: float) -> None:
-        """End the sessions and rebalance timeouts that are no longer than `ms`, as if no member had been heard."""
+        """End the sessions and rebalance timeouts of up to `ms`, as if no member had sent a request."""
         for timers in list(self._timers.values()):
             timers.pass_time(ms)
 
@@ -198,7 +198,7 @@ class GroupService:
         return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
     def _new_id(self) -> str:
-        """Like Kafka's, never one that looks like an option on a command line."""
+        """A random id that, as in Kafka, never looks like an option on a command line."""
         while (text := base64.urlsafe_b64encode(self._broker.random.randbytes(16)).rstrip(b"=").decode()).startswith(
             "-"
         ):
@@ -231,7 +231,8 @@ class GroupService:
     def consumer_heartbeat(
         self, client: ClientInfo, request: m.ConsumerGroupHeartbeatRequest
     ) -> Deferred[m.ConsumerGroupHeartbeatResponse]:
-        """Decided at once, or on another thread where much is to be assigned, for one member of a group at a time."""
+        """Decided at once, or on another thread if many partitions must be assigned, for one member of a group at a
+        time."""
         validate(request, client.api_version, self.config().consumer_assignors)
         index, shard = self.shard_for(request.group_id)
         if request.group_id not in self._deciding and not shard.consumers.takes_long(request):
@@ -273,8 +274,8 @@ class GroupService:
         return self._in_time(self.host.execute(index, shard.commit(commit)), commit)
 
     def _check_fits(self, commit: Commit, index: int) -> None:
-        """The offsets of one commit are one batch. Where there are too many for the log to take them, it is refused as
-        the log would, before it is made of them, all in one turn of the loop. Raises ApiError."""
+        """The offsets of one commit are one batch. A commit that is too large for the log is refused with the log's
+        error before the batch is built, which would take one long turn of the loop. Raises ApiError."""
         most = self._broker.partition(CONSUMER_OFFSETS_TOPIC, index).log.config.max_message_bytes
         count = sum(len(topic.partitions) for topic in commit.topics)
         if count * _SMALLEST_COMMIT_BYTES > most:
@@ -373,7 +374,7 @@ class GroupService:
         )
 
     def topic_deleted(self, name: str) -> None:
-        """Forget the offsets of a topic that is gone."""
+        """Forget the offsets of a deleted topic."""
         for index, shard in self.host.shards():
             self._bury(index, shard.decisions.topic_deleted(name))
 
@@ -395,7 +396,8 @@ class GroupService:
     # -- making it durable -----------------------------------------------------------------------------------------
 
     def _execute_quietly(self, index: int, outcome: CoordinatorResult[None]) -> None:
-        """For outcomes whose answers go their own way: a refused append has told everyone concerned by then."""
+        """For outcomes whose answers are sent elsewhere: after a refused append all waiting members already have an
+        error."""
         self.host.execute(index, outcome).then(_log_failure)
 
 

@@ -27,7 +27,7 @@ def append_marker(
 
     Raises ApiError, and fails with it: what `Partition.append` refuses, UNKNOWN_TOPIC_OR_PARTITION,
     NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, UNKNOWN_SERVER_ERROR without an epoch or transaction version, and for
-    ``__consumer_offsets`` what its coordinator says while it is not ready.
+    ``__consumer_offsets`` its coordinator's error while it is not ready.
     """
     topic, index = target
     partition = broker.partition(topic, index)

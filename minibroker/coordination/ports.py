@@ -44,10 +44,10 @@ class CoordinatingBroker(ClusterMember, Protocol):
 
 
 class Coordinator(Protocol):
-    """What keeps its state in an internal topic and follows the leadership of its partitions."""
+    """A coordinator: keeps its state in an internal topic and follows the leadership of its partitions."""
 
     def start(self) -> None:
-        """Begin the sweeps."""
+        """Start the sweeps."""
 
     def close(self) -> None: ...
 
@@ -55,10 +55,10 @@ class Coordinator(Protocol):
         """This broker leads `partition` of the internal topic now."""
 
     def resigned(self, index: int) -> None:
-        """It leads partition `index` no more."""
+        """This broker no longer leads partition `index`."""
 
     def reconfigure(self) -> None:
         """Settings or finalized features have changed."""
 
     def topic_deleted(self, name: str) -> None:
-        """What is kept about a topic's partitions goes with it."""
+        """The topic was deleted: forget what is kept about its partitions."""

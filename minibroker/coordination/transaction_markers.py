@@ -1,7 +1,7 @@
 """Sends the markers of ended transactions to the leaders of their partitions.
 
 Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler. Markers can be held back, so that
-the states in between can be looked at, and let go one transaction at a time.
+tests see the states in between, and released one transaction at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic
 
 
 class MarkerVerdict(Enum):
-    """What follows from a partition's answer."""
+    """The action that follows from a partition's answer."""
 
     DONE = "done"
     RETRY = "retry"
@@ -84,9 +84,9 @@ class MarkerSender:
     """leader_of(topic, partition): node id, or None without a leader; exists(topic, partition): in the image;
     append(marker, partition): write a marker on this broker, `node_id`, which raises or fails with ApiError.
 
-    drop_without_leader: Kafka 4.3.1 takes a partition that has no leader for one that was deleted
-    (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: told of such a transaction and partition; on_sending:
-    of every transaction and those of its partitions that markers are about to be sent to, once more for each retry.
+    drop_without_leader: Kafka 4.3.1 treats a partition that has no leader as deleted
+    (KRaftMetadataCache.getPartitionLeaderEndpoint). on_dropped: called with such a transaction and partition;
+    on_sending: called with every transaction and the partitions that it sends markers to, again for each retry.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class MarkerSender:
         return list(self._held)
 
     def hold(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
-        """From now on keep back the markers of every transactional id that `wanted` names."""
+        """From now on hold back the markers of every transactional id for which `wanted` is True."""
         self._holding = wanted
 
     def release(self, transactional_id: str | None = None) -> None:
-        """Send what was held back of one transactional id; of all, and hold nothing back any more, without one."""
+        """Send the markers held back for one transactional id; without one send all, and hold nothing back any more."""
         if transactional_id is None:
             self._holding = None
         for name in [transactional_id] if transactional_id is not None else list(self._held):
@@ -201,14 +201,15 @@ class MarkerSender:
                 self._ask(job, leader, owned)
 
     def _write_here(self, job: EndedTransaction, partitions: list[TopicPartition]) -> None:
-        """Without a request, which costs as much as the marker. What is refused is asked for in one, which says why."""
+        """Append on this broker without a request, which would cost as much as the marker. If the append is refused, a
+        request is sent, and its answer has the reason."""
         refused = []
         for partition in partitions:
             try:
                 written = self._append(job.marker, partition)
                 if written.done:
                     written.result()
-            except Exception:  # as below: the request tells what it was
+            except Exception:  # as below: the request's answer has the reason
                 refused.append(partition)
             else:
                 written.then(lambda done, partition=partition: self._written_here(job, partition, done))  # type: ignore[misc]

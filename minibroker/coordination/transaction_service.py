@@ -30,9 +30,9 @@ log = get_logger(__name__)
 TIMEOUT_INTERVAL: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 EXPIRATION_INTERVAL: Final = "transaction.remove.expired.transaction.cleanup.interval.ms"
 _JOINS_REFUSED = 1
-"""After each end: the one that a client of Kafka meets, which asks again after 20 ms."""
+"""Refusals after each end of a transaction: one, as clients of Kafka get it; they retry after 20 ms."""
 _FIRST_PRODUCER: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-"""To the first InitProducerId of a new cluster and to the next one; a busy Kafka says either more often."""
+"""The errors for the first and the second InitProducerId of a new cluster; a busy Kafka gives them more often."""
 _COMPLETION_RETRY_MS: Final = 20
 _TOMBSTONES_PER_BATCH: Final = 100
 
@@ -66,13 +66,13 @@ class TransactionService:
         )
         self._sweeps: dict[str, TimerHandle] = {}
         self._closed = False
-        #: What is still to be answered to InitProducerId; None before the first election (minibroker.not.yet.answers).
+        #: Errors still to be given to InitProducerId; None before the first election (minibroker.not.yet.answers).
         self._owed: list[ErrorCode] | None = None
 
     # -- life cycle ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin the sweeps for timeouts and expiration."""
+        """Start the sweeps for timeouts and expiration."""
         self._schedule(
             TIMEOUT_INTERVAL,
             self.abort_timed_out,
@@ -106,7 +106,7 @@ class TransactionService:
             shard.config = self.config
 
     def topic_deleted(self, name: str) -> None:
-        """A transaction keeps its partitions; `MarkerSender` leaves out those that are gone."""
+        """A transaction keeps its partitions; `MarkerSender` leaves out those of deleted topics."""
 
     def _read_config(self) -> TransactionConfig:
         settings, broker = self._broker.settings, self._broker
@@ -133,7 +133,7 @@ class TransactionService:
         enable_two_phase_commit: bool = False,
         keep_prepared_transaction: bool = False,
     ) -> ProducerIdAndEpoch:
-        """A producer id and epoch; `expected` is what the caller holds already. Without a transactional id always a new
+        """A producer id and epoch; `expected` is the pair that the caller has. Without a transactional id always a new
         producer id."""
         producer_ids = self._broker.producer_ids
         if transactional_id is None:
@@ -163,7 +163,7 @@ class TransactionService:
     async def claim(
         self, index: int, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
     ) -> inits.InitAnswer:
-        """`init_producer_id` for an id of shard `index`, without what a new client is made to wait for."""
+        """`init_producer_id` for an id of shard `index`, without the errors that make a new client wait."""
         producer_ids = self._broker.producer_ids
         if not producer_ids.available:
             await producer_ids.ready()
@@ -303,7 +303,7 @@ class TransactionService:
         self._sweeps[interval_key] = self._broker.clock.call_later(interval_ms, run, idle_until=idle_until)
 
     def abort_timed_out(self) -> None:
-        """Abort every transaction that is past its timeout."""
+        """Abort every transaction that is open longer than its timeout."""
         now_ms = self._broker.clock.now_ms()
         for index, shard in self.host.shards():
             for transactional_id in expiry.timed_out(shard, now_ms):

@@ -1,6 +1,6 @@
-"""Asks the transaction coordinator whether partitions are in a transaction, or has it add them (KIP-890).
+"""Asks the transaction coordinator whether partitions are in a transaction, or to add them (KIP-890).
 
-The partition leader's side: Kafka's AddPartitionsToTxnManager, and what ReplicaManager makes of its answers.
+The partition leader's side: Kafka's AddPartitionsToTxnManager, and ReplicaManager's handling of its answers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SupportedOperation(Enum):
 
 
 class Write(NamedTuple):
-    """What a client wants to write in a transaction."""
+    """The partitions that a client wants to write to in a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -79,7 +79,7 @@ _COORDINATOR_UNREACHABLE: Final = frozenset(
 
 
 class _Asked:
-    """One transaction waiting to be asked about, or being asked about."""
+    """One transaction whose verification is queued or in flight."""
 
     __slots__ = ("answer", "operation", "transaction")
 
@@ -166,9 +166,11 @@ class TransactionVerifier:
         api_key: int,
         api_version: int,
     ) -> ErrorCode | None:
-        """What a stale epoch is told by Produce or TxnOffsetCommit if the coordinator ended its transaction for its
-        timeout, and the next epoch is not claimed yet. None: as any other; also when the coordinator cannot be
-        asked. `partition`: any one that exists."""
+        """The error for a stale epoch in Produce or TxnOffsetCommit if the coordinator ended its transaction because of
+        the timeout, and no producer has the next epoch yet. None: the usual error; also if the coordinator cannot be
+        asked.
+
+        `partition`: any existing one."""
         code = self._broker.semantics.timed_out_code(api_key, api_version)
         if code is None:
             return None
@@ -213,7 +215,7 @@ class TransactionVerifier:
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def ask(self, write: Write, operation: SupportedOperation) -> Deferred[Codes]:
-        """Partition → code as the coordinator sees it, with fenced epochs as INVALID_PRODUCER_EPOCH."""
+        """Partition → the coordinator's error code, with fenced epochs as INVALID_PRODUCER_EPOCH."""
         node_id = self._broker.coordinator_of(TRANSACTION_STATE_TOPIC, write.transactional_id)
         if node_id == self._broker.node_id and operation is not SupportedOperation.ADD_PARTITION and not self._busy:
             found = self._look_up_here(write)
@@ -231,8 +233,8 @@ class TransactionVerifier:
         return asked.answer
 
     def _look_up_here(self, write: Write) -> Codes | None:
-        """The answer of this broker's own coordinator where it agrees, without a request made for it: half of what
-        verification costs. None: it does not agree; a request must get the reason."""
+        """The answer of this broker's own coordinator if it agrees. It saves the request, which is half the cost of a
+        verification. None: it does not agree, and a request must get the reason."""
         if self._closed or not self._broker.transport.direct:
             return None
         try:

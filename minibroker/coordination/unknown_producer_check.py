@@ -17,10 +17,10 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 async def refusal_of_unknown(
     broker: CoordinatingBroker, transactional_id: str, producer_id: int, producer_epoch: int
 ) -> ApiError | None:
-    """Why this producer may not begin here, as Produce answers it; None when the coordinator knows it as current.
+    """The error of Produce if this producer may not begin here; None when the coordinator knows it as current.
 
-    INVALID_PRODUCER_EPOCH: another producer id or epoch holds the transactional id. INVALID_PRODUCER_ID_MAPPING: none
-    does. NOT_ENOUGH_REPLICAS: the coordinator cannot tell now, and clients try again on it.
+    INVALID_PRODUCER_EPOCH: another producer id or epoch holds the transactional id. INVALID_PRODUCER_ID_MAPPING: no
+    producer does. NOT_ENOUGH_REPLICAS: the coordinator cannot answer now, and clients retry on this code.
     """
     known = await _described(broker, transactional_id)
     if isinstance(known, ApiError):
@@ -45,7 +45,7 @@ async def refusal_of_unknown(
 async def _described(
     broker: CoordinatingBroker, transactional_id: str
 ) -> m.DescribeTransactionStateResponse.TransactionState | ApiError:
-    """The coordinator's answer, or a refusal on which clients try again."""
+    """The coordinator's answer, or an error on which clients retry."""
     node_id = broker.coordinator_of(TRANSACTION_STATE_TOPIC, transactional_id)
     if node_id is None:
         return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{transactional_id} has no transaction coordinator now")

@@ -1,4 +1,4 @@
-"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): SECURITY_DISABLED as long as authorizer.class.name is unset."""
+"""DescribeAcls (29), CreateAcls (30), DeleteAcls (31): SECURITY_DISABLED while authorizer.class.name is unset."""
 
 from __future__ import annotations
 

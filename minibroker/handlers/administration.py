@@ -52,8 +52,8 @@ def describe_log_dirs(ctx: RequestContext, request: m.DescribeLogDirsRequest) ->
 def describe_client_quotas(
     ctx: RequestContext, request: m.DescribeClientQuotasRequest
 ) -> m.DescribeClientQuotasResponse:
-    """DescribeClientQuotas v0-1: there are no quotas, and none can be set. Kafka's ClientQuotasImage says what may be
-    asked: INVALID_REQUEST, UNSUPPORTED_VERSION."""
+    """DescribeClientQuotas v0-1: there are no quotas, and none can be set. Filters are checked as in Kafka's
+    ClientQuotasImage: INVALID_REQUEST, UNSUPPORTED_VERSION."""
     try:
         _check_quota_filter(request)
     except ApiError as error:

@@ -11,7 +11,8 @@ from minibroker_protocol.structs import Struct, struct_of
 
 
 class AnsweredError(NamedTuple):
-    """One error of an answer. subject: names on the way to it, "" when it is about the whole; message: if there is."""
+    """One error of an answer. subject: names on the way to it, "" when it is about the whole answer; message: None
+    without one."""
 
     subject: str
     code: int
@@ -19,7 +20,7 @@ class AnsweredError(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """Names of fields. naming: texts that say what the struct is about; below: those that hold structs."""
+    """Names of fields. naming: fields with the name of what the struct is about; below: fields that hold structs."""
 
     codes: tuple[str, ...]
     message: str | None
@@ -52,7 +53,7 @@ def errs(answer: Struct) -> bool:
 
 @cache
 def _look(response: type[Struct]) -> Callable[[Any], bool]:
-    """The same for one type of answer: most have no error, and it reads nothing but error codes."""
+    """The same for one type of answer. It reads nothing but error codes, because most answers have no error."""
     source = Source("def errs(m):", {})
     source.put(f"left = {_LOOKED_AT_ONCE}")
     _write_look(source, response, response, "m")
@@ -94,7 +95,7 @@ def errors_in(answer: Struct) -> list[AnsweredError]:
 
 
 def looked_through(struct: Struct, subject: str = "") -> Iterator[AnsweredError | None]:
-    """The same one after the other, and None for each struct that was looked at."""
+    """The same errors one by one, and None for each struct, so that the caller can pause."""
     yield None
     shape = _shape(type(struct))
     for field in shape.codes:

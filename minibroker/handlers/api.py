@@ -1,4 +1,4 @@
-"""One row of the table: everything that is so of one API, once."""
+"""One row of the handler table: all properties of one API."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ class Api(NamedTuple):
     """One row of the handler table.
 
     min_version..max_version: what is served. advertised_min: what ApiVersions says when that differs (KAFKA-18659).
-    advertised: False for APIs that are always served but not listed by default. unstable_from: first version that
-    needs unstable.api.versions.enable (Kafka's latestVersionUnstable).
-    rights: what the client must have a right to; without any, every authenticated client may ask.
-    controller: the controller answers it; whichever broker is asked passes it on (KIP-590).
-    between_brokers: brokers send it to each other, or to the controller, of their own accord.
-    reads_answer: False for a handler that notes every refusal itself, and answers too often and too much to look
-    through it again.
-    clients: False for what only brokers may ask; it is not served on a listener and not in ApiVersions.
+    advertised: False for APIs that are always served but not listed by default. unstable_from: first version that needs
+    unstable.api.versions.enable (Kafka's latestVersionUnstable). rights: what the client must have a right to; without
+    any, every authenticated client may send it. controller: the controller answers it; any broker forwards it
+    (KIP-590). between_brokers: brokers send it to each other, or to the controller, of their own accord. reads_answer:
+    False for a handler that notes every refusal itself and whose answers are too frequent and too large to be searched
+    for errors. clients: False for a request that only brokers may send; it is not served on a listener and not in
+    ApiVersions.
     """
 
     key: int

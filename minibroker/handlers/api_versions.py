@@ -24,7 +24,7 @@ _NO_NODE = -1
 
 
 def unsupported(max_version: int) -> ApiVersionsResponse:
-    """To an unknown version: its own row alone, so that the client can ask again (KIP-511)."""
+    """The answer to an unknown version: the row of ApiVersions alone, so that the client can retry (KIP-511)."""
     own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=0, max_version=max_version)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
 
@@ -73,7 +73,7 @@ class ApiVersions:
                     name=name, min_version=levels.lowest, max_version=levels.highest
                 )
                 for name, levels in supported.items()
-                # Clients before v4 choke on a lowest level of 0 (KAFKA-17011), so Kafka leaves those out.
+                # Clients before v4 fail on a lowest level of 0 (KAFKA-17011), so Kafka leaves those out.
                 if levels.lowest > 0 or ctx.api_version >= 4
             ],
             finalized_features_epoch=image.offset,

@@ -49,9 +49,8 @@ def authorize(ctx: RequestContext, operation: AclOperation, kind: ResourceType, 
 
 
 def authorized_operations(ctx: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """The bits of what the client of a request may do; all that there are without an authorizer.
-
-    None of the cluster's without the right to describe it (KafkaApis.handleDescribeCluster).
+    """The bits of the operations that the client of a request may do; all supported ones without an authorizer. For the
+    cluster no bits without the right to describe it (KafkaApis.handleDescribeCluster).
     """
     if ctx.broker.authorizer is None:
         return _EVERYTHING[kind]

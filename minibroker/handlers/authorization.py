@@ -1,4 +1,4 @@
-"""What is left of a request for a client that may not do everything (Kafka's ``KafkaApis``).
+"""Checks the client's rights and removes from a request what it may not do (Kafka's ``KafkaApis``).
 
 The link stands before the handlers, only where an authorizer is set. A request without the right to its group,
 transactional id or cluster is refused as a whole; of one about many topics, groups or ids the handler sees those that
@@ -38,7 +38,7 @@ class Rights:
         served = next((rule for rule in api.rights if isinstance(rule, ServedWithoutItems)), None)
 
         def handle(ctx: RequestContext, request: Any) -> Answer:
-            """At once where a short request is allowed as it is, as most are."""
+            """A short request that is fully allowed, as most are, is passed on at once."""
             if shown or ctx.long:
                 return in_part(ctx, request)
             for rule, fields in rules:
@@ -118,7 +118,7 @@ async def _refuse(api: Api, ctx: RequestContext, request: Any, error: ApiError) 
 
 
 async def _refuse_some(api: Api, ctx: RequestContext, request: Any, code: ErrorCode) -> Response:
-    """What is refused of a request whose rest is served: the answer as a whole has no error."""
+    """The answer for the refused items of a request whose other items are served: it has no error as a whole."""
     answer = await _refused(ctx, request, code)
     if hasattr(answer, "error_code"):
         answer.error_code = ErrorCode.NONE

@@ -21,14 +21,14 @@ class Place(IntEnum):
     """Where a link stands, from the outside in."""
 
     PAUSE = 0
-    """A paused broker takes no request up."""
+    """A paused broker processes no request."""
     METER = 1
-    """Counts what leaves, of faults as well."""
+    """Counts what leaves, including the answers that faults make."""
     FAULTS_AND_TRACE = 2
-    """Outside of rights, as an error of the network is, and so that a trace has what rights refuse."""
+    """Outside of rights: a fault acts as the network would, and a trace contains requests that rights refuse."""
     QUOTA = 3
     EXPLAIN = 4
-    """Outside of rights, whose refusals need reasons as well."""
+    """Outside of rights, because their refusals need reasons too."""
     RIGHTS = 5
 
 
@@ -36,7 +36,7 @@ class Link(Protocol):
     """One link of the chain."""
 
     def around(self, api: Api, onward: Handler) -> Handler:
-        """What serves `api` from here on: `onward` itself, or what calls it, or answers in its place."""
+        """The handler of `api` from this link on: `onward` itself, or one that calls it or answers in its place."""
 
 
 class Chain:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from minibroker.broker.broker import Broker
 
 
-# A setting may answer with a number that is none of Kafka's.
+# A setting may name an error code that Kafka does not have.
 _KNOWN_CODES = frozenset(map(int, ErrorCode))
 AnswerWatcher = Callable[[Response | None, int], None]
 
@@ -50,19 +50,19 @@ class RequestContext:
     frame: Buffer = b""
     position: int = 0
     inter_broker: bool = False
-    #: codes that `refused` was told of, and how often
+    #: how often `refused` was called with each code
     noted: dict[int, int] | None = None
-    #: as it was decoded; None for one of another broker
+    #: the decoded request; None for one from another broker
     request: Request | None = None
-    #: more was done for it than goes into one turn of the loop, so that its answer is long as well
+    #: the request took more than one turn of the loop, so its answer is long too
     long: bool = False
-    #: told of every refusal with its reason
+    #: called with every refusal and its reason
     on_refusal: Callable[[Refusal], None] | None = None
-    #: told of the response, None where there is none, and the bytes of its frame, before faults change them
+    #: called with the response (None if there is none) and the size of its frame, before faults change it
     watchers: tuple[AnswerWatcher, ...] = ()
 
     def hear_refusals(self, hear: Callable[[Refusal], None]) -> None:
-        """Have `hear` told of every refusal with its reason, beside who is told already."""
+        """Have `hear` called with every refusal, in addition to earlier listeners."""
         before = self.on_refusal
         if before is None:
             self.on_refusal = hear
@@ -78,7 +78,8 @@ class RequestContext:
         self.long = True
 
     def refused(self, subject: object, error: ApiError, code: int | None = None) -> None:
-        """Remember why: `subject` is what the refusal is about, `code` what is sent where that is not the error's."""
+        """Note a refusal: `subject` is what it is about, `code` the error code that is sent if that is not the
+        error's."""
         sent = int(error.code if code is None else code)
         first = self.noted is None
         if self.noted is None:
@@ -123,7 +124,7 @@ Handler = Callable[[RequestContext, Any], Answer]
 
 
 def settled(ctx: RequestContext, answer: Answer) -> Settled:
-    """Whatever a handler returned, as far as it is there. A coroutine is run, a long list in turns with other work.
+    """A handler's result, as far as it is ready. A coroutine is run, in turns with other work if it is long.
 
     Raises what the handler raised before it had to wait.
     """
@@ -135,7 +136,7 @@ def settled(ctx: RequestContext, answer: Answer) -> Settled:
 
 
 def follow(ctx: RequestContext, answer: Answer, use: Callable[[Any], Answer]) -> Settled:
-    """What `use` makes of the answer, once that is there."""
+    """The result of `use(answer)`, once the answer is ready."""
     given = settled(ctx, answer)
     if type(given) is not Deferred:
         return settled(ctx, use(given))

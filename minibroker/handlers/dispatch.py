@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 API_VERSIONS_KEY = 18
 _AT_ONCE_BYTES = 256 * 1024
-"""Of objects that a request may become in the loop itself, some thousand partitions: 2 to 4 ms."""
+"""The largest size of a request's objects that is decoded in the loop itself: some thousand partitions, 2 to 4 ms."""
 MOST_REQUEST_BYTES = 32 * 1024 * 1024
-"""Of objects that a request may become at all, by the estimate of ``Shapes.weight``: some 75,000 partitions of a fetch,
+"""The largest size of a request's objects, as ``Shapes.weight`` estimates it: some 75,000 partitions of a fetch,
 250,000 names of topics."""
 
 Answered = Frames | None
@@ -36,9 +36,8 @@ Dispatch = Callable[[Buffer, ConnectionInfo], Answered | Deferred[Answered]]
 
 
 class Dispatcher:
-    """Serves frames for one broker from the handler table.
-
-    apis: what clients may ask. between_brokers: what other brokers may ask. Each has a chain of its own.
+    """Serves frames for one broker from the handler table. apis: for clients. between_brokers: for other brokers. Each
+    has a chain of its own.
     """
 
     def __init__(
@@ -61,17 +60,17 @@ class Dispatcher:
         chain_of_brokers.put(Place.EXPLAIN, explain)
         self._between_brokers = {key: chain_of_brokers.bound(api) for key, api in between_brokers.items()}
         self._chain.put(Place.RIGHTS, rights)
-        self._handlers: dict[int, Handler] = {}  # of the APIs that were asked since a link came or went
+        self._handlers: dict[int, Handler] = {}  # of the APIs requested since a link was added or removed
 
     def link(self, place: Place, link: Link | None) -> None:
-        """Have requests of clients that arrive from now on go through `link`, or leave its place empty."""
+        """Put `link` at a place of the clients' chain, for requests that arrive from now on; None leaves it empty."""
         if link is self._chain.at(place):
             return
         self._chain.put(place, link)
         self._handlers = {}
 
     def link_at(self, place: Place) -> Link | None:
-        """What stands at a place of the clients' chain; None where it is empty."""
+        """The link at a place of the clients' chain; None where it is empty."""
         return self._chain.at(place)
 
     def dispatch(self, frame: Buffer, connection: ConnectionInfo) -> Answered | Deferred[Answered]:
@@ -109,7 +108,7 @@ class Dispatcher:
         return handler
 
     async def _decode_elsewhere(self, api: Api, ctx: RequestContext) -> Answered:
-        """Serve a long request, which is decoded on the thread for what computes."""
+        """Serve a long request, which is decoded on the computing thread."""
         ctx.long = True
         with without_full_collections():
             request = await self._decoded(api, ctx)
@@ -135,7 +134,7 @@ class Dispatcher:
         return self._framed(api, ctx, answer)  # type: ignore[return-value]
 
     def _framed(self, api: Api, ctx: RequestContext, answer: Any) -> Answer:
-        """The frame of an answer. A long one is made on the thread for what computes."""
+        """The frame of an answer. A long one is made on the computing thread."""
         if type(answer) is list:
             return answer or None
         if answer is None or not ctx.long:

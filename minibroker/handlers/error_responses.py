@@ -36,7 +36,7 @@ def can_fail(request: type[Request]) -> bool:
 
 
 def error_response(exchange: Exchange, code: ErrorCode, message: str | None = None) -> Response:
-    """The response that says `code` about everything the request asked for."""
+    """The response that gives `code` for everything that the request names."""
     response_type = exchange.api.response
     builder = _Builder(exchange.request, response_type, exchange.version, code, message)
     response = builder.answer()
@@ -54,13 +54,14 @@ def error_response(exchange: Exchange, code: ErrorCode, message: str | None = No
 
 
 def refused(request: Request, version: int, code: ErrorCode, message: str | None = None) -> Response:
-    """The same for a request that no connection carries any more."""
+    """The same for a request without a connection."""
     response_type = registry()[request.__api_key__][1]
     return _Builder(request, response_type, version, code, message).answer()
 
 
 class _Item(NamedTuple):
-    """One thing that was asked about. named: entity → value; struct: where it has more to say, lists of its own."""
+    """One thing that the request names. named: entity → value; struct: its struct in the request, which may have
+    lists."""
 
     named: dict[str, Any]
     struct: Struct | None
@@ -78,7 +79,7 @@ class _Builder:
         self.items = 0
 
     def answer(self) -> Response:
-        # What the request as a whole names, its answer does not repeat: no producer id, no member id.
+        # The answer does not repeat what the request names outside its lists: no producer id, no member id.
         response = self._fill(self._root, _Item({}, self._request))
         assert isinstance(response, Response)
         return response
@@ -121,8 +122,8 @@ class _Builder:
         return _blank(field, self._version) if field.required else _NOTHING
 
     def _homeless(self, kind: type[Struct]) -> bool:
-        """Whether the error would stand nowhere: the results are about nothing that can be asked for, and this version
-        has no error beside them (DescribeLogDirs 1 and 2)."""
+        """Whether the answer has no place for the error: its results are about nothing that a request can name, and
+        this version has no error beside them (DescribeLogDirs 1 and 2)."""
         about = set(entities_of(kind))
         request = type(self._request)
         askable = {
@@ -136,8 +137,8 @@ _NOTHING: Any = object()
 
 
 def _asked(request: type[Request], struct: Struct, field: Field, kind: type[Struct]) -> list[_Item]:
-    """What `struct`, a request or a part of one, asks for that the results `kind` in `field` are about: one item for
-    each result. A thing that stands in several lists is answered once."""
+    """The items of `struct`, a request or a part of one, that the results `kind` in `field` are about: one item for
+    each result. A thing in several lists gets one result."""
     names, inner = _lists(request, type(struct), field.answers, entities_of(kind))
     found = []
     for name in names:
@@ -156,7 +157,7 @@ def _asked(request: type[Request], struct: Struct, field: Field, kind: type[Stru
 def _lists(
     request: type[Request], struct: type[Struct], answers: str | None, about: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(the lists of `struct` about one of these entities, or without such, lists that may have some further in)."""
+    """(the lists of `struct` about one of these entities; if there are none, the lists whose structs may have some)."""
     if answers is not None:
         return tuple(answers.split()), ()
     direct = lists_about(request, struct, about)
@@ -174,8 +175,8 @@ def _plain_item(kind: type[Struct], name: str, value: object) -> _Item:
 
 
 def _blank(field: Field, version: int) -> Any:
-    """What Kafka's generated classes hold where nothing was set: lists and records are empty, not null, also where they
-    may be (librdkafka reads no null records)."""
+    """The default in Kafka's generated classes: lists and records are empty, not null, even if null is allowed
+    (librdkafka cannot read null records)."""
     if field.array:
         return []
     if field.records:

@@ -1,4 +1,4 @@
-"""A decoded request as faults and traces see it: with its bytes, and an answer they may read, change or leave out."""
+"""A decoded request as faults and traces see it: with its bytes, and an answer that they may read, change or drop."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def framed(api: Api, version: int, correlation_id: int, response: Response) -> F
 
 
 def frames_of(api: Api, ctx: RequestContext, response: Response | None) -> Frames | None:
-    """The same for the response to a request, of which its watchers are told; None for None."""
+    """The frame of the response to a request; None for None. Calls the request's watchers."""
     frames = None if response is None else framed(api, ctx.api_version, ctx.correlation_id, response)
     return watched(ctx, response, frames)
 
 
 def watched(ctx: RequestContext, response: Response | None, frames: Frames | None) -> Frames | None:
-    """The frames, of which the watchers are told."""
+    """Call the watchers and return the frames."""
     if ctx.watchers:
         size = 0 if frames is None else sum(map(len, frames))
         for watcher in ctx.watchers:
@@ -62,7 +62,7 @@ class Exchange:
 
     @property
     def size(self) -> int:
-        """Bytes of the request, without their count."""
+        """Size of the request in bytes, without the size field."""
         return len(self.frame)
 
     @property
@@ -83,7 +83,7 @@ class Exchange:
         return Exchange(self.api, self.context, request, self._onward)
 
     def copy(self) -> Exchange:
-        """The same request once more. To be made before `apply`, which may write into the frame."""
+        """A copy of the request. Make it before `apply`, which may write into the frame."""
         return self.with_body(self.body)
 
     def apply(self) -> Deferred[Any]:

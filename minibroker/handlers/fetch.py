@@ -8,7 +8,7 @@ Errors: top level FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH,
 UNKNOWN_LEADER_EPOCH, KAFKA_STORAGE_ERROR, TOPIC_AUTHORIZATION_FAILED.
 
-Here is the way of a request; `fetch_targets` says what it is about, `fetch_log` reads and waits.
+This module has the steps of a request; `fetch_targets` finds its partitions, `fetch_log` reads and waits.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def _serve(ctx: RequestContext, request: FetchRequest, fetch: Fetch, named
 async def _read_and_answer(
     ctx: RequestContext, request: FetchRequest, fetch: Fetch, *, complete: bool | None = None
 ) -> FetchResponse:
-    """Read many partitions, or once more when there is enough. complete: False where what was read is too little."""
+    """Read many partitions, and again once there is enough. complete: False if the first read found too little."""
     if complete is None:
         await _read_all(ctx, fetch)
         complete = is_enough(request, fetch, fetch.reads)
@@ -89,7 +89,7 @@ async def _read_all(ctx: RequestContext, fetch: Fetch) -> None:
 
 
 def _in_order(reads: list[Read]) -> list[Read]:
-    """As Kafka tells them: what was refused before a log was asked comes last, ids that are none before names."""
+    """In Kafka's order: partitions refused before their log was read come last, unknown ids before names."""
     if len(reads) < 2 or all(read.routed for read in reads):
         return reads
     return sorted(
@@ -123,7 +123,7 @@ def _response(fetch: Fetch) -> FetchResponse:
 
 
 def _is_news(fetch: Fetch, session: FetchSession, read: Read) -> bool:
-    """Whether an incremental answer must name the partition; remembers what the client is told."""
+    """Whether an incremental answer must name the partition; remembers what the answer tells the client."""
     target, data = read.target, read.data
     news = (
         fetch.full
@@ -134,7 +134,7 @@ def _is_news(fetch: Fetch, session: FetchSession, read: Read) -> bool:
         or data.log_start_offset != target.known_log_start
     )
     if data.error_code != 0:
-        # An error is repeated until it is gone, and what follows it is news.
+        # An error is repeated in every answer while it lasts, and the first answer after it names the partition.
         target.known_high_watermark = target.known_log_start = -1
     else:
         target.known_high_watermark = data.high_watermark

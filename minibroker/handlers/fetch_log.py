@@ -16,13 +16,14 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 from minibroker_protocol.messages.fetch import FetchRequest, FetchResponse
 
 _TARGETS_OF_A_TURN = STEPS_AT_ONCE // 4
-"""Fewer partitions than these are named, read and answered in one turn of the loop."""
+"""Fewer partitions than this are resolved, read and answered in one turn of the loop."""
 
 _PartitionData = FetchResponse.PartitionData
 
 
 def room_for_answer(ctx: RequestContext, fetch: Fetch) -> int:
-    """The bytes of the answer: where clients have not read what they were sent, what is left over all connections."""
+    """The bytes that the answer may have; less if clients have not read earlier answers (a limit over all
+    connections)."""
     link = ctx.connection.link
     room = None if link is None else link.answer_room()
     return fetch.max_bytes if room is None or room > fetch.max_bytes else room
@@ -30,7 +31,8 @@ def room_for_answer(ctx: RequestContext, fetch: Fetch) -> int:
 
 def read_some(ctx: RequestContext, fetch: Fetch, targets: Sequence[FetchTarget]) -> None:
     """Read partitions in their order until the byte limit is used up; the first batch is given whole. A limit below
-    zero is refused by the first partition that is read, and gone for those after it (ReplicaManager.readFromLog)."""
+    zero is an error for the first partition that is read, and counts as 0 for those after it
+    (ReplicaManager.readFromLog)."""
     reads, link = fetch.reads, ctx.connection.link
     for target in targets:
         remaining = fetch.remaining
@@ -53,7 +55,7 @@ def _read_one(ctx: RequestContext, fetch: Fetch, target: FetchTarget, max_bytes:
         known = broker.image.topic_by_id(target.topic_id)
         denied = fetch.denied.get("")
         if known is None and denied is not None and fetch.follower:
-            # A replica has no right to any topic, or to all; a consumer may learn that an id is none.
+            # A replica has a right to all topics or to none; a consumer may learn that no topic has an id.
             ctx.refused(f"topic id {target.topic_id.hex()}", denied)
             return _failed(target, denied, routed=False)
         if known is None:
@@ -81,7 +83,7 @@ def _read_log(fetch: Fetch, partition: Partition, target: FetchTarget, max_bytes
     if target.current_leader_epoch >= 0:
         partition.check_leader_epoch(target.current_leader_epoch)
     if fetch.follower:
-        # Brokers of this cluster fetch over a way of their own: no client is a follower
+        # Brokers of this cluster fetch through a chain of their own: no client is a follower
         # (Kafka's Partition.followerReplicaOrThrow).
         raise ApiError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition}: broker {fetch.replica_id} is none of its followers"
@@ -121,7 +123,7 @@ def _bound(fetch: Fetch, partition: Partition) -> int:
 
 
 def _failed(target: FetchTarget, error: ApiError, *, routed: bool) -> Read:
-    """An error answer; those found before a log was reached carry an empty aborted list, the others none."""
+    """An error answer. Errors found before the log was read have an empty list of aborted transactions, others null."""
     refused = follower_fetch.refused(target.index, error, aborted=None if routed else [])
     read = Read(target, refused, None, routed=routed)
     read.failed = True

@@ -1,7 +1,7 @@
-"""What a Fetch request is about: the session it goes on with, its partitions, and which of them the client may read.
+"""What a Fetch request is about: its session, its partitions, and which of them the client may read.
 
-A session outlives what its client may do, and its id is no secret: every request asks anew for the right to each topic
-in it, so that the handler stands before no guard (`minibroker.handlers.authorization`).
+A session outlives its client's rights, and its id is no secret. So every request checks the right to each topic of
+the session here, not in `minibroker.handlers.authorization`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Named = tuple[FetchRequest.FetchTopic, FetchRequest.FetchPartition]
 
 
 class Fetch:
-    """One request while it is served. nodes: where the leaders of partitions are that are not here."""
+    """One request while it is served. nodes: addresses of the leaders of partitions that this broker does not lead."""
 
     __slots__ = (
         "denied", "follower", "full", "isolation", "max_bytes", "min_bytes", "nodes", "nothing_yet", "reads",
@@ -59,8 +59,8 @@ class Fetch:
 
 
 class Read:
-    """What reading one partition gave; `size` counts record bytes, `failed` tells that the answer must not wait,
-    `routed` that its log was asked."""
+    """The result of reading one partition. `size`: bytes of records; `failed`: the answer must not wait; `routed`: its
+    log was read."""
 
     __slots__ = ("data", "failed", "partition", "routed", "size", "target")
 
@@ -87,7 +87,7 @@ def open_fetch(
     targets: dict[PartitionKey, FetchTarget],
     forgotten: list[PartitionKey],
 ) -> FetchResponse | None:
-    """Open the session; the answer where it is refused."""
+    """Open the session; the answer if it is refused, else None."""
     try:
         _open_session(ctx, request, fetch, list(targets.values()), forgotten)
     except ApiError as error:
@@ -146,7 +146,7 @@ def _open_session(
     session.apply(targets, forgotten)
     session.next_epoch()
     if not session.targets:
-        # Kafka closes a session that was left without partitions and answers what the request names without one.
+        # Kafka closes a session that has no partitions left, and answers the request's partitions without a session.
         sessions.close(session.id)
         fetch.targets = targets
         return
@@ -160,7 +160,7 @@ def name_targets(
     named: Sequence[Named],
     targets: dict[PartitionKey, FetchTarget],
 ) -> None:
-    """Add the partitions that the request names; one that it names twice is read once, as the later says
+    """Add the partitions that the request names. One named twice is read once, with the values of the later entry
     (FullFetchContext keeps them in a map)."""
     image = ctx.broker.image
     by_id = ctx.api_version >= TOPIC_IDS_VERSION

@@ -1,7 +1,7 @@
 """Fetch as a follower sends it (replica id >= 0, v13+): replication.
 
-What it asks for tells how far it has come, which moves the high watermark and the in-sync set (durability.md of the
-facts: ReplicaManager.readFromLog, Partition.fetchRecords and updateFollowerFetchState). Errors per partition:
+The fetch offset shows how far the follower has come, which moves the high watermark and the in-sync set (durability.md
+of the facts: ReplicaManager.readFromLog, Partition.fetchRecords and updateFollowerFetchState). Errors per partition:
 UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
 OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR; top level FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
 """
@@ -75,7 +75,7 @@ def _targets(ctx: RequestContext, request: FetchRequest) -> list[tuple[FetchTarg
 def _progress(
     ctx: RequestContext, session: ReplicaSession, target: FetchTarget, log_start_offset: int
 ) -> FetchResponse.PartitionData | None:
-    """Note what the follower has; an error answer when it may not fetch this partition here."""
+    """Note how far the follower has come; an error answer when it may not fetch this partition here."""
     key = (target.topic_id, target.index)
     try:
         if not target.topic:
@@ -85,7 +85,7 @@ def _progress(
         partition.check_leader_epoch(target.current_leader_epoch)
         diverging_epoch = diverging(partition, target)
         if diverging_epoch is not None:
-            # Where it wants to go on is no common ground: it says nothing about what the follower has.
+            # The logs differ before the fetch offset, so it does not show how far the follower has come.
             session.ready.pop(key, None)
             return _data(partition, target, diverging=diverging_epoch)
         if not partition.log_start_offset <= target.fetch_offset <= partition.log_end_offset:
@@ -142,7 +142,7 @@ def _data(
 
 
 def _read_ready(ctx: RequestContext, session: ReplicaSession, request: FetchRequest) -> _Found:
-    """Answers for the partitions with news; what the byte limit leaves over stays ready."""
+    """Answers for the partitions with news; those beyond the byte limit stay ready."""
     found: _Found = []
     left = request.max_bytes
     keys: list[TargetKey] = list(session.ready)

@@ -1,6 +1,5 @@
-"""Requests that change metadata: any broker takes them and passes them to the controller (KIP-590).
-
-Which these are, the rows of the table say; what the controller does with each: `minibroker.controller.controller`.
+"""Requests that change metadata: any broker accepts them and passes them to the controller (KIP-590). The rows of the
+table say which these are; the controller's handlers are in `minibroker.controller.controller`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from minibroker_protocol.errors import ApiError, ErrorCode
 
 
 def handle(ctx: RequestContext, request: Request) -> Deferred[Response]:
-    """The controller's own answer; REQUEST_TIMED_OUT when there was none to give one for a minute."""
+    """The controller's own answer; REQUEST_TIMED_OUT after a minute without an active controller."""
     sent = ctx.broker.controller_channel.send(request, ctx.api_version)
     if sent.done:
         return sent

@@ -92,14 +92,14 @@ def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatRespon
         return ctx.broker.coordinators.groups.heartbeat(request)
     except ApiError as error:
         ctx.refused(request.group_id, error)
-        # Old consumers take a coordinator that is loading for a failure; they are told that all is well.
+        # Old consumers treat a loading coordinator as a failure, so the answer is NONE.
         code = ErrorCode.NONE if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error.code
         return HeartbeatResponse(error_code=code)
 
 
 async def leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Below v3 one member, whose error is that of the response. Of a long list, so many at once that others have their
-    turn; the group rebalances once."""
+    """Below v3 one member, whose error is that of the response. A long list is processed in turns with other work; the
+    group rebalances once."""
     several = ctx.api_version >= _SEVERAL_MEMBERS
     members = request.members if several else [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
     response = await _leave(ctx, request.group_id, members[:_MEMBERS_AT_ONCE])

@@ -33,7 +33,7 @@ _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _STEPS_PER_PARTITION = 16
-"""What a lookup costs beside the walk over a batch, in records."""
+"""The cost of a lookup without the walk over a batch, in records."""
 _Answer = ListOffsetsResponse.ListOffsetsPartitionResponse
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 
@@ -41,9 +41,9 @@ _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 def handle(
     ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-    """A short list at once, a long one in turns with other work."""
+    """Answers a short list at once, a long one in turns with other work."""
     first = request.topics[0] if len(request.topics) == 1 else None
-    if first is not None and len(first.partitions) == 1:  # as clients ask most: without the bookkeeping of a list
+    if first is not None and len(first.partitions) == 1:  # what clients send most: without the bookkeeping of a list
         one = _Asked(first.name, first.partitions[0], False)
         try:
             _look_up(ctx, request, one, Brief())
@@ -68,7 +68,7 @@ def handle(
 
 
 def _once(topic: ListOffsetsRequest.ListOffsetsTopic) -> Iterable[ListOffsetsRequest.ListOffsetsPartition]:
-    """A partition that comes twice is answered once (ReplicaManager.fetchOffset)."""
+    """A partition named twice is answered once (ReplicaManager.fetchOffset)."""
     return {wanted.partition_index: wanted for wanted in topic.partitions}.values()
 
 
@@ -125,7 +125,7 @@ class _Asked:
 
 
 def _look_up_some(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked], start: int) -> int:
-    """Answer for the partitions from number `start` on, as many as a turn of the loop may take; how many are done."""
+    """Look up the partitions from number `start` on, as many as fit into a turn of the loop; how many are done."""
     pace = Brief()
     for number in range(start, len(asked)):
         try:
@@ -137,7 +137,8 @@ def _look_up_some(ctx: RequestContext, request: ListOffsetsRequest, asked: list[
 
 
 async def _look_up_rest(ctx: RequestContext, request: ListOffsetsRequest, asked: list[_Asked], done: int) -> None:
-    """What a turn of the loop was too short for; a search that fills one by itself is made on another thread."""
+    """Look up the partitions that did not fit into the first turn of the loop; a search that fills a turn by itself
+    runs on another thread."""
     alone = done == 0
     while done < len(asked):
         if alone:

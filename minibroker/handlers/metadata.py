@@ -57,7 +57,7 @@ async def _in_turns(ctx: RequestContext, request: MetadataRequest) -> MetadataRe
     if _IDS_UNUSED[0] <= ctx.api_version <= _IDS_UNUSED[1] and any(topic.topic_id != NO_ID for topic in wanted):
         return _ids_refused(wanted)
     if len(wanted) > 1:
-        # Each is told once. Where one is asked for by id, those without one do not count.
+        # Each topic is answered once. If one is requested by id, topics without an id are left out.
         by_id = {topic.topic_id: topic for topic in wanted if topic.topic_id != NO_ID}
         wanted = list(by_id.values() or {topic.name: topic for topic in wanted}.values())
     refused: dict[str, ErrorCode] = {}
@@ -85,7 +85,7 @@ async def _in_turns(ctx: RequestContext, request: MetadataRequest) -> MetadataRe
 
 
 def _ids_refused(wanted: list[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse:
-    """Versions 10 and 11 have topic ids, and no meaning for them (KAFKA-12701)."""
+    """Versions 10 and 11 have a field for topic ids, but do not support it (KAFKA-12701)."""
     topics = [
         _Topic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id) for topic in wanted
     ]
@@ -98,7 +98,7 @@ def _find(
     wanted: MetadataRequest.MetadataRequestTopic,
     refused: dict[str, ErrorCode],
 ) -> TopicImage | MetadataResponse.MetadataResponseTopic:
-    """The topic, or why it is not told of."""
+    """The topic, or the answer with the error."""
     image = ctx.broker.image
     if wanted.topic_id != NO_ID:
         return image.topic_by_id(wanted.topic_id) or _unknown_id(ctx, wanted.topic_id)
@@ -128,7 +128,7 @@ def _unavailable(
 
 
 def _absent(name: str) -> ErrorCode:
-    """The code for a topic that is not there. Where none of its name can be, clients need not wait for it."""
+    """The code for a missing topic. An invalid name has its own code, so that clients do not wait for the topic."""
     try:
         check_topic_name(name)
     except ApiError as error:
@@ -287,7 +287,7 @@ async def describe_topic_partitions(
 
 
 def _refused_whole(request: DescribeTopicPartitionsRequest, error_code: ErrorCode) -> DescribeTopicPartitionsResponse:
-    """For an empty topic name, or a cursor that points at no partition that was asked for."""
+    """The answer to an empty topic name, or to a cursor that points at no requested partition."""
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(

@@ -19,7 +19,7 @@ from minibroker_protocol.messages.transactions import TxnOffsetCommitRequest
 
 
 class CommitAnswer:
-    """Topics of the answer, one entry each however often the request names one; those that do not exist come first."""
+    """Topics of the answer, with one entry for each even if the request names it twice; missing topics come first."""
 
     def __init__(self, topic: type[Any], partition: type[Any], *, by_id: bool) -> None:
         """topic, partition: the structs of the answer. by_id: the request's version names topics by their id."""
@@ -38,9 +38,9 @@ class CommitAnswer:
         in_words_of_version: Callable[[ErrorCode], ErrorCode] = lambda code: code,
         **of_this_api: int,
     ) -> list[Any]:
-        """Commit what a request says of topics that exist, as a whole, by `write`; the topics of the answer.
+        """Commit a request's offsets of existing topics with one call of `write`; the topics of the answer.
 
-        Topics that do not exist are answered without it. of_this_api: fields of `Commit` that the other API has not.
+        Missing topics are answered without it. of_this_api: fields of `Commit` that the other API does not have.
         """
         valid = await self._existing(ctx.broker.image, request.topics)
         if not valid:
@@ -66,7 +66,7 @@ class CommitAnswer:
         return self.topics
 
     async def _existing(self, image: MetadataImage, topics: Iterable[Any]) -> list[CommitTopic]:
-        """What of a request's topics exists; the rest is answered with UNKNOWN_TOPIC_ID or _OR_PARTITION."""
+        """The existing topics of a request; the others are answered with UNKNOWN_TOPIC_ID or _OR_PARTITION."""
         valid: list[CommitTopic] = []
         for topic in topics:
             known = image.topic_by_id(topic.topic_id) if self._by_id else image.topics.get(topic.name)

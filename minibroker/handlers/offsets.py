@@ -61,7 +61,7 @@ async def offset_commit(ctx: RequestContext, request: m.OffsetCommitRequest) -> 
 
 
 async def offset_fetch(ctx: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
-    """Each group for itself. Partitions without an offset get -1; they need not exist, by name."""
+    """Each group is answered by itself. Partitions without an offset get -1; by name they need not exist."""
     if ctx.api_version >= _SEVERAL_GROUPS:
         return m.OffsetFetchResponse(
             groups=[await _fetch_group(ctx, group, request.require_stable) for group in request.groups]
@@ -130,7 +130,7 @@ async def _all_topics(
 ) -> list[_FetchTopicsResponse]:
     by_id = ctx.api_version >= _TOPIC_IDS
     found: list[_FetchTopicsResponse] = []
-    # What is committed meanwhile is not in it.
+    # Offsets committed in the meantime are not in it.
     for name, offsets in [(name, dict(offsets)) for name, offsets in shard.offsets.group(group_id).items()]:
         topic_id = NO_ID
         if by_id:

@@ -56,7 +56,7 @@ async def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> 
 
 
 class _Deletion:
-    """Records that are gone from the leader, and from its followers once the low watermark reaches `required`."""
+    """Records deleted on the leader; its followers have deleted them once the low watermark reaches `required`."""
 
     def __init__(self, partition: Partition, result: _Result, required: int) -> None:
         self.partition = partition
@@ -65,7 +65,7 @@ class _Deletion:
         result.low_watermark = partition.low_watermark
 
     def reached(self) -> bool:
-        """Whether nothing is left to wait for, which the result then says."""
+        """Whether there is nothing left to wait for; if so, sets the result."""
         try:
             low_watermark = self.partition.low_watermark
         except ApiError as error:
@@ -95,7 +95,8 @@ def _delete_records(ctx: RequestContext, topic: str, result: _Result, offset: in
 async def _wait_for_replicas(
     ctx: RequestContext, timeout_ms: int, waiting: list[_Deletion], response: DeleteRecordsResponse
 ) -> DeleteRecordsResponse:
-    """Kafka's DelayedDeleteRecords: one that is not done in time says so, with the low watermark of the beginning."""
+    """Kafka's DelayedDeleteRecords: a partition that is not done in time gets REQUEST_TIMED_OUT, with the low watermark
+    of the beginning."""
     for deletion in waiting:
         deletion.result.error_code = ErrorCode.REQUEST_TIMED_OUT
     left = list(waiting)
@@ -137,7 +138,7 @@ async def offset_for_leader_epoch(
 
 
 async def describe_producers(ctx: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """DescribeProducers v0 (KIP-664): what a replica, also a follower, knows of its partition's producers."""
+    """DescribeProducers v0 (KIP-664): the producer state of a partition on any of its replicas."""
     topics = []
     for topic in request.topics:
         results = []

@@ -67,7 +67,7 @@ _producer_fields = struct.Struct(">qhi")  # producer id, epoch, base sequence, a
 _PRODUCER_FIELDS_AT = 43
 _STEPS_PER_APPEND = 64
 _STEPS_PER_OPEN = 1024
-"""What an append costs beside the walk over its records, in records; the second where it makes or opens the log."""
+"""The cost of an append without the walk over its records, in records; the second if it creates or opens the log."""
 
 
 class _Entry:
@@ -92,7 +92,7 @@ class _Entry:
 
 
 def handle(ctx: RequestContext, request: ProduceRequest) -> _ProduceAnswer:
-    """Answer at once where it can be: one replica, no verification needed."""
+    """Answers at once where possible: one replica, no verification needed."""
     if len(request.topic_data) > STEPS_AT_ONCE:
         return _produce_to_many(ctx, request)
     return _produce(ctx, request, _entries(ctx, request.topic_data))
@@ -132,10 +132,10 @@ _Key = tuple[str, bytes, int]
 
 
 def _each_once(entries: list[_Entry], api_version: int) -> tuple[list[_Entry], dict[_Key, ApiError]]:
-    """One entry of each partition, and why others of the same partition are refused.
+    """One entry for each partition, and the refusals of further entries of the same partition.
 
-    Of several that are batches the last is written, as Kafka has them in a map. Those that are none are in a map of
-    their own, and the answer says what is there. Records that are null are skipped beside others.
+    If several entries of a partition are batches, the last is written, because Kafka keeps them in a map. Entries that
+    are not batches go to a map of refusals, which the answer contains. Null records are skipped beside others.
     """
     kept = {entry.key: entry for entry in entries}
     if len(kept) == len(entries):
@@ -165,7 +165,7 @@ def _no_batch(records: memoryview, api_version: int) -> ApiError | None:
 async def _produce_beside_refused(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], refused: dict[_Key, ApiError]
 ) -> ProduceResponse | None:
-    """Write what is left of partitions that the request names more than once, and answer with the refusals."""
+    """Write the remaining entries of partitions that the request names more than once, and answer with the refusals."""
     answer = _produce(ctx, request, entries)
     response = answer if answer is None or isinstance(answer, ProduceResponse) else await answer
     for (topic, _, index), error in refused.items():
@@ -241,7 +241,7 @@ async def _check_unknown(broker: Broker, transactional_id: str, transactional: l
     for (producer_id, epoch), unknown in producers.items():
         refusal = await refusal_of_unknown(broker, transactional_id, producer_id, epoch)
         for entry in unknown:
-            # While the answer was on its way another batch may have made the producer known: then its state decides.
+            # In the meantime another batch may have made the producer known: then its state decides.
             if refusal is not None and _is_unknown(entry, producer_id):
                 _refuse(entry, refusal)
 
@@ -350,7 +350,7 @@ def _append_all(ctx: RequestContext, request: ProduceRequest, entries: list[_Ent
 
 
 def _append_some(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], start: int) -> int:
-    """Append the entries from number `start` on, as many as a turn of the loop may take; how many are done then."""
+    """Append the entries from number `start` on, as many as fit into a turn of the loop; how many are done then."""
     pace = Brief()
     for number in range(start, len(entries)):
         try:
@@ -366,8 +366,8 @@ def _append_some(ctx: RequestContext, request: ProduceRequest, entries: list[_En
 async def _append_in_turns(
     ctx: RequestContext, request: ProduceRequest, entries: list[_Entry], done: int
 ) -> ProduceResponse | None:
-    """Append what a turn of the loop was too short for. What fills a turn by itself is checked on another thread; the
-    log is not looked at for that, so that other requests may append to the partition."""
+    """Append the entries that did not fit into the first turn of the loop. A batch that fills a turn by itself is
+    checked on another thread; the check does not read the log, so that other requests may append to the partition."""
     alone = done == 0
     while done < len(entries):
         if alone:
@@ -416,7 +416,7 @@ def _append(
 
 
 def _answer(ctx: RequestContext, request: ProduceRequest, entries: list[_Entry]) -> _ProduceAnswer:
-    """Answer what was appended, once it is as safe as the request asks for."""
+    """Answer the appends once they are as durable as the request's acks demand."""
     acks = request.acks
     waiting = []
     for entry in entries if acks else ():  # as a loop: see `_produce`
@@ -494,7 +494,7 @@ def _respond(ctx: RequestContext, request: ProduceRequest, entries: Iterable[_En
 
 
 def _respond_nothing(ctx: RequestContext, entries: Iterable[_Entry]) -> None:
-    """The client asked for no answer: closing the connection is the only way to tell it of a refusal (KafkaApis)."""
+    """With acks=0 there is no answer: closing the connection is the only way to signal a refusal (KafkaApis)."""
     refused = [entry for entry in entries if entry.error is not None]
     for entry in refused:
         assert entry.error is not None

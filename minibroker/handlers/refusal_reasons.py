@@ -1,7 +1,8 @@
-"""Reasons for refusals that a handler puts into its answer only, or as a code only.
+"""Reasons for refusals of which a handler made no note.
 
-Handlers that know more than the answer says call `RequestContext.refused` themselves. What is left is read off the
-answer: the message beside the code, where the API has one, else the rule behind the code and what the request said.
+Handlers that know more than the answer says call `RequestContext.refused` themselves. For other refusals the reason is
+read from the answer: the message beside the code, where the API has one, else the rule behind the code and the
+request's values.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ RULES: Final = {
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "no entry allows the client this with the token, or one denies it",
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
 }
-"""What is behind a code that comes without a message."""
+"""The rule behind a code that comes without a message."""
 
 _STRUCTS_A_STEP: Final = 8
-"""Topics, partitions and the like of an answer that are looked at in the time that other work takes for one."""
+"""Structs of an answer (topics, partitions) that are read in the time of one step of other work."""
 _SAID: Final = frozenset({"groupId", "memberId", "groupInstanceId", "generation", "resourceType"})
 """Entities that a reason names beside the rule."""
 
 
 class Explain:
-    """`Link` that notes every refusal in an answer that its handler made no note of."""
+    """`Link` that notes every refusal in an answer unless the handler noted it."""
 
     def around(self, api: Api, onward: Handler) -> Handler:
         if not api.reads_answer:

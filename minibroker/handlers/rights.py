@@ -1,6 +1,6 @@
-"""What a request needs a right to, as values that the rows of the table are made of (Kafka's ``KafkaApis``).
+"""The rights that a request needs, as values for the rows of the table (Kafka's ``KafkaApis``).
 
-Which field of a request names the topics, groups or ids is what the fields say of themselves (`f(entity=…)`).
+The declaration of a field says whether it names topics, groups or ids (`f(entity=…)`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CODES = {
     TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _ENTITIES = {TOPIC: ("topicName", "topicId"), GROUP: ("groupId",), TRANSACTIONAL_ID: ("transactionalId",), CLUSTER: ()}
-"""What a field says of itself that names a resource of each type."""
+"""The entities of fields that name a resource of each type."""
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 # ConfigResource.Type: TOPIC, GROUP; BROKER, BROKER_LOGGER, CLIENT_METRICS.
 _CONFIG_TYPES = {TOPIC: (2,), GROUP: (32,), CLUSTER: (4, 8, 16)}
@@ -65,8 +65,8 @@ def _value(struct: Struct, entity: str) -> Any:
 class RequestRight(NamedTuple):
     """A right that the request as a whole needs, to each resource of this type that it names outside its lists.
 
-    names: of what, where that is not so simple; none means that it needs no right. instead: another operation that
-    will do as well.
+    names: the resources' names, where they are not simply fields; an empty result means that no right is needed.
+    instead: another operation whose right suffices.
     """
 
     operation: AclOperation
@@ -107,10 +107,11 @@ class RequestRight(NamedTuple):
 
 
 class ItemRight(NamedTuple):
-    """A right that every item needs of the request's lists of such resources, or every one for which `applies` says so.
+    """A right that every item in the request's lists of such resources needs, or every item for which `applies` is
+    True.
 
-    cluster: a right to the cluster that stands for all of them. unless: for which requests none is asked for.
-    entities: what the lists are about, where that is not a word for this type of resource.
+    cluster: a right to the cluster that replaces all of them. unless: requests that need none. entities: what the lists
+    are about, where that is not an entity of this type of resource.
     """
 
     operation: AclOperation
@@ -125,7 +126,7 @@ class ItemRight(NamedTuple):
         return lists_about(request, request, self.entities or _ENTITIES[self.kind])
 
     def items(self, ctx: RequestContext, request: Request, field: str) -> Sequence[Any]:
-        """What of a list needs the right: all of it or nothing."""
+        """The items of a list that need the right: all or none."""
         items: Sequence[Any] = getattr(request, field) or ()
         if not items or self.unless(request) or (self.cluster is not None and may(ctx, self.cluster, CLUSTER)):
             return ()
@@ -146,7 +147,7 @@ class ItemRight(NamedTuple):
     def split(
         self, ctx: RequestContext, request: Request, items: Sequence[Any], allowed: list[Any], others: list[Any]
     ) -> None:
-        """Put each item to those that the client has the right to, or to the others."""
+        """Split the items into those that the client has the right to, and the others."""
         for item in items:
             name = self._name(ctx, item) if self.applies(ctx, request, item) else None
             if name is None or may(ctx, self.operation, self.kind, name):
@@ -162,7 +163,7 @@ class ItemRight(NamedTuple):
 
 
 class Also(NamedTuple):
-    """A right that is not to a resource of the request. error: the refusal, or None."""
+    """A right to something that the request does not name. error: the refusal, or None."""
 
     error: Callable[[RequestContext, Any], ApiError | None]
 
@@ -174,8 +175,8 @@ class Shown(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Where Kafka's refusal names less, or other things, than the request. shape: (context, request, answer); changes
-    the answer to what is refused of a request. whole, part: whether to that of the whole, to that of some items."""
+    """Where Kafka's refusal names less than the request, or something else. shape: (context, request, answer), changes
+    the answer for the refused part. whole, part: whether to call it for the whole request, for some items."""
 
     shape: Callable[[RequestContext, Any, Any], Coroutine[Any, Any, None]]
     whole: bool = True
@@ -202,7 +203,7 @@ def id_of_transactional_batches(request: Any) -> Sequence[str]:
 
 
 def transactional_without_id(request: Any) -> bool:
-    """The handler refuses that as a whole."""
+    """The handler refuses such a request as a whole."""
     return request.transactional_id is None and has_transactional_batch(request)
 
 
@@ -215,7 +216,7 @@ def old_group(request: Any) -> Sequence[str]:
 
 
 def of_brokers(request: Any) -> Sequence[str]:
-    """Several transactions at once are a broker's to verify (KIP-890)."""
+    """Requests with several transactions come from brokers, which verify (KIP-890)."""
     return (CLUSTER_NAME,) if request.transactions else ()
 
 
@@ -235,12 +236,12 @@ COORDINATORS: Final = tuple(
         ItemRight(DESCRIBE, kind, applies=_keys(key_type), entities=("coordinatorKey",)),
     )
 )
-"""To describe what is coordinated, of the type that the request says."""
+"""The right to describe what is coordinated, of the type in the request."""
 
 
 def configs(operation: AclOperation) -> tuple[ItemRight, ...]:
-    """Settings of topics and groups are theirs; those of brokers, their loggers and clients the cluster's. A type that
-    is none of these is the handler's to refuse."""
+    """Configs of topics and groups need a right to them, configs of brokers, their loggers and clients one to the
+    cluster. The handler refuses any other type."""
     return tuple(
         ItemRight(operation, kind, applies=_of_types(types), entities=("resourceName",))
         for kind, types in _CONFIG_TYPES.items()
@@ -252,8 +253,8 @@ def _of_types(types: tuple[int, ...]) -> Callable[[RequestContext, Any, Any], bo
 
 
 def may_be_deleted(ctx: RequestContext, _: Any, topic: Any) -> bool:
-    """Whether it is a topic. One named twice or not at all is the handler's to refuse, as is a name that stands for
-    nothing where the client may know that (ControllerApis.deleteTopics)."""
+    """Whether the item is a topic. The handler refuses one that is named twice or not at all, and an unknown name if
+    the client may know that it is unknown (ControllerApis.deleteTopics)."""
     name = topic_of(ctx, topic)
     if not isinstance(topic, str) and (topic.name is None) == (topic.topic_id == NO_ID):
         return False
@@ -261,7 +262,7 @@ def may_be_deleted(ctx: RequestContext, _: Any, topic: Any) -> bool:
 
 
 def would_be_made(ctx: RequestContext, request: Any, topic: Any) -> bool:
-    """Metadata makes a topic that is asked for by name and not there."""
+    """Metadata creates a missing topic that is requested by name."""
     asked = ctx.api_version < 4 or request.allow_auto_topic_creation
     missing = topic.name is not None and topic.topic_id == NO_ID and topic.name not in ctx.broker.image.topics
     return bool(asked and missing and ctx.broker.settings.get_boolean("auto.create.topics.enable"))

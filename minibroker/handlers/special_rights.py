@@ -1,4 +1,4 @@
-"""Rights and refusals that are like no other API's, as values for the rows of the table (Kafka's ``KafkaApis``)."""
+"""Rights and refusals that only one API has, as values for the rows of the table (Kafka's ``KafkaApis``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from minibroker_protocol.dsl import Response
 from minibroker_protocol.errors import ApiError, ErrorCode
 
 _TOP_LEVEL_OFFSET_FETCH = 2
-"""First version of OffsetFetch with an error of the whole."""
+"""First version of OffsetFetch with a top-level error."""
 
 
 def _may_be_idempotent(ctx: RequestContext, request: Any) -> ApiError | None:
@@ -77,7 +77,7 @@ async def _described_transactions(ctx: RequestContext, _: Any, answer: Any) -> R
 
 
 async def _offsets_of_described_topics(ctx: RequestContext, request: Any, answer: Any) -> Response:
-    """Offsets of topics that may not be described: left out where all were asked for, refused where they were named."""
+    """Offsets of topics that may not be described: left out if the request asked for all, refused if it named them."""
     named = {group.group_id: group.topics is not None for group in request.groups}
     answer.topics = await _described_offsets(ctx, answer.topics, named=request.topics is not None)
     for group in answer.groups:

@@ -1,4 +1,4 @@
-"""Every API, one row each: versions, handler, who may ask, whether brokers ask, whether the controller answers.
+"""Every API, one row each: versions, handler, rights, whether brokers send it, whether the controller answers it.
 
 ApiVersions, rights, forwarding, faults between brokers, the table of docs/served.md and the fuzz tests read it; nothing
 registers itself. An API that is not here is not served: a request for it closes the connection, as in Kafka.
@@ -68,8 +68,8 @@ def _row(
     between_brokers: bool = False,
     clients: bool = True,
 ) -> Api:
-    """needs: the rights that the client must have, in the order in which they are looked at; `free` says in words that
-    there are none. The rest is as in `Api`."""
+    """needs: the rights that the client must have, in the order in which they are checked; `free` states that there are
+    none. The rest is as in `Api`."""
     if bool(needs) == (free or not clients):
         raise TypeError(f"{request.__name__}: a row says either which rights it needs, or that it is free")
     low, high = request.__versions__
@@ -93,7 +93,7 @@ def _row(
 
 
 def _later(module: str, name: str) -> Handler:
-    """A handler whose module comes with its first request: groups are a seventh of what a start would import."""
+    """A handler whose module is imported at its first request: groups are a seventh of what a start would import."""
     handler: Handler | None = None
 
     def handle(ctx: RequestContext, request: Any) -> Any:
@@ -211,24 +211,24 @@ def _rows(api_versions: ApiVersions) -> list[Api]:
 
 
 def rows() -> dict[int, Api]:
-    """Every row by API key, those that only brokers ask among them; not bound to a broker."""
+    """Every row by API key, including requests that only brokers send; not bound to a broker."""
     return {api.key: api for api in _rows(ApiVersions())}
 
 
 @cache
 def between_brokers() -> dict[int, Api]:
-    """What a broker sends to others, to itself or to the controller: of its own accord, or on behalf of a client."""
+    """The requests that a broker sends to others, to itself or to the controller, for itself or for a client."""
     return {key: api for key, api in rows().items() if api.between_brokers}
 
 
 def apis() -> dict[int, Api]:
-    """What clients are served, by API key, for docs and tests; it is not bound to a broker."""
+    """The rows that are served to clients, by API key, for docs and tests; not bound to a broker."""
     return {key: api for key, api in rows().items() if api.clients}
 
 
 def as_release(table: Mapping[int, Api], max_versions: Mapping[str, int]) -> dict[int, Api]:
-    """What of `table` a release had, by its highest versions. Its lowest ones stay those of this broker: versions that
-    Kafka 4 dropped (KIP-896) are not served as any release."""
+    """The part of `table` that a release had, by its highest versions. The lowest versions stay those of this broker:
+    versions that Kafka 4 dropped (KIP-896) are not served as any release."""
     served = {}
     for key, api in table.items():
         highest = min(max_versions.get(api.name, -1), api.max_version)

@@ -1,4 +1,4 @@
-"""Whether what a Produce request carries is of a transaction, read off the first batch's header."""
+"""Whether the batches of a Produce request are transactional, read from the first batch's header."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _TRANSACTIONAL_BIT = 0x10
 
 
 def is_transactional(records: Buffer | None) -> bool:
-    """Whether the records start with a batch of a transaction."""
+    """Whether the records start with a transactional batch."""
     return (
         records is not None and len(records) >= _HEADER_SIZE and records[_ATTRIBUTES_LOW_BYTE] & _TRANSACTIONAL_BIT != 0
     )
 
 
 def has_transactional_batch(request: ProduceRequest) -> bool:
-    """Whether one of its partitions gets a batch of a transaction."""
+    """Whether one of its partitions gets a transactional batch."""
     return any(is_transactional(part.records) for topic in request.topic_data for part in topic.partition_data)

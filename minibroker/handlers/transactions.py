@@ -48,7 +48,7 @@ async def handle_add_partitions(
 ) -> m.AddPartitionsToTxnResponse:
     """Every partition of a transaction gets the same code, except where one cannot join it: then nothing is added.
 
-    The partitions of one transaction join it together, at once; what comes before and after that goes in turns.
+    The partitions of one transaction join it together, at once; work before and after that is done in turns.
     """
     if ctx.api_version < BATCHED_SINCE:
         producer = ProducerIdAndEpoch(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
@@ -70,7 +70,7 @@ async def handle_add_partitions(
 
 
 _Results = Callable[[], Coroutine[Any, Any, list[_TopicResult]]]
-"""Waits for what was begun, and says what came of it."""
+"""Waits for the request that was begun, and returns its results."""
 
 
 async def _asked_by_leader(ctx: RequestContext, transaction: _Transaction) -> _Results:

@@ -88,7 +88,7 @@ APPLIED: Final = {
     **dict.fromkeys(("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetCommit"), _MOVED),
 }
 """API → error codes for a request that may have been applied: the append timed out, or the broker lost the partition
-then."""
+before its answer."""
 _CORE: Final = ("Produce", "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
 _DELAYS_MS: Final = (200, 1000, 3000, 8000)
 _HOUR_MS: Final = 3_600_000

@@ -10,9 +10,8 @@ from minibroker_storage.disk import StorageError
 
 @dataclass(slots=True, eq=False)
 class AppendInfo:
-    """What became of an append. Offsets are inclusive; times in ms, -1 for none.
-
-    ``duplicate``: nothing was written, the offsets are those of the batch that is there already.
+    """The result of an append. Offsets are inclusive; times in ms, -1 for none. ``duplicate``: nothing was written, the
+    offsets are those of the batch that is already in the log.
     """
 
     base_offset: int
@@ -24,13 +23,13 @@ class AppendInfo:
 
 
 def storage_error(error: StorageError | Malformed) -> ApiError:
-    """A failed disk call, or files that hold nonsense, as clients see it."""
+    """The error that clients get for a failed disk call or malformed files."""
     text = f"{error.filename}: {error.strerror}" if isinstance(error, StorageError) else str(error)
     return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
 
 class storage_errors:
-    """Turns what the disk and the files do wrong into an ApiError."""
+    """Turns errors of the disk and malformed files into an ApiError."""
 
     def __enter__(self) -> None:
         pass

@@ -48,7 +48,8 @@ def prepare(
     transaction_version: int = 0,
     guard: VerificationGuard | None = None,
 ) -> list[ProducerAppend]:
-    """What the batches of one append do to their producers; nothing is changed yet. Raises ApiError for a refusal."""
+    """The changes that the batches of one append make to their producers; nothing is changed yet. Raises ApiError for a
+    refusal."""
     prepared: list[ProducerAppend] = []
     position = 0
     for header in headers:

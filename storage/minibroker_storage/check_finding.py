@@ -1,4 +1,4 @@
-"""What a look at files finds, and which rules it breaks: rows of `minibroker/rules/catalogue.json`, by their ids."""
+"""Findings in files, and the rules that they break: rows of `minibroker/rules/catalogue.json`, by their ids."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ TORN_BATCH = "torn-batch"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong (`error`), or worth knowing (`notice`), in a file: byte `position` and log `offset` where there
-    are such."""
+    """Something wrong (`error`), or worth knowing (`notice`), in a file: byte `position` and log `offset` if known."""
 
     rule: str
     path: str

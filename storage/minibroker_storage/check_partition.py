@@ -67,7 +67,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class SegmentIndexes:
-    """What the three index files of a segment claim, ticked off while its log goes by."""
+    """The entries of a segment's three index files, compared with its log batch by batch."""
 
     def __init__(self, disk: Disk, stem: str, base_offset: int, report: Report) -> None:
         self._stem = stem
@@ -90,11 +90,11 @@ class SegmentIndexes:
             return {}
 
     def batch(self, position: int, header: BatchHeader) -> None:
-        """Compares what the indexes say of a batch with the batch."""
+        """Compares the index entries of a batch with the batch."""
         self._claims.batch(position, header.last_offset, header.max_timestamp)
 
     def end(self, *, whole: bool) -> None:
-        """Reports what does not agree; `whole`: also what was claimed of batches that are not there."""
+        """Reports entries that are wrong; `whole`: also entries for batches that do not exist."""
         for claims, fault in self._claims.faults(whole=whole):
             self._report(Finding(claims.rule, claims.path, fault.message, fault.position, fault.offset))
         for offset, txn in self.aborted.items() if whole else ():
@@ -103,7 +103,7 @@ class SegmentIndexes:
 
 
 class PartitionCheck:
-    """The check of one directory; `log_start` is what the checkpoint says, 0 where it is silent.
+    """The check of one directory; `log_start` is the checkpoint's value, 0 without one.
 
     Afterwards `start` and `end` are the offsets its segments span.
     """
@@ -267,7 +267,7 @@ class PartitionCheck:
             self._compare_aborted(AbortedTxn.of(completed), listed, wrong)
 
     def _compare_aborted(self, replayed: AbortedTxn, listed: AbortedTxn | None, wrong: Wrong) -> None:
-        """Where records are gone, compacted or deleted, the replay sees less than the index once did."""
+        """Where records were compacted or deleted, the replay sees fewer transactions than the index has."""
         if listed is None:
             wrong(ABORT_INDEX, f"the abort index lacks {replayed}")
         elif self._whole and listed != replayed:

@@ -1,4 +1,4 @@
-"""Log compaction (Kafka's LogCleanerManager and Cleaner): find what is dirty, rewrite it, put it in place.
+"""Log compaction (Kafka's LogCleanerManager and Cleaner): find the dirty part, rewrite it, replace the segments.
 
 Three steps, since one thread changes a log: `find_work` and `plan` on that thread, `Plan.rewrite` anywhere (it reads
 sealed segments and writes `.cleaned` files), `install` on the log's thread again. A crash at any point leaves, for each
@@ -33,7 +33,7 @@ Stop = Callable[[], bool]
 
 
 class Stopped(Exception):
-    """The rewrite was told to stop; what it had written is removed."""
+    """The rewrite was stopped; its files are removed."""
 
 
 class Work(NamedTuple):
@@ -58,12 +58,13 @@ class Work(NamedTuple):
 
 
 def only_by_size(config: LogConfig) -> bool:
-    """Whether `find_work` finds the same at any time: no lag makes records due or keeps them."""
+    """Whether the result of `find_work` does not depend on time: no lag makes records due or keeps them."""
     return config.min_compaction_lag_ms <= 0 and config.max_compaction_lag_ms == LogConfig().max_compaction_lag_ms
 
 
 def find_work(log: PartitionLog, checkpoint: int | None, now_ms: int) -> Work:
-    """What is dirty. `checkpoint` is the first dirty offset the last round left, None before the first one.
+    """The dirty part of the log. `checkpoint` is the first dirty offset after the last round, None before the first
+    one.
 
     Never past the last stable offset, into the active segment or a segment younger than min.compaction.lag.ms; whole
     segments only.
@@ -110,13 +111,13 @@ class Cleaned:
     bytes_written: int = 0
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Removes the files written so far."""
         for group in self.groups:
             group.new.remove()
 
 
 class Plan(NamedTuple):
-    """A round as it was decided on the log's thread; the segments in it do not change any more."""
+    """A round, as decided on the log's thread; its segments no longer change."""
 
     disk: Disk
     directory: str
@@ -192,7 +193,7 @@ class Plan(NamedTuple):
 
 
 def plan(log: PartitionLog, work: Work, now_ms: int) -> Plan:
-    """Takes from the log what the rewrite needs. Raises MalformedFile for a broken abort index."""
+    """Collects from the log what the rewrite needs. Raises MalformedFile for a broken abort index."""
     segments = [segment for segment in log.segments if segment.base_offset < work.upper_bound]
     aborted: list[AbortedTxn] = []
     for segment in log.segments:

@@ -61,7 +61,7 @@ class OffsetMap:
 
 
 class Transactions:
-    """Follows the log in order and knows of each batch and marker whether it is needed."""
+    """Follows the log in order and decides whether each batch and marker is needed."""
 
     __slots__ = ("_aborted", "_committed", "_next", "_ongoing", "_seen")
 
@@ -90,9 +90,8 @@ class Transactions:
         return False
 
     def end(self, header: BatchHeader, control: ControlRecord | None) -> tuple[bool, AbortedTxn | None]:
-        """Of a control batch: whether nothing needs it any more, and the abort index entry that stays because of it.
-
-        A marker is needed while a batch of its transaction was met on the way to it.
+        """For a control batch: whether it is no longer needed, and the abort index entry that is kept with it. A marker
+        is needed if a batch of its transaction was found before it.
         """
         self._reach(header.last_offset)
         if control is None:
@@ -116,8 +115,8 @@ class Filter:
     """One cleaning round over segments in offset order.
 
     `upper_bound`: exclusive end of what may be cleaned; the batch that ends there is kept, emptied at worst, so that no
-    offset is given twice. `last_records`: what must stay of each live producer. `kept_aborts` collects the abort index
-    entries that stay, in marker order.
+    offset is assigned twice. `last_records`: what must be kept of each live producer. `kept_aborts` collects the abort
+    index entries that stay, in marker order.
     """
 
     offsets: OffsetMap
@@ -130,7 +129,8 @@ class Filter:
     kept_aborts: list[AbortedTxn] = field(default_factory=list)
 
     def clean(self, header: BatchHeader, data: Buffer) -> tuple[BatchHeader, Buffer] | None:
-        """What stays of a batch: itself, a smaller one, an empty one, or None. Offsets and sequences never change."""
+        """The batch that is kept: the same, a smaller one, an empty one, or None. Offsets and sequences never
+        change."""
         records = decode_records(data, 0, header, max_bytes=self.max_batch_bytes)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         unneeded_marker = False

@@ -1,4 +1,4 @@
-"""A data directory: lock, identity, the mark of a clean end, checkpoints and partition directories (Kafka's LogManager
+"""A data directory: lock, identity, clean-shutdown file, checkpoints and partition directories (Kafka's LogManager
 and MetaPropertiesEnsemble)."""
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class DirectoryLocked(Exception):
 
 
 class WrongDirectory(Exception):
-    """The directory belongs to another cluster or node, or holds what this broker was told not to write."""
+    """The directory belongs to another cluster or node, or has a layout that this broker must not write."""
 
 
 class DataDirectory:
-    """Made by :meth:`open`, which locks it. ``clean``: its last user closed every log.
+    """Made by :meth:`open`, which locks it. ``clean``: the last process closed every log.
 
     Offsets by (topic, partition): ``recovery_points``, ``log_starts`` (only where the log begins inside its first
     segment), ``high_watermarks``, ``cleaner_offsets`` (first dirty offset). Logs that stay closed keep theirs.
@@ -78,7 +78,7 @@ class DataDirectory:
         self.clean = clean
         #: Broker epoch of the process that closed the directory cleanly, -1 when unknown (KIP-966).
         self.previous_broker_epoch = previous_epoch
-        #: The version that opened the directory before this one; empty when it is new, or only Kafka has.
+        #: The minibroker version that opened the directory before; empty when it is new, or only Kafka opened it.
         self.written_before_by = ""
         self.warnings: list[str] = []
         self.recovery_points = self._read_or_empty(RECOVERY_POINT)
@@ -91,7 +91,7 @@ class DataDirectory:
             HIGH_WATERMARK: self.high_watermarks,
             CLEANER_OFFSET: self.cleaner_offsets,
         }
-        #: What each checkpoint's file says; the maps above are what the next write will say.
+        #: The content of each checkpoint file; the maps above are the content of its next write.
         self._on_file = {name: dict(offsets) for name, offsets in self._offsets.items()}
         self._writing = threading.Lock()
         self._lock: DirLock | None = lock
@@ -108,10 +108,10 @@ class DataDirectory:
         version: str = "",
         transaction_state_layout: str = KAFKA_LAYOUT,
     ) -> DataDirectory:
-        """Locks the directory, making it when there is none. ``make_id`` gives new ids (22 characters); ``holder`` is
+        """Locks the directory, creating it if it is missing. ``make_id`` gives new ids (22 characters); ``holder`` is
         this process's id, for the error of the next process; ``version`` is noted as what wrote the directory.
-        ``transaction_state_layout`` is noted when the directory is made, unless it is Kafka's, and binds from the first
-        record on that is in it.
+        ``transaction_state_layout`` is noted when the directory is created, unless it is Kafka's, and is fixed once
+        there is a record in it.
 
         Raises DirectoryLocked, WrongDirectory, MalformedFile and StorageError.
         """
@@ -144,7 +144,7 @@ class DataDirectory:
 
     @property
     def written_by(self) -> str:
-        """The version that opened the directory last; empty when only Kafka has."""
+        """The version that opened the directory last; empty when only Kafka opened it."""
         return _written_by(self.disk)
 
     # -- partitions ----------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class DataDirectory:
         return f"{topic}-{partition}"
 
     def topic_id(self, topic: str, partition: int) -> bytes | None:
-        """The topic id noted in a partition's directory; None when there is none, or when a crash left half of it.
+        """The topic id in a partition's directory; None without one, or when a crash left half of it.
         Raises MalformedFile in a directory that was closed cleanly."""
         path = join(self.partition_path(topic, partition), METADATA_FILE)
         if not self.disk.exists(path):
@@ -205,7 +205,7 @@ class DataDirectory:
         return opened
 
     def delete_log(self, log: PartitionLog, unique: str) -> str:
-        """Moves a partition's directory out of the way and forgets its offsets; returns the new path, which
+        """Renames a partition's directory for deletion and forgets its offsets; returns the new path, which
         :meth:`remove_deleted` or the caller removes. ``unique`` is 32 hexadecimal digits."""
         ending = f"-{log.partition}.{unique}{DELETE_SUFFIX}"
         path = log.topic[: MAX_NAME - len(ending)] + ending
@@ -214,21 +214,21 @@ class DataDirectory:
         return path
 
     def forget(self, topic: str, partition: int) -> None:
-        """The partition's directory is gone: the next checkpoints do not name it."""
+        """The partition's directory was removed: the next checkpoints do not name it."""
         for offsets in self._offsets.values():
             offsets.pop((topic, partition), None)
 
     def begin(self, topic: str, partition: int) -> None:
-        """A new partition may have the name of one that is gone, whose offsets must not be taken for its own: the
-        checkpoints that still name that one are written anew."""
+        """A new partition may have the name of a deleted one and must not get its offsets: checkpoints that still name
+        the deleted one are rewritten."""
         key = (topic, partition)
         for name in CHECKPOINTS:
             if key in self._on_file[name] and key not in self._offsets[name]:
                 self._write(name, sync=False)
 
     def _lower(self, key: tuple[str, int], offset: int) -> None:
-        """The log is about to end at `offset`: no checkpoint may say that it ever reached further, as after a crash
-        that would look like records that are lost."""
+        """The log is about to end at `offset`: no checkpoint may have a higher offset, because after a crash that would
+        look like lost records."""
         for name in CHECKPOINTS:
             offsets = self._offsets[name]
             if offsets.get(key, 0) > offset:
@@ -237,8 +237,8 @@ class DataDirectory:
                 self._write(name, sync=False)
 
     def lost(self, held: Iterable[tuple[str, int]]) -> list[Lost]:
-        """What is missing of the partitions that have a directory and of those `held`, which have one once they were
-        written. Nothing may have been opened before, as that settles it."""
+        """Missing data of the partitions that have a directory, and of those in `held`, which have one after their
+        first write. Call it before any log is opened, because opening repairs the files."""
         reader = DiskReader(self.disk)
         found = []
         for key in sorted({*self.partitions(), *held}):
@@ -266,7 +266,7 @@ class DataDirectory:
                 self.log_starts.pop(key, None)
 
     def write_checkpoints(self, *, sync: bool = True) -> None:
-        """Writes recovery points, log starts and high watermarks down; slow when synced, fit for another thread."""
+        """Writes recovery points, log starts and high watermarks; slow when synced, may run on another thread."""
         for name in CHECKPOINTS:
             self._write(name, sync=sync)
 
@@ -277,17 +277,16 @@ class DataDirectory:
         self._write(CLEANER_OFFSET, sync=sync)
 
     def _write(self, name: str, *, sync: bool) -> None:
-        """One at a time, whichever thread it is on: each goes by way of a file of the same name, and what is written
-        last must be what was known last."""
+        """Writes one at a time, on any thread: all use the same temporary file, and the last write must have the newest
+        values."""
         with self._writing:
             offsets = dict(self._offsets[name])
             self.disk.write_atomic(name, encode_offsets(offsets), sync=sync)
             self._on_file[name] = offsets
 
     def close(self, logs: Iterable[PartitionLog] = (), *, broker_epoch: int = -1) -> None:
-        """The clean end, after every log was closed: checkpoints, then the mark that says so, then the lock.
-
-        A log whose close failed keeps the mark from being made: the next start then checks every log.
+        """The clean shutdown, after every log was closed: writes the checkpoints and the clean-shutdown file, releases
+        the lock. If closing a log failed the file is not written, and the next start checks every log.
         """
         closed = list(logs)
         self.note(closed)
@@ -300,7 +299,7 @@ class DataDirectory:
             self.release()
 
     def release(self) -> None:
-        """Gives the lock back without calling the directory clean."""
+        """Releases the lock without the clean-shutdown file."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -316,7 +315,8 @@ def _read_offsets(disk: Disk, name: str) -> Offsets:
 
 
 def _take_clean_mark(disk: Disk) -> tuple[bool, int]:
-    """Whether the directory was closed cleanly, and by which broker epoch. The mark goes before anything is written."""
+    """Whether the directory was closed cleanly, and by which broker epoch. Removes the file before anything is
+    written."""
     if not disk.exists(CLEAN_FILE):
         return False, -1
     try:
@@ -331,7 +331,7 @@ def _take_clean_mark(disk: Disk) -> tuple[bool, int]:
 def _identity(
     disk: Disk, node_id: int, cluster_id: str | None, make_id: Callable[[], str], layout: str
 ) -> dict[str, str]:
-    """What meta.properties says, checked against what is expected; written when there is none."""
+    """The content of meta.properties, checked against the expected ids; written if it is missing."""
     if not disk.exists(META_FILE):
         meta = {
             "node.id": str(node_id),
@@ -367,7 +367,7 @@ def _identity(
 
 
 def wrong_in_meta(meta: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """(line, why) of everything for which a directory with these properties is not opened."""
+    """(line, reason) of every property for which the directory is not opened."""
     for line, key in enumerate(("version", "node.id", "cluster.id"), start=1):
         if key not in meta:
             yield line, f"expected a line {key}=…"

@@ -1,7 +1,7 @@
 """The interface between the log and its storage.
 
 Paths are relative to the disk's root and use ``/`` on every platform. Every failure is a :class:`StorageError`; a call
-that failed may have had any part of its effect, and the caller is told nothing more than a power cut would tell it.
+that failed may have had any part of its effect, as after a power loss.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class DiskFull(StorageError):
 
 
 class NotFound(StorageError):
-    """The file or directory is not there."""
+    """The file or directory does not exist."""
 
 
 class DiskFile(Protocol):
-    """One file, opened on first use. ``size`` counts the bytes this object has been told of, so that a write
-    which failed half-way leaves no byte that a reader of this object can see."""
+    """One file, opened on first use. ``size`` counts the bytes of completed writes, so that readers of this object
+    never see the bytes of a write that failed half-way."""
 
     path: str
 
@@ -53,22 +53,22 @@ class DiskFile(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Returns when every byte written so far survives a power cut."""
+        """Returns when every byte written so far survives a power loss."""
 
     def close(self) -> None:
-        """Gives the handle back. A later call opens the file again."""
+        """Closes the handle. A later call opens the file again."""
 
 
 class Disk(Protocol):
     """A directory tree. Parents of a created file must exist.
 
-    ``durable``: whether anything is to outlive the process, and syncing therefore means something."""
+    ``durable``: whether data is kept after the process ends, so that syncing has a purpose."""
 
     @property
     def durable(self) -> bool: ...
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        """The file is touched on first use; with ``create`` an empty one is made now when there is none."""
+        """The file is opened on first use; with ``create`` a missing one is created empty now."""
 
     def exists(self, path: str) -> bool: ...
 
@@ -78,7 +78,7 @@ class Disk(Protocol):
     def is_dir(self, path: str) -> bool: ...
 
     def make_dir(self, path: str) -> None:
-        """Makes the directory and its parents; one that is there is left alone."""
+        """Creates the directory and its parents unless it exists."""
 
     def rename(self, old: str, new: str) -> None:
         """Moves a file or a directory; a file at ``new`` is replaced."""
@@ -95,10 +95,10 @@ class Disk(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def sync_dir(self, path: str) -> None:
-        """Makes creations, renames and removals in a directory survive a power cut."""
+        """Makes creations, renames and removals in a directory survive a power loss."""
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        """Replaces a file's content whole, by way of ``<path>.tmp``; after a crash the old or the new one is there."""
+        """Replaces a file's content whole, through ``<path>.tmp``; after a crash it has the old or the new content."""
 
     def lock(self, path: str, holder: str) -> DirLock:
         """Takes an exclusive lock file and writes ``holder`` into it; :class:`Locked` when another process has it."""
@@ -109,15 +109,15 @@ class Disk(Protocol):
 
 @runtime_checkable
 class RefusingDisk(Protocol):
-    """A disk that can be told to be full or broken."""
+    """A disk that can simulate being full or broken."""
 
     @property
     def refused(self) -> int | None:
         """The errno every write fails with, None when they do not."""
 
     def refuse_writes(self, code: int | None) -> None:
-        """Have every write fail with this errno, such as ENOSPC or EIO, until None is given. Nothing that is there is
-        lost, and it can still be read, renamed and removed."""
+        """Make every write fail with this errno, such as ENOSPC or EIO, until None is given. Existing data is kept and
+        can still be read, renamed and removed."""
 
 
 class DirLock(Protocol):
@@ -138,7 +138,7 @@ def join(*parts: str) -> str:
 
 
 def sync_file(disk: Disk, path: str) -> None:
-    """Makes a file's content survive a power cut; its name is another matter (``sync_dir``)."""
+    """Makes a file's content survive a power loss; its name needs ``sync_dir``."""
     file = disk.open(path)
     file.sync()
     file.close()

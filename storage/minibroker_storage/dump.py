@@ -1,6 +1,6 @@
 """Prints the files of a data directory, Kafka's or ours: rows for JSON, lines for people (Kafka's DumpLogSegments).
 
-Reads only. A file that is broken gives its rows up to there and an `error` row with position and reason.
+Reads only. A broken file gives the rows before the fault and an `error` row with position and reason.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ from minibroker_storage.producer_snapshot import REMEMBERED_SUFFIX, SNAPSHOT_SUF
 from minibroker_storage.txn_index import TxnIndex
 
 Row = dict[str, Any]
-"""A `kind` and what belongs to it; every value fits into JSON."""
+"""A `kind` and its fields; every value fits into JSON."""
 
 _PENDING = re.compile(r"\.(deleted|cleaned|swap|tmp)$")
 
 
 def dump(disk: Disk, path: str, *, records: bool = False, topic: str | None = None) -> Iterator[Row]:
-    """The rows of one file. `records`: also what is inside the batches of a log. `topic` (default: by the directory's
-    name) says how the records of the coordinators' topics are to be decoded.
-
-    Raises MalformedFile for a name that says nothing about the content, StorageError when the file cannot be read.
+    """The rows of one file. `records`: also the records in the batches of a log. `topic` (default: from the directory's
+    name) decides how the records of the coordinators' topics are decoded. Raises MalformedFile for a name of no known
+    kind, StorageError when the file cannot be read.
     """
     folder, _, name = path.rpartition("/")
     name = _PENDING.sub("", name)
@@ -186,7 +185,7 @@ def _base_offset(path: str) -> int:
 
 
 def _used(data: bytes, entry: int) -> bytes:
-    """Without the zeros an active index is allocated ahead with; one entry of zeros alone is an entry."""
+    """Without the zeros with which an active index is preallocated; a single entry of zeros is an entry."""
     return data if len(data) <= entry else data[: -(-len(data.rstrip(b"\0")) // entry) * entry]
 
 

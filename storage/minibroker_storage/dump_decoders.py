@@ -1,4 +1,4 @@
-"""Readable forms of what the coordinators write into `__transaction_state` and `__consumer_offsets`."""
+"""Readable forms of the coordinators' records in `__transaction_state` and `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -56,9 +56,8 @@ def decode_coordinator_record(topic: str, key: bytes | None, value: bytes | None
 
 
 def _literal(value: bytes) -> Data | None:
-    """The value in KIP-360's own layout, which a directory may have been made with; None when it is in Kafka's.
-
-    Version 1 is the number of both. A value is in the one that its bytes fill to the end, in Kafka's when in both.
+    """The value in KIP-360's own layout, which a directory may have; None when it is in Kafka's. Both layouts are
+    version 1. A value is in the layout that its bytes fill exactly, in Kafka's if they fill both.
     """
     try:
         if coordinator_records.TransactionLogValue.decode_from(value, 1, _VERSION.size)[1] == len(value):
