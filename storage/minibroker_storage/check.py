@@ -26,7 +26,8 @@ __all__ = ["ERROR", "NOTICE", "Finding", "check_directory", "check_partition", "
 def check_directory(disk: Disk, *, topics: Collection[str] = (), progress: Progress = lambda *_: None) -> list[Finding]:
     """All errors and notices of the directory at the disk's root, in the order in which they are found.
 
-    `topics` are known to exist, so a missing partition of theirs was not deleted. `progress` is called after each segment. Raises StorageError when a file cannot be read at all.
+    `topics` are known to exist, so a missing partition of theirs was not deleted. `progress` is called after each
+    segment. Raises StorageError when a file cannot be read at all.
     """
     findings: list[Finding] = []
     reader = DiskReader(disk)

@@ -1,9 +1,9 @@
-"""A disk in memory that fails when told to and loses power: what was not synced may be gone, torn or out of order.
+"""A disk in memory that fails on demand and simulates power loss: unsynced writes may be lost, torn or out of order.
 
-The n-th changing call raises StorageError, having had half its effect (``fail_at``), or :class:`PowerLost`
-(``lose_power_at``); while ``full``, every write to a file raises. After a loss of power
-:meth:`FaultyDisk.after_power_loss` gives a disk as a restarted machine finds it.
-Names survive only once their directory was synced, which is stricter than what most file systems promise.
+The n-th changing call raises StorageError after half its effect (``fail_at``), or :class:`PowerLost`
+(``lose_power_at``); while ``full``, every write to a file raises. Then :meth:`FaultyDisk.after_power_loss` returns the
+disk that a restarted machine finds. Names survive only once their directory was synced, which is stricter than what
+most file systems promise.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from minibroker_storage.disk import Buffer, DirLock, NotFound, StorageError
 
 
 class PowerLost(Exception):
-    """The machine went off during this call."""
+    """The simulated machine lost power during this call."""
 
 
 class Choices(Protocol):
-    """Where the seeded choices come from, such as a ``random.Random``."""
+    """The source of seeded choices, such as a ``random.Random``."""
 
     def randrange(self, stop: int, /) -> int: ...
 
 
 class _Inode:
-    """A file's bytes, those that are safe, and the writes since (offset and bytes, or a new length)."""
+    """A file's bytes, the synced ones, and the writes since then (offset and bytes, or a new length)."""
 
     __slots__ = ("data", "pending", "safe")
 
@@ -48,7 +48,7 @@ class _Inode:
         self.pending.clear()
 
     def survivor(self, choices: Choices | None) -> bytes:
-        """What is left of the bytes: those that are safe and, when there is a choice, some of the later writes."""
+        """The bytes after a power loss: the synced ones and, with `choices`, some of the later writes."""
         data = bytearray(self.safe)
         if choices is None or not self.pending:
             return bytes(data)
@@ -162,7 +162,7 @@ class FaultyDisk:
     # -- faults --------------------------------------------------------------------------------------------------
 
     def call(self, what: str, path: str) -> None:
-        """Counts a changing call and fails it when its time has come."""
+        """Counts a changing call and makes it fail if it is the chosen one."""
         self.calls += 1
         self.history.append(f"{self.calls} {what} {path}")
         if self.full and what in ("append", "pwrite"):
@@ -182,7 +182,7 @@ class FaultyDisk:
         survivors: dict[int, _Inode] = {}
         for path, inode in names.items():
             if any(parent not in names for parent in _parents(path)):
-                continue  # a name in a directory that is itself gone is lost with it
+                continue  # a name is lost with its directory
             if inode is None:
                 found._names[path] = None
             else:
@@ -191,7 +191,7 @@ class FaultyDisk:
         return found
 
     def unsynced_cuts(self) -> list[str]:
-        """Files that were made shorter since they were synced last."""
+        """Files that were truncated since their last sync."""
         inodes = ((path, inode) for path, inode in self._names.items() if inode is not None)
         return [path for path, inode in inodes if any(data is None for _, data in inode.pending)]
 

@@ -1,4 +1,4 @@
-"""One clear error for a file that does not hold what its name promises."""
+"""One clear error for a file whose content does not have the format of its name."""
 
 from minibroker_protocol.errors import Malformed
 

@@ -1,6 +1,6 @@
-"""What an offset or time index claims of its log, and how a claim is wrong (Kafka's OffsetIndex and TimeIndex).
+"""The entries of an offset or time index, and the faults they can have (Kafka's OffsetIndex and TimeIndex).
 
-The caller reads the log and provides what is at the place of each entry: `check` batch by batch, the audit a block of
+The caller reads the log and provides the actual value for each entry: `check` batch by batch, the audit a block of
 batches at a time.
 """
 
@@ -17,7 +17,7 @@ TIME_INDEX_SUFFIX = ".timeindex"
 
 
 class EntryFault(NamedTuple):
-    """`position`: the byte of the entry; `offset`: that it names, None where none can be told."""
+    """`position`: the byte of the entry; `offset`: the one in the entry, None if it cannot be read."""
 
     message: str
     position: int
@@ -28,7 +28,7 @@ class IndexClaims(NamedTuple):
     """The entries of a file. `.index`: at byte `keys[n]` of the log a batch begins whose last offset is `values[n]`.
     `.timeindex`: the batch whose last offset is `keys[n]` has the largest timestamp up to there, `values[n]`.
 
-    `wrong`: why the file by itself is none; there are no entries then.
+    `wrong`: the reason if the file itself is malformed; there are no entries then.
     """
 
     rule: str
@@ -38,7 +38,7 @@ class IndexClaims(NamedTuple):
     wrong: EntryFault | None = None
 
     def fault(self, number: int, there: int | None) -> EntryFault:
-        """What is wrong with an entry, where the log has `there` in place of its value (None: no such batch)."""
+        """The fault of an entry for which the log has the value `there` (None: no such batch)."""
         key, value = self.keys[number], self.values[number]
         if self.rule == OFFSET_INDEX:
             reason = (
@@ -56,7 +56,7 @@ class IndexClaims(NamedTuple):
 
 
 def offset_claims(path: str, base_offset: int, data: bytes) -> IndexClaims:
-    """Of an `.index` file's bytes, zeros that it was allocated ahead with included."""
+    """The entries of an `.index` file's bytes, which may have preallocated zeros at the end."""
     try:
         pairs = list(OFFSET_ENTRY.iter_unpack(entries_of(path, data, OFFSET_ENTRY.size)))
     except IndexCorrupt as error:
@@ -99,7 +99,7 @@ def _bare(error: IndexCorrupt, path: str) -> str:
 
 
 class IndexCheck:
-    """Ticks off what the two indexes of a segment claim while its log goes by, a batch at a time."""
+    """Compares the entries of a segment's two indexes with its log, a batch at a time."""
 
     def __init__(self, offsets: IndexClaims, times: IndexClaims) -> None:
         self._offsets, self._times = offsets, times
@@ -120,7 +120,7 @@ class IndexCheck:
                 self._faults.append((self._times, self._times.fault(number, self._largest)))
 
     def faults(self, *, whole: bool) -> list[tuple[IndexClaims, EntryFault]]:
-        """What was wrong; `whole`: the log was gone through to its end, so what is left over is of no batch."""
+        """The faults found; `whole`: the log was read to its end, so entries that are left have no batch."""
         if whole:
             self._faults += [(self._offsets, self._offsets.fault(n, None)) for n in self._by_position.values()]
             left = sorted(number for numbers in self._by_offset.values() for number in numbers)

@@ -20,7 +20,7 @@ _SWAP = sys.byteorder == "little"
 
 
 class IndexCorrupt(ValueError):
-    """An index file breaks a rule of its format; the segment's indexes are to be rebuilt from its log."""
+    """An index file breaks a rule of its format; the segment's indexes must be rebuilt from its log."""
 
 
 class _Index:
@@ -37,7 +37,7 @@ class _Index:
         self.max_entries = max_bytes // self.entry.size
         self._arrays: tuple[array[int], array[int]] = (array(self.kinds[0]), array(self.kinds[1]))
         self.written = -1  # entries in the file; -1: no file yet
-        self.cut = False  # the file still holds entries that were truncated
+        self.cut = False  # the file still has entries that were truncated here
 
     def __len__(self) -> int:
         return len(self._arrays[0])
@@ -77,7 +77,7 @@ class OffsetIndex(_Index):
 
     def append(self, offset: int, position: int) -> None:
         relative, positions = self._arrays
-        positions.append(position)  # the key last: a reader in another thread looks there first
+        positions.append(position)  # the key last: a reader in another thread looks at the keys first
         relative.append(offset - self.base_offset)
 
     def lookup(self, offset: int) -> tuple[int, int]:
@@ -99,7 +99,7 @@ class OffsetIndex(_Index):
         return self.base_offset + relative[lo] if lo < len(relative) else None
 
     def decode(self, data: bytes, log_size: int) -> None:
-        """Takes a file's entries. The file may be allocated ahead with zeros, as a killed Kafka leaves it."""
+        """Reads a file's entries. The file may end in preallocated zeros, as a killed Kafka leaves it."""
         both = array("i", entries_of(self.path, data, OFFSET_ENTRY.size))
         if _SWAP:
             both.byteswap()
@@ -146,7 +146,7 @@ class TimeIndex(_Index):
         return (timestamps[i - 1], self.base_offset + relative[i - 1]) if i else (NO_TIMESTAMP, self.base_offset)
 
     def decode(self, data: bytes, log_size: int) -> None:
-        """Takes a file's entries, like :meth:`OffsetIndex.decode`."""
+        """Reads a file's entries, like :meth:`OffsetIndex.decode`."""
         content = entries_of(self.path, data, TIME_ENTRY.size)
         count = len(content) // TIME_ENTRY.size
         values = struct.unpack(">" + "qi" * count, content)
@@ -164,16 +164,16 @@ def rises(values: Sequence[int]) -> bool:
 
 
 def entries_of(path: str, data: bytes, size: int) -> bytes:
-    """The entries of an index file without the zeros it was allocated ahead with."""
+    """The entries of an index file without preallocated zeros."""
     if len(data) % size:
         raise IndexCorrupt(f"{path}: {len(data)} bytes is not a number of {size}-byte entries")
     used = len(data.rstrip(b"\0"))
-    # One entry may itself be all zeros: timestamp 0 at the base offset. Files allocated ahead are longer than one.
+    # One entry may itself be all zeros: timestamp 0 at the base offset. Preallocated files have more than one entry.
     return data if len(data) == size else data[: -(-used // size) * size]
 
 
 def save(disk: Disk, index: OffsetIndex | TimeIndex) -> None:
-    """Makes the file hold exactly the index's entries."""
+    """Makes the file contain exactly the index's entries."""
     entry = index.entry
     count = len(index)
     if index.written == count and not index.cut:
@@ -181,7 +181,7 @@ def save(disk: Disk, index: OffsetIndex | TimeIndex) -> None:
     file = disk.open(index.path, create=index.written < 0)
     kept = max(index.written, 0)
     if file.size > kept * entry.size:
-        file.truncate(kept * entry.size)  # what lies past our entries was allocated ahead, or was cut off
+        file.truncate(kept * entry.size)  # bytes past our entries were preallocated, or truncated here
     if count > kept:
         file.pwrite(index.encode(kept)[: (count - kept) * entry.size], kept * entry.size)
     file.close()
@@ -189,7 +189,7 @@ def save(disk: Disk, index: OffsetIndex | TimeIndex) -> None:
 
 
 def remove(disk: Disk, path: str) -> None:
-    """Removes a file that may already be gone."""
+    """Removes a file, if it exists."""
     try:
         disk.remove(path)
     except NotFound:

@@ -68,8 +68,8 @@ class LeaderEpochCache:
         return self._epochs[index] if index >= 0 else UNDEFINED_EPOCH
 
     def contradiction(self, first_offset: int, last_offset: int, epoch: int, log_start: int = 0) -> str:
-        """What this says otherwise of batches at these offsets, all of this epoch; empty where it agrees. Below
-        `log_start` it need not know them, and a log without entries says nothing."""
+        """The differences from batches at these offsets, all of this epoch; empty if there are none. Epochs below
+        `log_start` may be missing, and without entries there is no difference."""
         first = max(first_offset, min(log_start, last_offset))
         known = self.epoch_for_offset(first)
         if known != epoch:
@@ -123,13 +123,13 @@ class LeaderEpochCache:
 def read_epochs(
     disk: Disk, path: str, clean: bool, warnings: list[str]
 ) -> tuple[LeaderEpochCache, list[tuple[int, int]] | None]:
-    """The epoch file's content, and what is on the disk, None for what must be written anew; after a crash an
-    unreadable file is as good as none: batches know their epochs."""
+    """The epochs in the file, and the bytes on the disk, None if the file must be rewritten. After a crash an
+    unreadable file counts as missing: batches have their epochs."""
     file = join(path, FILE_NAME)
     try:
         data = disk.read_bytes(file) if disk.exists(file) else b""
         epochs = LeaderEpochCache.decode(data, file)
-        if data and not clean and not data.endswith(b"\n"):  # the last number may be the beginning of another
+        if data and not clean and not data.endswith(b"\n"):  # the last number may be incomplete
             raise MalformedFile(file, data.count(b"\n") + 1, "expected a line end", unit="line")
     except MalformedFile as error:
         if clean:

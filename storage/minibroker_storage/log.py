@@ -1,4 +1,4 @@
-"""One partition's log: append, high watermark, reading, and everything that shortens it (Kafka's UnifiedLog).
+"""One partition's log: append, high watermark, reading, truncation and deletion (Kafka's UnifiedLog).
 
 Synchronous and without a clock: ``now_ms`` is handed in. One thread changes a log; others may read or flush it.
 """
@@ -30,12 +30,13 @@ __all__ = ["AppendInfo", "PartitionLog", "ReadResult", "TimestampOffset", "stora
 
 
 def _nothing_else(_: int) -> None:
-    """No file but the log's own speaks of its end."""
+    """The default of `before_truncation`: no file but the log's own depends on its end."""
 
 
 class PartitionLog:
-    """Made by :meth:`open`. Offsets: ``log_start_offset`` first one readable, ``log_end_offset`` next one to be given,
-    ``high_watermark`` and ``last_stable_offset`` exclusive bounds of readers, ``recovery_point`` end of synced data.
+    """Made by :meth:`open`. Offsets: ``log_start_offset`` first readable one, ``log_end_offset`` next one to be
+    assigned, ``high_watermark`` and ``last_stable_offset`` exclusive bounds of readers, ``recovery_point`` end of
+    synced data.
 
     Its parts: the files, the segments among them, the state of producers and the leader epochs. This class keeps them
     in step with its offsets.
@@ -81,17 +82,17 @@ class PartitionLog:
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = max(loaded.log_start_offset, min(high_watermark, loaded.log_end_offset))
         self.producers.on_high_watermark(self.high_watermark)
-        #: What was found wrong when the log was opened, one line each.
+        #: Faults found when the log was opened, one line each.
         self.warnings = loaded.warnings
         self.files = files
         self._segments = files.segments
-        #: Called when a segment was sealed, which is the time to flush it.
+        #: Called when a segment was sealed and can be flushed.
         self.on_roll: Callable[[], None] | None = None
-        #: Told the new end before the log is truncated, so that nothing else says that it reached further.
+        #: Called with the new end before the log is truncated, so that checkpoints beyond it are lowered first.
         self.before_truncation: Callable[[int], None] = _nothing_else
-        #: Why the log takes no more writes until it was opened again; None as long as it does.
+        #: Why the log refuses writes until it is opened again; None while it accepts them.
         self.offline: ApiError | None = None
-        #: Set by a close that came to its end; only then may the directory be called clean.
+        #: Set by a close that succeeded; only then may the directory count as closed cleanly.
         self.closed = False
 
     @classmethod
@@ -111,8 +112,8 @@ class PartitionLog:
         log_start_offset: int = 0,
         high_watermark: int = 0,
     ) -> PartitionLog:
-        """The log in directory ``path``, created if missing. ``clean``: its last writer closed it; otherwise what
-        lies past ``recovery_point`` is checked and cut at the first bad batch.
+        """The log in directory ``path``, created if missing. ``clean``: its last writer closed it; otherwise the log
+        past ``recovery_point`` is checked and truncated at the first bad batch.
 
         Raises ApiError KAFKA_STORAGE_ERROR, and INCONSISTENT_TOPIC_ID when the directory is another topic's.
         """
@@ -169,11 +170,12 @@ class PartitionLog:
         checked: CheckedBatch | None = None,
         pace: Pace = UNHURRIED,
     ) -> AppendInfo:
-        """Validates, gives offsets and writes. A writable buffer is patched in place; the caller must not use it again.
+        """Validates, assigns offsets and writes. A writable buffer is patched in place; the caller must not use it
+        again.
 
-        Raises ApiError with the reason of the refusal, and then nothing was written; KAFKA_STORAGE_ERROR when the
-        disk refused. Raises TakesLong where ``pace`` ends the check of a client's batch: `check_client_batch` can be
-        called on another thread, and its result be handed in here as ``checked``.
+        Raises ApiError for a refusal, and then nothing was written; KAFKA_STORAGE_ERROR when the disk failed. Raises
+        TakesLong where ``pace`` ends the check of a client's batch: then call `check_client_batch` on another thread
+        and pass its result as ``checked``.
         """
         base_offset = self.log_end_offset
         batches = validate_and_assign(
@@ -218,7 +220,7 @@ class PartitionLog:
         )
 
     def append_as_follower(self, records: Buffer, leader_epoch: int, *, now_ms: int) -> AppendInfo:
-        """Appends what the leader sent as it is. Batches of a newer epoch than ``leader_epoch`` and all after them are
+        """Appends the leader's batches unchanged. Batches of a newer epoch than ``leader_epoch`` and all after them are
         left out, as is a batch that is cut off at the end (KAFKA-18723).
 
         Raises ApiError: CORRUPT_MESSAGE for broken bytes, INVALID_RECORD for offsets below the log's end.
@@ -245,7 +247,7 @@ class PartitionLog:
         )
 
     def _room_for(self, batches: ValidatedBatches, now_ms: int, first_offset: int | None = None) -> Segment:
-        """The active segment, rolled when it must not take these batches."""
+        """The active segment, after a roll if these batches do not fit into it."""
         segment = self._segments.active
         headers = batches.headers
         size = headers[0].batch_length + 12 if len(headers) == 1 else batches.size
@@ -262,7 +264,7 @@ class PartitionLog:
         prepared: Sequence[ProducerAppend],
         now_ms: int,
     ) -> None:
-        """Log first, then the state; a disk that refuses leaves both as they were."""
+        """Writes the log first, then changes the state; a disk failure leaves both unchanged."""
         if self.offline is not None:
             raise self.offline
         try:
@@ -315,7 +317,7 @@ class PartitionLog:
             raise storage_error(error) from error
 
     def aborted_transactions(self, result: ReadResult) -> list[AbortedTxn]:
-        """What a read_committed reader of ``result`` must be told."""
+        """The aborted transactions that a read_committed reader of ``result`` needs."""
         with storage_errors():
             return reading.aborted_transactions(self._segments, self.log_end_offset, result)
 
@@ -325,7 +327,7 @@ class PartitionLog:
         return [*islice(newest, most)][::-1]
 
     def bytes_between(self, offset: int, bound: int) -> int:
-        """Bytes a reader at ``offset`` could have up to ``bound``."""
+        """Bytes that a reader at ``offset`` can get up to ``bound``."""
         with storage_errors():
             return reading.bytes_between(self._segments, self.log_end_offset, offset, bound)
 
@@ -377,7 +379,7 @@ class PartitionLog:
         return True
 
     def ends_at(self, offset: int) -> None:
-        """The files were cut: the log ends at ``offset`` now."""
+        """The files were truncated: the log ends at ``offset`` now."""
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
@@ -411,7 +413,7 @@ class PartitionLog:
 
     @property
     def truncations(self) -> int:
-        """How often it was cut since it was opened."""
+        """How often the log was truncated since it was opened."""
         return self.files.cuts
 
     @property
@@ -438,12 +440,12 @@ class PartitionLog:
 
     def flush(self, up_to: int | None = None) -> None:
         """Returns when everything below ``up_to`` (default: all that was appended before the call) survives a power
-        cut; may run in another thread."""
+        loss; may run in another thread."""
         with storage_errors():
             self.files.flush(self.log_end_offset if up_to is None else min(up_to, self.log_end_offset))
 
     def close(self) -> None:
-        """Clean end: producer snapshot and indexes written, everything synced, no handle left."""
+        """Clean shutdown: writes producer snapshot and indexes, syncs everything, closes all handles."""
         if self.offline is not None:
             raise self.offline
         with storage_errors():
@@ -451,7 +453,7 @@ class PartitionLog:
         self.closed = True
 
     def abandon(self) -> None:
-        """Gives the handles back and writes nothing, as a crash would."""
+        """Closes the handles and writes nothing, as in a crash."""
         self.files.abandon()
 
     def rename(self, path: str) -> None:

@@ -18,10 +18,11 @@ from minibroker_storage.snapshots import SnapshotFiles
 
 
 class LogFiles:
-    """What is in a partition's directory, and how far it is synced.
+    """The files in a partition's directory, and how far they are synced.
 
-    It knows neither high watermark nor log start: the log says where to cut. Every method may raise StorageError.
-    `recovery_point` is the exclusive end of what survives a power cut, `cuts` how often the end was cut since opening.
+    It knows neither high watermark nor log start: the log passes the offsets. Every method may raise StorageError.
+    `recovery_point` is the exclusive end of the data that survives a power loss, `cuts` the number of truncations since
+    opening.
     """
 
     __slots__ = (
@@ -67,7 +68,7 @@ class LogFiles:
         segment = Segment.create(self.disk, self.path, base_offset, config, now_ms=now_ms)
         kept = self.segments.all
         if not old.size:
-            # Nothing in it, yet it must not take the batch: an index limit, or offsets too far from its base.
+            # It is empty, but the batch does not fit: an index limit, or offsets too far from its base.
             kept = kept[:-1]
             if old.base_offset != base_offset:
                 old.remove()
@@ -75,13 +76,13 @@ class LogFiles:
         return segment
 
     def flush(self, end: int) -> None:
-        """Returns when everything below `end` survives a power cut; may run in another thread."""
+        """Returns when everything below `end` survives a power loss; may run in another thread."""
         if end <= self.recovery_point and not self._epochs_unsynced:
             return
         cuts = self.cuts
         for segment in self.segments.from_offset(self.recovery_point - 1):
             if self.segments.next_base(segment) == self.recovery_point:
-                # Rolled where the last flush ended: only its time index has got an entry since. Its log is left alone,
+                # Rolled where the last flush ended: only its time index has a new entry. Its log is left alone,
                 # as LocalLog.flush does.
                 segment.save_indexes(sync=True)
             elif segment.base_offset < end:
@@ -99,7 +100,7 @@ class LogFiles:
             self.recovery_point = max(self.recovery_point, end)
 
     def close(self, producers: ProducerStateManager, end: int) -> None:
-        """Writes producer snapshot and indexes, syncs everything below `end` and gives the handles back."""
+        """Writes producer snapshot and indexes, syncs everything below `end` and closes the handles."""
         self.snapshots.take(producers, sync=True)
         active = self.segments.active
         active.take_off_leftovers()
@@ -110,14 +111,14 @@ class LogFiles:
         self.removals.finish()
 
     def abandon(self) -> None:
-        """Gives the handles back and writes nothing, as a crash would."""
+        """Closes the handles and writes nothing, as in a crash."""
         for segment in self.segments:
             segment.close_files()
 
     # -- removing ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts the end: no batch reaches `offset` or past it. The first segment must begin before it."""
+        """Truncates: removes every batch that reaches `offset` or past it. The first segment must begin before it."""
         kept = [segment for segment in self.segments if segment.base_offset < offset]
         self.snapshots.remove_where(lambda taken: taken > offset)
         self._remove_from_the_end(self.segments.all[len(kept) :])
@@ -133,7 +134,8 @@ class LogFiles:
         self._ends_at(offset)
 
     def _remove_from_the_end(self, segments: Sequence[Segment]) -> None:
-        """The newest first, and for good before anything else changes: a crash in between leaves no gap."""
+        """Removes the newest segment first, and syncs the removal before anything else changes: a crash leaves no
+        gap."""
         for segment in reversed(segments):
             segment.remove()
         if segments:
@@ -182,7 +184,7 @@ class LogFiles:
     # -- the directory -----------------------------------------------------------------------------------------------
 
     def rename(self, path: str) -> None:
-        """Moves the directory. The handles are closed before."""
+        """Moves the directory. The handles must be closed before."""
         self.abandon()
         self.disk.rename(self.path, path)
         self.path = path

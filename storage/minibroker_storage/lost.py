@@ -1,8 +1,8 @@
-"""What a data directory lacks of what its own small files say was there.
+"""Missing data: offsets and files that a data directory's own small files name, and that do not exist.
 
-A log's offset checkpoints, producer snapshots and indexes are written after the records they speak of are in the log's
-file, so a process that is killed leaves none of them ahead of its log. Only a power loss does, which takes what was not
-synced, or a hand that removed, emptied or cut a file. Kafka's LogLoader says nothing about either. Reads only.
+A log's offset checkpoints, producer snapshots and indexes are written after the records they refer to are in the log's
+file, so a killed process leaves none of them ahead of its log. They are ahead only after a power loss, which may lose
+unsynced data, or if a file was removed, emptied or truncated by hand. Kafka's LogLoader reports neither. Reads only.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from minibroker_storage.indexes import OFFSET_ENTRY
 from minibroker_storage.producer_snapshot import SNAPSHOT_SUFFIX
 
 CHECKPOINTS = (RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK)
-"""The checkpoints whose offsets a log reaches."""
+"""The checkpoints whose offsets must be in the log."""
 POWER_LOSS = "a power loss takes what was not synced, a killed process loses nothing"
 DIRECTORY = -1
-"""As a size: what has this name is a directory."""
+"""The size that stands for a directory."""
 _CHUNK_BYTES = 1 << 20
 _LOG = re.compile(r"\d{20}\.log")
 _INDEX = re.compile(r"\d{20}\.(index|timeindex|txnindex)")
 
 
 class Lost(NamedTuple):
-    """`path`: the file that speaks of what is gone; `said`: what it says; `there`: what there is. `offset`: how far the
-    log of `directory` reached by it, -1 where it is not about that. `usable`: whether a broker can go on without it."""
+    """Missing data. `path`: the file that names it; `said`: its content; `there`: what exists instead. `offset`: the
+    end of the log of `directory` according to the file, -1 if that is not the subject. `usable`: whether a broker can
+    start without the data."""
 
     path: str
     said: str
@@ -43,15 +44,16 @@ class Lost(NamedTuple):
 
     @property
     def explained(self) -> str:
-        """The line, and what could have brought it about."""
+        """The line with the possible cause."""
         return f"{self} ({POWER_LOSS})" if self.usable else str(self)
 
 
 class Reader(Protocol):
-    """Where the files are."""
+    """Reads the files of a directory, wherever they are."""
 
     def sizes(self, path: str) -> Mapping[str, int]:
-        """Name → bytes of what is in a directory, DIRECTORY for one within it; empty when it is not there."""
+        """Name → size of the entries of a directory, DIRECTORY for a subdirectory; empty if the directory does not
+        exist."""
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes: ...
 
@@ -81,7 +83,7 @@ class DiskReader:
 
 
 def lost_of_partition(reader: Reader, directory: str, reached: Mapping[str, int]) -> list[Lost]:
-    """What a partition's directory lacks. `reached`: checkpoint file → the offset it has for this partition."""
+    """The missing data of a partition. `reached`: checkpoint file → its offset for this partition."""
     entries = reader.sizes(directory)
     sizes = {name: size for name, size in entries.items() if size != DIRECTORY}
     bases = sorted(int(name[:20]) for name in sizes if _LOG.fullmatch(name))
@@ -107,7 +109,7 @@ def lost_of_partition(reader: Reader, directory: str, reached: Mapping[str, int]
         if name.endswith(SNAPSHOT_SUFFIX) and base > end:
             found.append(Lost(join(directory, name), f"the log reached offset {base}", there, directory, base))
         elif _INDEX.fullmatch(name) and base not in bases and base >= end:
-            # Below the end it is of a segment whose removal a crash cut short.
+            # An index below the end belongs to a segment whose removal a crash interrupted.
             said = f"a log file began at offset {base}"
             found.append(Lost(join(directory, name), said, "there is none", directory, base))
     return found
@@ -134,7 +136,7 @@ def _segment_end(reader: Reader, directory: str, base: int, sizes: Mapping[str, 
 
 
 def _indexed(reader: Reader, directory: str, stem: str, sizes: Mapping[str, int]) -> list[int]:
-    """The last position that the offset index names within the log, so that not all of it must be walked."""
+    """The last position within the log that the offset index names, so that not the whole log must be read."""
     if not sizes.get(stem + ".index"):
         return []
     data = reader.read(join(directory, stem + ".index"))
