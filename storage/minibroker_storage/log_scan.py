@@ -11,7 +11,7 @@ CHUNK = 1 << 20
 
 
 def scan(file: DiskFile, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of every batch in the first `size` bytes; checksums are not looked at.
+    """(position, header, bytes) of every batch in the first `size` bytes; checksums are not verified.
 
     Raises CorruptBatch naming file and byte where there is no whole batch.
     """

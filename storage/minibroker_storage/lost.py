@@ -116,7 +116,8 @@ def lost_of_partition(reader: Reader, directory: str, reached: Mapping[str, int]
 
 
 def log_end(reader: Reader, directory: str, bases: list[int], sizes: Mapping[str, int]) -> int:
-    """One past the last offset of the last whole batch; 0 without a log. Headers only, checksums are not looked at."""
+    """One past the last offset of the last whole batch; 0 without a log. Reads headers only, checksums are not
+    verified."""
     end = 0
     for base in reversed(bases):
         end = max(end, base, _segment_end(reader, directory, base, sizes))

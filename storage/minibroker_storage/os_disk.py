@@ -24,10 +24,10 @@ _OPEN_FLAGS = _READ_FLAGS | os.O_RDWR
 
 
 def soft_limit() -> int | None:
-    """How many handles this process may have; None where there is no such limit."""
+    """The number of handles that this process may have; None without a limit."""
     try:
         import resource
-    except ImportError:  # Windows keeps no such limit for handles made by the C runtime's _open beyond 8192
+    except ImportError:  # Windows has no such limit, but the C runtime's _open gives at most 8192 handles
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
@@ -56,8 +56,8 @@ class _Errors:
 
 
 class _Handle:
-    """An open file descriptor, closed when the last user lets go of it: a call under way in another thread keeps the
-    handle it began with, though the cache has given it up."""
+    """An open file descriptor, closed after its last user: a call under way in another thread keeps its handle even if
+    the cache has dropped it."""
 
     __slots__ = ("fd",)
 
@@ -104,7 +104,7 @@ class OsFile:
             else:
                 end = self._disk.gather_at(handle.fd, buffers, position)
         except OSError as error:
-            # The bytes past _size are not part of the file for anyone; take them off now if the disk lets us.
+            # The bytes past _size are not part of the file for any reader; truncate them now if the disk allows it.
             with contextlib.suppress(OSError):
                 os.ftruncate(handle.fd, position)
             raise StorageError.of(error, self.path) from error
@@ -135,10 +135,10 @@ class OsFile:
 
 class OsDisk:
     """The tree below ``root``. With ``durable=False`` nothing is synced: the data will not outlive the process. With
-    ``read_only`` files are opened for reading alone, which also works where writing is not allowed.
+    ``read_only`` files are opened for reading only, which also works without the permission to write.
 
-    It keeps at most ``max_handles`` files open. When the process has no handle left, it gives back files of its own,
-    then one that it had put aside, and calls ``exhausted``, on any thread, so that others are released.
+    It keeps at most ``max_handles`` files open. When the process has no handle left, it closes files of its own, then a
+    spare handle, and calls ``exhausted``, on any thread, so that others are released.
 
     ``positional`` says whether the platform's pread and pwrite are used; without them (Windows) a lock makes seek and
     read one step.
@@ -183,7 +183,7 @@ class OsDisk:
         def refuse(*_: Any, **__: Any) -> int:
             raise OSError(code, os.strerror(code))
 
-        # In place of the methods, so that a disk that works is not asked.
+        # Replaces the methods, so that a disk without a simulated failure has no check.
         self.write_at = refuse  # type: ignore[method-assign]
         self.gather_at = refuse  # type: ignore[method-assign]
 
@@ -211,7 +211,7 @@ class OsDisk:
             return os.write(fd, data)
 
     def gather_at(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """Writes the buffers one after the other and returns the position after the last."""
+        """Writes the buffers in order and returns the position after the last."""
         if self._gather and 1 < len(buffers) <= MAX_GATHER:
             written = os.pwritev(fd, buffers, offset)
             for buffer in buffers:
@@ -233,7 +233,7 @@ class OsDisk:
         return len(self._open)
 
     def acquire(self, file: OsFile) -> _Handle:
-        """The file's handle, opened when it has none."""
+        """The file's handle; opens the file if it has none."""
         with self._lock:
             if file.handle is None:
                 file.handle = _Handle(self._open_fd(file.path))
@@ -246,8 +246,8 @@ class OsDisk:
         return self._os_open(path, self._flags)
 
     def _os_open(self, path: str, flags: int) -> int:
-        """A file descriptor for ``path``; connections may have taken what the cache counted on, so it is given back one
-        file after the other until the system has a descriptor for us again."""
+        """A file descriptor for ``path``. Connections may use handles that the cache counted on, so it closes one file
+        after the other until the system has a descriptor."""
         full = self._full(path)
         while True:
             try:
@@ -263,7 +263,7 @@ class OsDisk:
                     raise StorageError.of(error, path) from error
 
     def keep_spare(self) -> None:
-        """Put one handle aside, for when the process is out of them; does nothing when there is one already."""
+        """Keep one spare handle for when the process has none left; does nothing if there is one."""
         with self._lock, contextlib.suppress(OSError):
             if self._spare is None:
                 self._spare = os.open(self.root, os.O_RDONLY) if sys.platform != "win32" else None
@@ -276,7 +276,7 @@ class OsDisk:
         return True
 
     def _shed(self) -> bool:
-        """Gives up one handle that was not used since the last round (second chance); False when there is none."""
+        """Closes one handle that was not used since the last round (second chance); False if there is none."""
         for _ in range(2):
             for path, file in self._open.items():
                 if not file.recent:
@@ -399,7 +399,7 @@ class OsDisk:
 class OsLock:
     """An exclusive lock on a file that the system gives up when its process ends, however it ends.
 
-    The holder's text stands after the first byte, which is the only locked one: Windows cannot read a locked byte.
+    The holder's text begins at the second byte; only the first is locked, because Windows cannot read a locked byte.
     """
 
     def __init__(self, full_path: str, path: str, holder: str) -> None:
@@ -440,7 +440,7 @@ else:
     def _lock_first_byte(file: IO[bytes]) -> None:
         import fcntl
 
-        # flock, not lockf: the latter is per process and would let one process open the directory twice.
+        # flock, not lockf: lockf locks per process and would allow one process to open the directory twice.
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

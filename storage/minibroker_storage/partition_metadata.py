@@ -47,7 +47,7 @@ def decode_partition_metadata(data: bytes, path: str = FILE_NAME) -> bytes:
 
 
 def claim(disk: Disk, path: str, topic_id: bytes, clean: bool, warnings: list[str]) -> bytes:
-    """The topic id of the directory at `path`; the given one is written down where there is none.
+    """The topic id of the directory at `path`; writes the given one if there is none.
 
     Raises ApiError INCONSISTENT_TOPIC_ID when the directory is another topic's, MalformedFile after a clean stop.
     """

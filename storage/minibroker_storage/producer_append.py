@@ -92,7 +92,7 @@ def _check_sequence(
         return
     if epoch == entry.epoch and entry.batches:
         expected = (entry.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
-        # Epoch -1 is no epoch: Kafka then takes sequences as they come.
+        # Epoch -1 is no epoch: Kafka then accepts any sequence.
         if first == expected or entry.epoch == NO_EPOCH:
             return
         stale = (first - expected) & _SEQUENCE_MASK >= _HALF_OF_SEQUENCES
@@ -112,7 +112,7 @@ def _check_sequence(
 def _check_waiting(
     epoch: int, first: int, entry: ProducerEntry | None, rules: ProducerRules, verification: VerificationEntry
 ) -> None:
-    """The two rules of a verification under way: a new epoch's first batch is 0, and batches keep their order."""
+    """The two rules of a verification under way: a new epoch's first sequence is 0, and batches keep their order."""
     if verification.supports_epoch_bump and first != 0 and (entry is None or not entry.batches):
         if rules.unknown_producer_sequence == "unknown_producer_id":
             raise _unknown_producer(epoch, first, entry)
@@ -155,8 +155,8 @@ def check_marker(
 ) -> None:
     """Raise ApiError when an end marker comes from an older epoch or an older coordinator than the last one.
 
-    From transaction.version 2 on the coordinator bumps the epoch with every marker, so the marker's epoch must be
-    above the known one; a repeated marker, equal and with nothing open, is taken again (KAFKA-19999).
+    From transaction.version 2 on the coordinator bumps the epoch with every marker, so the marker's epoch must be above
+    the known one; a repeated marker, with the same epoch and no open transaction, is accepted again (KAFKA-19999).
     """
     if origin is Origin.REPLICATION:
         return

@@ -65,7 +65,7 @@ class ProducerEntry:
     """The state of one producer id in one partition.
 
     `last_timestamp` is the largest timestamp of the last batch or of the last marker (ms; the client's clock on a
-    CreateTime topic); `arrival_ms` is when the broker took it, by the broker's clock.
+    CreateTime topic); `arrival_ms` is its arrival on the broker's clock.
     """
 
     producer_id: int
@@ -85,7 +85,7 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def set_epoch(self, epoch: int) -> None:
-        """Another epoch starts its sequences anew, so what was remembered of the old one goes."""
+        """Another epoch starts its sequences at 0, so the batches of the old one are forgotten."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.batches.clear()
@@ -119,7 +119,7 @@ class ProducerEntry:
         )
 
     def describe(self) -> str:
-        """For refusals: what the partition knows of this producer."""
+        """The partition's state of this producer, for the text of a refusal."""
         remembered = ", ".join(map(repr, self.batches)) or "none"
         return f"epoch {self.epoch}, remembered batches {remembered}"
 
@@ -128,7 +128,7 @@ class ProducerEntry:
         return (self.producer_id, *kept, tuple(self.batches))
 
     def __eq__(self, other: object) -> bool:
-        """Equal in what a log can restore; the arrival time is the broker's own and stays out."""
+        """Compares all that a log can restore; the arrival time is not in the log and is left out."""
         return isinstance(other, ProducerEntry) and self._key() == other._key()
 
     __hash__ = None  # type: ignore[assignment]
@@ -140,8 +140,8 @@ class ProducerEntry:
 class CompletedTxn(NamedTuple):
     """A transaction that a marker ended; `last_offset` is the marker's.
 
-    `last_stable_offset` is what the abort index records: the first offset of the oldest transaction another producer
-    still has open, else the offset after the marker.
+    `last_stable_offset` is what the abort index records: the first offset of the oldest open transaction of another
+    producer, else the offset after the marker.
     """
 
     producer_id: int
@@ -152,7 +152,7 @@ class CompletedTxn(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """What compaction must leave of a live producer: its last data offset (-1: only markers) and its epoch."""
+    """What compaction must keep of a live producer: its last data offset (-1: only markers) and its epoch."""
 
     last_data_offset: int
     producer_epoch: int

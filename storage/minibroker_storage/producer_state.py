@@ -1,8 +1,8 @@
-"""What one partition knows of its producers: duplicates, order, open transactions (Kafka's ProducerStateManager).
+"""The producer state of one partition: duplicates, order, open transactions (Kafka's ProducerStateManager).
 
 `prepare` checks a batch without changing producer state, the log writes it, `commit` applies it. So a batch that is
-refused or cannot be written does not change producer state. Replaying the log through `replay` gives the same state,
-without pending verifications, which are in memory only.
+refused or not written does not change producer state. Replaying the log through `replay` gives the same state, without
+pending verifications, which are in memory only.
 """
 
 from collections.abc import Iterable, Sequence
@@ -85,8 +85,8 @@ class ProducerStateManager:
         """Check one batch whose base offset will be `offset` (default: the header's).
 
         `control` is the record of a control batch, None when compaction emptied it. `transaction_version` is that of
-        the coordinator which sent the marker. `after` holds what was prepared before in the same append.
-        None: nothing to commit, because the batch has no producer id or is no marker (any more).
+        the coordinator which sent the marker. `after` has the batches prepared before in the same append. None: nothing
+        to commit, because the batch has no producer id, or is a control batch without a marker.
 
         Raises ApiError INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
         OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED and, by `rules`, UNKNOWN_PRODUCER_ID and
@@ -133,7 +133,7 @@ class ProducerStateManager:
             )
 
     def commit(self, append: ProducerAppend, now_ms: int) -> CompletedTxn | None:
-        """Make a prepared batch, now written, part of the state; the transaction it ended, if that has data here."""
+        """Apply a prepared batch that is now written; returns the transaction that it ended, if that has data here."""
         producer_id = append.producer_id
         entry = self._producers.get(producer_id)
         if entry is None:
@@ -159,7 +159,7 @@ class ProducerStateManager:
         return CompletedTxn(producer_id, first_offset, marker.offset, marker.marker is ControlType.ABORT, stable)
 
     def replay(self, header: BatchHeader, control: ControlRecord | None, now_ms: int) -> CompletedTxn | None:
-        """Take a batch that is in the log already (recovery, rebuild, truncation)."""
+        """Apply a batch that is already in the log (recovery, rebuild, truncation)."""
         append = self.prepare(header, control, origin=Origin.REPLICATION)
         self.map_end_offset = header.base_offset + header.last_offset_delta + 1
         return None if append is None else self.commit(append, now_ms)
@@ -178,8 +178,8 @@ class ProducerStateManager:
         """The guard that the append must bring once the coordinator has agreed; None: its transaction is open already.
 
         `sequence` is the first sequence of the batch; `supports_epoch_bump` says the request knows transaction.version
-        2 (Produce v12, TxnOffsetCommit v5). A producer id that no producer can have is asked about like any other: the
-        coordinator knows of no such producer. Raises INVALID_PRODUCER_EPOCH when the epoch is stale.
+        2 (Produce v12, TxnOffsetCommit v5). An invalid producer id is verified like any other: the coordinator does not
+        know it. Raises INVALID_PRODUCER_EPOCH when the epoch is stale.
         """
         if self.has_open_transaction(producer_id, epoch):
             return None
@@ -223,7 +223,7 @@ class ProducerStateManager:
         return next(iter(self._open)) if self._open else None
 
     def on_high_watermark(self, high_watermark: int) -> bool:
-        """Transactions whose marker is below `high_watermark` stop holding readers back; True when one was let go."""
+        """Transactions whose marker is below `high_watermark` no longer hold readers back; True if there was one."""
         if not self._finished:
             return False
         done = [first for first, marker in self._finished.items() if marker < high_watermark]
@@ -261,7 +261,7 @@ class ProducerStateManager:
         return idle
 
     def forget(self, producer_id: int | None = None) -> list[int]:
-        """Lose what is known of one producer id, or of all, open transactions included; the ids that were known."""
+        """Lose the state of one producer id, or of all, open transactions included; the ids that had state."""
         gone = [p for p in self._producers if producer_id is None or p == producer_id]
         for known in gone:
             first = self._producers.pop(known).current_txn_first_offset
@@ -269,8 +269,8 @@ class ProducerStateManager:
         return gone
 
     def renumber(self, producer_id: int, last_sequence: int) -> None:
-        """Have the next batch of a producer that is known begin after `last_sequence`. KeyError when it is not known
-        or nothing of it is remembered."""
+        """Make the next expected sequence of a producer the one after `last_sequence`. KeyError if the producer is
+        unknown or has no remembered batch."""
         entry = self._producers[producer_id]
         if not entry.batches:
             raise KeyError(producer_id)
@@ -292,7 +292,7 @@ class ProducerStateManager:
         return {e.producer_id: LastRecord(e.last_data_offset, e.epoch) for e in self._producers.values()}
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """A copy of what is known of one producer."""
+        """A copy of one producer's state."""
         entry = self._producers.get(producer_id)
         return None if entry is None else entry.copy()
 
@@ -302,7 +302,7 @@ class ProducerStateManager:
 
     @property
     def count(self) -> int:
-        """Producer ids of which there is state."""
+        """Producer ids with state."""
         return len(self._producers)
 
     def open_transactions(self) -> dict[int, int]:
@@ -319,7 +319,8 @@ class ProducerStateManager:
     # Truncation and snapshots
 
     def clear(self, offset: int = 0) -> None:
-        """Forget producers and transactions, to be rebuilt from `offset`. Verifications stay: the log knows none."""
+        """Forget producers and transactions, to be rebuilt from `offset`. Verifications stay: they are not in the
+        log."""
         self._producers.clear()
         self._open.clear()
         self._finished.clear()

@@ -36,7 +36,7 @@ class VerificationEntry:
         self.waiting = [(epoch, sequence)]  # one for each request that is not answered yet
 
     def observe(self, sequence: int, epoch: int) -> None:
-        """Another request waits too: nothing above the lowest waiting sequence may be written before it."""
+        """Another request waits too: no batch above the lowest waiting sequence may be written before it."""
         self.waiting.append((epoch, sequence))
         if epoch > self.epoch:
             self.epoch = epoch
@@ -45,19 +45,19 @@ class VerificationEntry:
             self.lowest_sequence = sequence
 
     def answered(self, sequence: int, epoch: int, *, holds_back: bool) -> None:
-        """A request that waited is answered. holds_back: its sequence counts on all the same, as in Kafka."""
+        """A request that waited is answered. holds_back: its sequence still counts as waiting, as in Kafka."""
         self.waiting.remove((epoch, sequence))
         if self.waiting and not holds_back:
             self.epoch = max(epoch for epoch, _ in self.waiting)
             self.lowest_sequence = min(sequence for epoch, sequence in self.waiting if epoch == self.epoch)
 
     def outlives(self, *, control: bool, epoch: int, holds_back: bool) -> bool:
-        """Whether a transactional batch of `epoch` that is written leaves the entry in place.
+        """Whether the entry stays when a transactional batch of `epoch` is written.
 
         In Kafka (UnifiedLog.updateProducers) only a marker does, and only when the entry belongs to the epoch that the
         marker has just begun: then the producer's next transaction (transaction.version 2) is already being verified.
-        Unless holds_back, no batch of an older epoch ends a verification either: it belongs to a transaction before.
-        Kafka can do without, because a late batch above the waiting sequence is out of order there.
+        Unless holds_back, no batch of an older epoch ends a verification either: it belongs to an earlier transaction.
+        Kafka does not need this, because there a late batch above the waiting sequence is out of order.
         """
         if epoch < self.epoch and not holds_back:
             return True

@@ -18,7 +18,7 @@ EMPTY = b""
 class ReadResult:
     """A slice of one segment's log. It begins with the whole batch that holds ``fetch_offset`` and may end within one.
 
-    ``position`` is the byte of the slice in the log of the segment with ``base_offset``; -1 when nothing was looked up.
+    ``position`` is the byte of the slice in the log of the segment with ``base_offset``; -1 if no batch was searched.
     """
 
     fetch_offset: int
@@ -35,7 +35,7 @@ def read(
 ) -> ReadResult:
     """At most ``max_bytes`` of the batches in [offset, bound); with ``min_one_message`` at least the first one whole.
 
-    Without it a first batch that would be cut gives nothing. One read does not cross a segment.
+    Without it the result is empty if the first batch does not fit. One read does not cross a segment.
     """
     if offset >= bound:
         return ReadResult(offset)
@@ -84,7 +84,7 @@ def bytes_between(segments: Segments, log_end_offset: int, offset: int, bound: i
 
 
 def aborted_transactions(segments: Segments, log_end_offset: int, result: ReadResult) -> list[AbortedTxn]:
-    """The aborted transactions a reader of ``result`` must know of. As in Kafka the upper end is the next offset index
+    """The aborted transactions that a reader of ``result`` needs. As in Kafka the upper end is the next offset index
     entry after the slice, so some that begin after it may be among them."""
     if result.base_offset < 0:
         return []
@@ -137,7 +137,7 @@ def _search(segment: Segment, log_start_offset: int, timestamp: int, pace: Pace)
 
 
 def max_timestamp_offset(segments: Segments, pace: Pace = UNHURRIED) -> TimestampOffset | None:
-    """The first record with the largest timestamp of all, be that none (-1); None when there is no record."""
+    """The first record with the largest timestamp, which may be -1; None when there is no record."""
     best: Segment | None = None
     for segment in segments.all:
         if segment.size and (best is None or segment.largest_timestamp > best.largest_timestamp):

@@ -32,14 +32,14 @@ Warn = Callable[[str], None]
 
 @dataclass
 class Loaded:
-    """What a directory held."""
+    """The contents of a directory after opening."""
 
     segments: Segments
     producers: ProducerStateManager
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
-    #: One line for each thing that was found wrong and what was done about it.
+    #: One line for each fault that was found, and its repair.
     warnings: list[str] = field(default_factory=list)
 
 
@@ -64,8 +64,8 @@ def load(
 ) -> Loaded:
     """Reads the directory as Kafka does; after it the files hold what the returned object says.
 
-    ``clean`` trusts the files. Otherwise every segment that reaches past ``recovery_point`` is checked batch by batch,
-    the log is cut at the first bad one and what comes after is removed. Raises StorageError.
+    ``clean`` trusts the files. Otherwise every segment that reaches past ``recovery_point`` is checked batch by batch;
+    the log is truncated at the first bad batch, and later segments are removed. Raises StorageError.
     """
     warnings: list[str] = []
     bases = _tidy(disk, directory, config, warnings)
@@ -100,7 +100,7 @@ def load(
 def _tidy(disk: Disk, directory: str, config: LogConfig, warnings: list[str]) -> list[int]:
     """Removes what an interrupted deletion or compaction left, finishes a swap, and returns the segments' bases."""
     names = set(disk.list(directory))
-    # With .cleaned files about, the compaction had not come to the end of its group: the old files are whole.
+    # If there are .cleaned files, the compaction did not finish its group: the old files are complete.
     lowest_cleaned = min((_base(name) for name in names if name.endswith(CLEANED_SUFFIX)), default=_UNKNOWN_END)
     swapped = {_base(name) for name in names if name.endswith(SWAP_SUFFIX) and _base(name) < lowest_cleaned}
     for name in sorted(names):
@@ -122,7 +122,7 @@ def _base(name: str) -> int:
 
 
 def _finish_swap(disk: Disk, directory: str, config: LogConfig, names: set[str], swapped: set[int]) -> None:
-    """Puts compacted segments in the place of those they were made from, which go."""
+    """Replaces segments by the compacted ones made from them."""
     ranges = []
     for base in swapped:
         if f"{base:020d}{LOG_SUFFIX}{SWAP_SUFFIX}" in names:
@@ -148,7 +148,7 @@ def _finish_swap(disk: Disk, directory: str, config: LogConfig, names: set[str],
 def _check_index_files(disk: Disk, segments: Segments, trusted_below: int, warnings: list[str]) -> None:
     """A log without offset index, or with a broken transaction index, gets its indexes rebuilt from its batches.
 
-    Past the recovery point that is nothing to speak of: indexes are written when a segment is flushed.
+    Past the recovery point this is normal and not reported: indexes are written when a segment is flushed.
     """
     everything = segments.all
     for i, segment in enumerate(everything):
@@ -171,7 +171,8 @@ def _check_index_files(disk: Disk, segments: Segments, trusted_below: int, warni
 
 @dataclass
 class _Check:
-    """The batches of a log after a crash: what is bad ends it, and its indexes and epochs are made of the good ones."""
+    """Checks the batches of a log after a crash: the first bad one ends it, and indexes and epochs are rebuilt from the
+    good ones."""
 
     segments: Segments
     rules: ProducerRules
@@ -189,7 +190,7 @@ class _Check:
             doubted = recovery_point < _UNKNOWN_END and (last or everything[i + 1].base_offset > recovery_point)
             if not doubted and not segment.needs_recovery:
                 if not last and everything[i + 1].base_offset == recovery_point:
-                    # Its batches are synced. Its last time index entry may not be: rolling writes it.
+                    # Its batches are synced. Its last time index entry, which a roll writes, may not be.
                     segment.rebuild_indexes()
                     segment.save_indexes()
                 continue
@@ -203,13 +204,14 @@ class _Check:
             if doubted and not last and not segment.config.compacts:
                 end, following = segment.next_offset(), everything[i + 1].base_offset
                 if end < following:
-                    # Power was lost before either was synced, and the younger one happened to be written first.
+                    # Power was lost before either segment was synced, and the disk had written the newer one first.
                     # LogLoader checks each segment by itself and keeps what it finds good.
                     missing = f"offsets {end} to {following - 1} are missing, lost before a sync"
                     self.warnings.append(f"{segment.log.path}: {missing}")
 
     def recover_segment(self, segment: Segment) -> int:
-        """Scans one segment with checksums, rebuilds its indexes and cuts it at the first bad batch; bytes cut off."""
+        """Scans one segment with checksums, rebuilds its indexes and truncates it at the first bad batch; bytes
+        removed."""
         producers = ProducerStateManager(self.rules)
         rebuild_producers(
             producers,
@@ -255,7 +257,7 @@ class _Check:
     def take_epochs_from_batches(self) -> None:
         """The epoch file is not synced at once, so a crash may take it; every batch carries its epoch."""
         for segment in self.segments:
-            with contextlib.suppress(CorruptBatch):  # the check that follows cuts there
+            with contextlib.suppress(CorruptBatch):  # the check that follows truncates there
                 for _, header in segment.headers():
                     if header.partition_leader_epoch > self._latest_epoch():
                         self.epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -265,12 +267,12 @@ class _Check:
         return -1 if latest is None else latest
 
     def log_end(self) -> int:
-        """The log end. A directory that was called clean and holds bytes that are no batch is checked after all."""
+        """The log end. A directory that was closed cleanly but has bytes that are no batch is checked after all."""
         while len(self.segments) > 1 and not self.segments.active.size:
             before = self.segments.all[-2]
             if before.next_offset() <= self.segments.active.base_offset:
                 break
-            # A roll that did not come to its end: its segment was made and the batches went on into the one before.
+            # A roll did not finish: its segment was created, and the batches went into the one before.
             self.segments.active.remove()
             self.segments.drop([self.segments.active])
         try:
@@ -297,16 +299,16 @@ def rebuild_producers(
     """Brings the manager to ``end_offset``: newest snapshot, then the batches after it.
 
     Kafka's UnifiedLog.rebuildProducerState; with ``take`` it also leaves snapshots for the next time.
-    ``as_new_replica``: from the log start on, regardless of the rules, as a replica that has fetched it all.
+    ``as_new_replica``: from the log start on, regardless of the rules, as a replica that has fetched the whole log.
     """
     rules = producers.rules
     if rules.rebuild_from == "log_start" or rules.forget_with_records or as_new_replica:
         beginning, oldest_snapshot = log_start_offset, log_start_offset + 1
     else:
-        # An older snapshot would lack batches that are gone, and call what follows them a gap.
+        # An older snapshot lacks deleted batches; the batches after them would look like a gap.
         beginning = oldest_snapshot = segments.first.base_offset
     if clean and not snapshots.offsets and take:
-        # Written before snapshots existed; a clean stop means there was nothing to remember.
+        # Written before snapshots existed; after a clean shutdown there was no producer state.
         for offset in _bases_for_snapshots(segments, end_offset):
             producers.clear(offset)
             snapshots.take(producers)

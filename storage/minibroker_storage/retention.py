@@ -10,9 +10,8 @@ from minibroker_storage.segment import Segment
 
 
 def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
-    """Applies retention (log start, size, time, in this order) and returns how many segments went.
-
-    Their files are renamed at once and removed by a later call, ``file.delete.delay.ms`` on.
+    """Applies retention (log start, size, time, in this order) and returns the number of deleted segments. Their files
+    are renamed at once and removed by a call that is ``file.delete.delay.ms`` later.
     """
     with storage_errors():
         log.files.removals.due(now_ms)
@@ -27,7 +26,7 @@ def delete_old_segments(log: PartitionLog, now_ms: int) -> int:
 
 
 def expired_segments(log: PartitionLog, now_ms: int) -> list[Segment]:
-    """The oldest segments that retention lets go of: by log start, then by size, then by time.
+    """The oldest segments that retention deletes: by log start, then by size, then by time.
 
     Never one that reaches past the high watermark, nor an empty last one.
     """
@@ -56,7 +55,8 @@ def expired_segments(log: PartitionLog, now_ms: int) -> list[Segment]:
 def _oldest(
     log: PartitionLog, segments: list[Segment], lets_go: Callable[[Segment, int | None], bool]
 ) -> list[Segment]:
-    """The segments from the start on for which ``lets_go(segment, base offset of the next)`` holds without a break."""
+    """The segments at the start of the log, up to the first for which ``lets_go(segment, base offset of the next)`` is
+    False."""
     found: list[Segment] = []
     for i, segment in enumerate(segments):
         following = segments[i + 1].base_offset if i + 1 < len(segments) else None
@@ -69,6 +69,6 @@ def _oldest(
 
 
 def _youngest(segment: Segment) -> int:
-    """The time retention counts from: the largest timestamp, or the file's when no record has one."""
+    """The time from which retention counts: the largest timestamp, or the file's if no record has one."""
     timestamp = segment.largest_timestamp
     return timestamp if timestamp >= 0 else segment.modified_ms()
