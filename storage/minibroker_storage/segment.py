@@ -15,10 +15,10 @@ from minibroker_storage.disk import Buffer, Disk, DiskFile, NotFound, StorageErr
 from minibroker_storage.indexes import NO_TIMESTAMP, IndexCorrupt, OffsetIndex, TimeIndex
 from minibroker_storage.txn_index import ENTRY_SIZE, AbortedTxn, TxnIndex
 
-#: Bytes read at once when batch headers are looked through one by one.
+#: Bytes read at once when batch headers are scanned.
 SCAN_BYTES = 16 * 1024
 _FIND_BYTES = 5 * 1024
-"""Read at once to find a batch: what lies between two index entries by default, and the header after it."""
+"""Bytes read at once to find a batch: the default distance of two index entries, and the header after it."""
 SEGMENT_FILES = (".index", ".timeindex", ".txnindex", ".log")
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 #: Newest batches whose positions are known exactly, so that reads near the end need no scan.
@@ -26,15 +26,15 @@ _TAIL = 512
 
 
 class BatchPosition(NamedTuple):
-    """Where a whole batch lies in a segment's log, in bytes."""
+    """The position and size of a whole batch in a segment's log, in bytes."""
 
     position: int
     size: int
 
 
 class _Tail:
-    """Exact positions of the newest batches. Lists only grow and are replaced when cut, so a reader in another thread
-    that took this object sees matching ones."""
+    """Exact positions of the newest batches. Lists only grow, and truncation replaces the object, so a reader in
+    another thread sees lists that match."""
 
     __slots__ = ("first_offset", "last_offsets", "positions")
 
@@ -51,7 +51,7 @@ def file_stem(base_offset: int) -> str:
 class Segment:
     """Batches from ``base_offset`` on. ``size`` is the log's length in bytes; nothing past it is ever read.
 
-    Offset and time index are loaded on first use and rebuilt when their files do not hold together.
+    Offset and time index are loaded on first use and rebuilt when their files are malformed.
     """
 
     __slots__ = (
@@ -93,18 +93,18 @@ class Segment:
         self._txn_index: TxnIndex | None = None
         self._txn_written = -1  # entries in the file; -1: no file
         self.size = 0
-        self._torn = False  # a write that failed may have left bytes past `size`
+        self._torn = False  # a failed write may have left bytes past `size`
         self.bytes_since_index = 0
-        #: Index files are missing or broken and the batches must be gone through.
+        #: Index files are missing or malformed, and must be rebuilt from the batches.
         self.needs_recovery = False
-        #: Largest batch timestamp (ms) and the last offset of the first batch that has it; None: not looked up yet.
+        #: Largest batch timestamp (ms) and the last offset of the first batch that has it; None: not known yet.
         self.max_timestamp: int | None = None
         self.offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
         self._indexes: tuple[OffsetIndex, TimeIndex] | None = None
         #: Rolling writes them, unloads them, and leaves the sync to the next flush.
         self._unloaded_unsynced = False
-        self._may_be_full = True  # whether an index has grown since it was last seen to have room
+        self._may_be_full = True  # whether an index has grown since the last check of its size
         #: A flush in another thread and a roll may write the same index files.
         self._saving = threading.Lock()
         self._tail = _Tail(base_offset, [], [])
@@ -113,9 +113,8 @@ class Segment:
     def create(
         cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
     ) -> Segment:
-        """A new empty segment; its log file is made, its index files follow when they are first written out.
-
-        ``suffix`` is put after every file name, as compaction does with what it has not finished.
+        """A new empty segment. Its log file is created now, its index files when they are first written. ``suffix`` is
+        appended to every file name, as compaction does for unfinished segments.
         """
         segment = cls(disk, directory, base_offset, config, now_ms=now_ms, suffix=suffix)
         segment.log = disk.open(segment.path(".log"), create=True)
@@ -128,7 +127,7 @@ class Segment:
 
     @classmethod
     def existing(cls, disk: Disk, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> Segment:
-        """A segment whose files are there and are trusted until something in them contradicts."""
+        """A segment from existing files, which are trusted until a contradiction is found."""
         segment = cls(disk, directory, base_offset, config, now_ms=now_ms)
         segment.size = segment.log.size
         if segment.size:
@@ -160,7 +159,7 @@ class Segment:
             except (NotFound, IndexCorrupt):
                 self.rebuild_indexes()
                 assert self._indexes is not None
-                with contextlib.suppress(StorageError):  # they serve from memory, and are made again the next time
+                with contextlib.suppress(StorageError):  # they are served from memory, and rebuilt at the next opening
                     self.save_indexes()
                 return self._indexes
             self._indexes = fresh
@@ -186,14 +185,14 @@ class Segment:
         return self._txn_index
 
     def append_aborted(self, aborted: AbortedTxn) -> None:
-        """Enters an aborted transaction. Should the file refuse it, it is written with the next flush: the marker is in
-        the log, so after a crash before that the entry is found again there."""
+        """Enters an aborted transaction. If the write fails, the next flush writes it: the marker is in the log, so
+        after a crash before that the entry is rebuilt from there."""
         self.txn_index.append(aborted)
         with contextlib.suppress(StorageError), self._saving:
             self._save_txn_index()
 
     def _save_txn_index(self) -> None:
-        """Makes the file hold the index's entries; there is none as long as nothing was aborted."""
+        """Makes the file contain the index's entries; without aborted transactions there is no file."""
         index = self._txn_index
         if index is None or self._txn_written == len(index) or not (len(index) or self._txn_written > 0):
             return
@@ -214,13 +213,13 @@ class Segment:
         self._txn_written = -1
 
     def unload_indexes(self) -> None:
-        """Forgets indexes that are wholly in their files."""
+        """Drops indexes from memory that are completely in their files."""
         if self._indexes is not None and all(index.written == len(index) for index in self._indexes):
             self._indexes = None
             self._unloaded_unsynced = True
 
     def rebuild_indexes(self) -> None:
-        """Makes offset and time index anew from the batch headers. Raises CorruptBatch where the log has none."""
+        """Rebuilds offset and time index from the batch headers. Raises CorruptBatch for bytes that are no batch."""
         self.reset_indexes()
         for position, header in self.headers():
             self.count(header, position)
@@ -342,13 +341,13 @@ class Segment:
             self._first_timestamp = None
 
     def cut_end(self, position: int) -> None:
-        """Drops bytes that belong to no batch; the indexes know nothing of them."""
+        """Drops bytes that belong to no batch; the indexes have no entry for them."""
         self.log.truncate(position)
         self.size = position
         self._tail = _Tail(1 << 62, [], [])
 
     def save_indexes(self, *, sync: bool = False) -> None:
-        """Writes out what the index files lack."""
+        """Writes the entries that are missing in the index files."""
         with self._saving:
             self._save_txn_index()
             for index in self._indexes or ():
@@ -356,7 +355,7 @@ class Segment:
         if not sync:
             return
         for index in self._indexes or ():
-            if index.written > 0:  # an empty one that is lost is made again
+            if index.written > 0:  # an empty file that is lost is created again
                 sync_file(self._disk, index.path)
         if self._unloaded_unsynced:
             self._unloaded_unsynced = False
@@ -365,21 +364,21 @@ class Segment:
                     sync_file(self._disk, self.path(ending))
 
     def flush(self) -> None:
-        """Returns when the log and its indexes survive a power cut."""
+        """Returns when the log and its indexes survive a power loss."""
         self.log.sync()
         self.save_indexes(sync=True)
         if self._txn_written > 0:
             self._txn_file.sync()
 
     def take_off_leftovers(self) -> None:
-        """Cuts what a write that failed left behind. In a segment that is not the last any more, recovery would take
-        it for the end of the log."""
+        """Truncates the bytes that a failed write left. In a segment that is no longer the last, recovery would treat
+        them as the end of the log."""
         if self._torn:
             self.log.truncate(self.size)
             self._torn = False
 
     def seal(self) -> None:
-        """Rolling and closing: last time index entry, index files complete, no handle kept."""
+        """For a roll and for closing: adds the last time index entry, writes the index files, closes the handles."""
         self.take_off_leftovers()
         self.finish_time_index()
         self.save_indexes()
@@ -395,7 +394,7 @@ class Segment:
         self._reopen()
 
     def rename_files(self, suffix: str) -> None:
-        """Gives the files another suffix, the log last: it is what makes a segment."""
+        """Gives the files another suffix, the log last: a segment exists if its log file does."""
         self.close_files()
         old = [self.path(ending) for ending in SEGMENT_FILES]
         self._suffix = suffix
@@ -412,7 +411,7 @@ class Segment:
             self._indexes[1].path = self.path(".timeindex")
 
     def remove(self) -> None:
-        """Removes the segment's files; some may be gone already."""
+        """Removes the segment's files; some may not exist."""
         self.close_files()
         for ending in SEGMENT_FILES:
             indexes.remove(self._disk, self.path(ending))
@@ -438,7 +437,7 @@ class Segment:
         return None
 
     def headers(self, position: int = 0, *, chunk_bytes: int = SCAN_BYTES) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of every batch from a batch's start on; CorruptBatch where the bytes are none."""
+        """(position, header) of every batch from a batch's start on; CorruptBatch for bytes that are no batch."""
         chunk, start, size = b"", position, self.size
         while position < size:
             if position + HEADER_SIZE > start + len(chunk):
@@ -453,7 +452,7 @@ class Segment:
             position += header.size
 
     def read_batch(self, position: int, header: BatchHeader) -> bytes:
-        """The bytes of one batch; CorruptBatch when its checksum is wrong or the file has shrunk under it."""
+        """The bytes of one batch; CorruptBatch if its checksum is wrong or the file was truncated in the meantime."""
         data = self.log.pread(header.size, position)
         if not crc_ok(data, 0, header):
             raise CorruptBatch(

@@ -9,7 +9,7 @@ from minibroker_storage.segment import Segment
 
 
 class Segments:
-    """Copy on write: a caller of ``all`` keeps a consistent list, also in another thread."""
+    """Copy on write: a caller of ``all``, also in another thread, has a list that does not change."""
 
     __slots__ = ("_state", "active")
 

@@ -1,6 +1,7 @@
-"""What is wrong with the small files of a data directory, by themselves and beside one another: `check` and the audit.
+"""Faults of the small files of a data directory, each by itself and compared with the others, for `check` and the
+audit.
 
-Through `Reader`, so wherever the files are. Logs are not read.
+Files are read through a `Reader`, so they may be on any file system. Logs are not read.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ _INDEX_RULES = {INDEX_SUFFIX: OFFSET_INDEX, TIME_INDEX_SUFFIX: TIME_INDEX, ".txn
 
 
 class RootFiles:
-    """The small files at the root of a data directory. `offsets`, after `look`: those in each checkpoint that is there
-    and can be read; `damaged`: the others. `topic_ids`: those of the cluster's brokers that were looked at before."""
+    """The small files at the root of a data directory. `offsets`, after `look`: the offsets in each checkpoint that can
+    be read; `damaged`: checkpoints that cannot be read. `topic_ids`: the topic ids found on other brokers of the
+    cluster."""
 
     def __init__(self, reader: Reader, report: Report, topic_ids: dict[str, tuple[bytes, str]] | None = None) -> None:
         self._reader = reader
@@ -54,7 +56,7 @@ class RootFiles:
         self._topic_ids = {} if topic_ids is None else topic_ids
 
     def look(self) -> None:
-        """Reads the checkpoints; reports what is wrong with them, the identity, the mark of a clean end and names."""
+        """Reads the checkpoints; reports faults of them, the identity, the clean-shutdown file and the names."""
         for name in OFFSET_FILES:
             if name in self.entries:
                 try:
@@ -78,7 +80,7 @@ class RootFiles:
                 self._report(Finding(DATA_DIRECTORY, name, reason, severity=NOTICE))
 
     def partition(self, directory: str, names: Collection[str]) -> bytes | None:
-        """Reports what is wrong with the names and the identity of a partition's directory; returns its topic id."""
+        """Reports faults of the names and the identity of a partition's directory; returns its topic id."""
         for finding in wrong_names(directory, names):
             self._report(finding)
         if FILE_NAME not in names:
@@ -100,11 +102,11 @@ class RootFiles:
     def without_directory(
         self, existing: Callable[[], Collection[str] | None]
     ) -> Iterator[tuple[tuple[str, int], Finding]]:
-        """What the checkpoints know and the directory has not. `existing`: asks for the topics that the cluster's
-        metadata have; None where no metadata are there.
+        """Partitions that the checkpoints name and that are missing in the directory.
 
-        A broker that is stopped writes all checkpoints anew, so that they name what there is; one that runs may have
-        given a partition up a moment ago, or it was not copied along.
+        `existing`: returns the topics in the cluster's metadata; None without metadata. A broker rewrites all
+        checkpoints when it is stopped, so that they name existing partitions. A running broker may have just removed a
+        partition, or the partition was not copied.
         """
         for name, offsets in self.offsets.items():
             for topic, partition in offsets:
@@ -118,7 +120,7 @@ class RootFiles:
                 yield (topic, partition), Finding(CHECKPOINT, name, f"{directory} has no directory", severity=severity)
 
     def beyond_its_end(self) -> Iterator[Finding]:
-        """Log start offsets above the high watermark, which only a broker that was not stopped may leave."""
+        """Log start offsets above the high watermark, which are allowed only after an unclean shutdown."""
         if not self.clean:
             return
         marks = self.offsets.get(HIGH_WATERMARK, {})
@@ -130,7 +132,7 @@ class RootFiles:
 
 
 def wrong_names(directory: str, names: Iterable[str]) -> Iterator[Finding]:
-    """What the names in a partition's directory show: files left over, indexes without a log, no log."""
+    """Faults that the names in a partition's directory show: leftover files, indexes without a log, no log."""
     known = set(names)
     for name in sorted(known):
         path = join(directory, name)
@@ -145,7 +147,7 @@ def wrong_names(directory: str, names: Iterable[str]) -> Iterator[Finding]:
 
 
 def missing_indexes(directory: str, sizes: Mapping[str, int]) -> Iterator[Finding]:
-    """Offset indexes that logs with batches should have; a directory may have been copied without any."""
+    """Missing offset indexes of logs with batches; a directory may have been copied without any."""
     for name, size in sorted(sizes.items()):
         index = name.removesuffix(".log") + INDEX_SUFFIX
         if name.endswith(".log") and size > 0 and index not in sizes:

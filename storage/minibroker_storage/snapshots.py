@@ -36,8 +36,8 @@ class SnapshotFiles:
         return join(self.dir, f"{offset:020d}{suffix}")
 
     def take(self, producers: ProducerStateManager, *, sync: bool = False) -> None:
-        """Writes the state down, unless the newest snapshot already has it. With ``sync`` the content is safe; the name
-        is once the directory is synced."""
+        """Writes a snapshot, unless the newest one already has the state. With ``sync`` the content survives a power
+        loss; the name does once the directory is synced."""
         offset = producers.map_end_offset
         paths = self._path(offset, REMEMBERED_SUFFIX), self._path(offset)
         if offset > max(self.latest, 0):
@@ -53,8 +53,8 @@ class SnapshotFiles:
             self._unsynced = -1
 
     def load_latest(self, producers: ProducerStateManager, beginning: int, now_ms: int, warn: Warn) -> None:
-        """Gives the manager the newest readable snapshot; broken ones are removed with a warning. Without any the
-        manager is empty at ``beginning``."""
+        """Loads the newest readable snapshot into the manager; malformed ones are removed with a warning. Without any
+        the manager is empty at ``beginning``."""
         for offset in reversed(tuple(self.offsets)):
             path = self._path(offset)
             try:

@@ -1,7 +1,7 @@
-"""Whether a data directory is bound to one layout of the transaction state message yet.
+"""Whether a data directory is already fixed to one layout of the transaction state message.
 
-Version 1 of the message is the number of two layouts, Kafka's and KIP-360's, so a directory keeps to one from the first
-record of that version on. Version 0 is the same in both.
+Two layouts, Kafka's and KIP-360's, both have version 1, so a directory keeps one layout from the first record of that
+version on. Version 0 is the same in both.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _FIRST_WITH_LAYOUT = 1
 
 
 def is_bound(disk: Disk) -> bool:
-    """Whether a log of ``__transaction_state`` has a record of version 1. Reads them all, each up to what a crash left
-    half-written."""
+    """Whether a log of ``__transaction_state`` has a record of version 1. Reads all of them, each up to a batch that a
+    crash left incomplete."""
     folders = [name for name in disk.list() if name.rpartition("-")[0] == TRANSACTIONS and disk.is_dir(name)]
     return any(
         _has_layout(disk, join(folder, name))
@@ -37,7 +37,7 @@ def _has_layout(disk: Disk, path: str) -> bool:
             ):
                 return True
     except Malformed:
-        pass  # the check at start cuts the log here
+        pass  # the check at start truncates the log here
     finally:
         file.close()
     return False

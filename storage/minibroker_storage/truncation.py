@@ -1,4 +1,4 @@
-"""Cutting the end of a log, and producers known only from what is left (UnifiedLog.truncateTo, LogTruncation)."""
+"""Truncating a log, and rebuilding producers from the rest of it (UnifiedLog.truncateTo, LogTruncation)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from minibroker_storage.log import PartitionLog
 def truncate_to(log: PartitionLog, offset: int, *, now_ms: int) -> bool:
     """Drops every batch that reaches `offset` or past it; False when the log already ends there or before.
 
-    When the disk fails half-way the log takes no more writes until it was opened again.
+    If the disk fails half-way, the log refuses writes until it is opened again.
     """
     if offset >= log.log_end_offset:
-        # A leader deposed before its first append has an epoch that no other replica knows. With it follower and
-        # leader would never find their last common offset.
+        # A leader that is replaced before its first append has an epoch that no other replica has. If it stayed,
+        # follower and leader would never find their last common offset.
         if log.leader_epochs.truncate_from_end(log.log_end_offset):
             log.save_epochs()
         return False
@@ -34,7 +34,7 @@ def truncate_to(log: PartitionLog, offset: int, *, now_ms: int) -> bool:
 
 
 def truncate_fully_and_start_at(log: PartitionLog, offset: int, *, now_ms: int) -> None:
-    """Empties the log, producer state and snapshots included; it begins anew at `offset`."""
+    """Empties the log, producer state and snapshots included; it then begins at `offset`."""
     with log.all_or_offline():
         log.before_truncation(offset)
         log.files.truncate_fully_and_start_at(offset, log.config, now_ms)
@@ -46,8 +46,8 @@ def truncate_fully_and_start_at(log: PartitionLog, offset: int, *, now_ms: int) 
 
 
 def rebuild_producers_from_log(log: PartitionLog, *, now_ms: int) -> None:
-    """Forgets every snapshot and remembers only producers that the log still shows, as a replica does that was made
-    by reassignment (KIP-360)."""
+    """Removes every snapshot and keeps only producers with records in the log, as on a replica created by reassignment
+    (KIP-360)."""
     with storage_errors():
         log.files.remove_snapshots()
         log.producers.clear(log.log_start_offset)

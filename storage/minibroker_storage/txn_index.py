@@ -19,8 +19,8 @@ _ENTRY = struct.Struct(">hqqqq")
 class AbortedTxn(NamedTuple):
     """An aborted transaction: offsets inclusive, `last_offset` is the marker's.
 
-    `last_stable_offset` is the last stable offset at that moment once the marker counts: no transaction that ends later
-    in the log can begin below it.
+    `last_stable_offset` is the last stable offset right after the marker: no transaction that ends later in the log can
+    begin below it.
     """
 
     producer_id: int
@@ -85,7 +85,7 @@ class TxnIndex:
         return True
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
-        """Aborted transactions that overlap [fetch_offset, upper_bound), and whether later segments need no look.
+        """Aborted transactions that overlap [fetch_offset, upper_bound), and whether later segments need no search.
 
         Complete once an entry's last stable offset reaches the bound: nothing that ends later began below it.
         """

@@ -1,7 +1,7 @@
 """Validation of batches by a leader, and the fields it writes into them (Kafka's LogValidator).
 
 Kafka's ProduceRequest.validateRecords, UnifiedLog.analyzeAndValidateRecords and LogValidator, in their order: every
-refusal is an ApiError whose message says what was found. Batches are patched in place when the buffer is writable.
+refusal is an ApiError whose message gives the value found. Batches are patched in place when the buffer is writable.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 _FIRST_VERSION_WITH_ZSTD = 7
 _SMALLEST_MESSAGE = 14
-"""Least a length field may say: a message of magic 0 without key and value."""
+"""The smallest valid length field: a message of magic 0 without key and value."""
 _SIZE_UP_TO_MAGIC = 17
 MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
-"""What a client's batch may decompress to. One such batch is in memory at a time."""
+"""The largest size of a client's batch after decompression. One such batch is in memory at a time."""
 _AS_PRODUCED = "producer"
 _CODEC_OF_CONFIG = {
     "uncompressed": Compression.NONE,
@@ -72,10 +72,10 @@ _CODEC_OF_CONFIG = {
 class ValidatedBatches:
     """Batches with their offsets, ready to be appended.
 
-    buffers: the bytes to write, in order; headers: as they are in those bytes, one a batch.
+    buffers: the bytes to write, in order; headers: those in these bytes, one per batch.
     max_timestamp (ms, -1 none) is the largest of all records, offset_of_max_timestamp the offset of the first record
     that has it (a batch's last offset where the records were not walked). log_append_time_ms: -1 unless the topic has
-    LogAppendTime. recompressed: the batch was built anew, so its size may differ.
+    LogAppendTime. recompressed: the batch was rebuilt, so its size may differ.
     """
 
     buffers: list[Buffer]
@@ -166,7 +166,7 @@ def validate_and_assign(
     """Check batches for a leader's append and give them offsets from `base_offset` on and the leader epoch.
 
     CLIENT: one batch, checked in full, unless it comes `checked` already. COORDINATOR: batches that this broker built
-    are taken as right.
+    are not checked.
 
     Raises ApiError; `record_errors` names records at fault by their index in the batch. Raises TakesLong where `pace`
     ends the check, and then no byte of `records` was changed.
@@ -180,10 +180,10 @@ def validate_and_assign(
 
 @dataclass(slots=True)
 class CheckedBatch:
-    """A client's batch that passed the checks that do not need the log: it has no offset yet.
+    """A client's batch that passed all checks without the log. It has no offset yet.
 
     max_timestamp_index: number of the first record with the largest timestamp, None where only the header was looked
-    at. stamped_ms: log append time, None where the topic keeps the producer's. rebuilt: `batch` is not the sender's.
+    at. stamped_ms: log append time, None if the topic keeps the producer's. rebuilt: `batch` is not the client's bytes.
     """
 
     batch: _Batch
@@ -195,7 +195,7 @@ class CheckedBatch:
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch where it lies."""
+    """A batch at its position in a buffer."""
 
     buf: Buffer
     pos: int
@@ -232,11 +232,11 @@ def check_client_batch(
     strict: bool = True,
     max_decompressed: int = MAX_DECOMPRESSED_BYTES,
 ) -> CheckedBatch:
-    """All that can be said of a client's batch without its log, so that it may be done on another thread.
+    """All checks of a client's batch that need no log, so that they can run on another thread.
 
-    strict=False (`broker.validate.records=light`): the records inside are only looked at where the topic's
-    configuration needs it. compacted: whether null keys are refused; default is what `config` says. A batch that
-    decompresses to more than `max_decompressed` bytes is MESSAGE_TOO_LARGE.
+    strict=False (`broker.validate.records=light`): the records inside are only checked if the topic's configuration
+    needs it. compacted: whether null keys are refused; default is what `config` says. A batch that decompresses to more
+    than `max_decompressed` bytes is MESSAGE_TOO_LARGE.
 
     Raises ApiError, and TakesLong where `pace` ends it.
     """
@@ -291,7 +291,7 @@ def _assign_checked(checked: CheckedBatch, base_offset: int, leader_epoch: int) 
 
 
 def _check_header(batch: _Batch, config: LogConfig) -> None:
-    """Base offset, size and checksum, before anything inside is believed; then what the header says of the records."""
+    """Checks base offset, size and checksum before any content is used, then the header's fields about records."""
     header = batch.header
     size = LOG_OVERHEAD + header.batch_length
     if header.base_offset != 0:
@@ -340,8 +340,8 @@ def _walk(
     max_decompressed: int,
     pace: Pace,
 ) -> tuple[bytes, Walk]:
-    """in_place: the batch is compressed and stays as it is. Kafka 4.3.1 then skips keys and values while it reads, and
-    where offset deltas are not 0, 1, 2, ... it would number the records anew, has not got them, and fails with
+    """in_place: the batch is compressed and stays as it is. Kafka 4.3.1 then skips keys and values while reading. If
+    offset deltas are not 0, 1, 2, ... it tries to renumber the records, does not have them, and fails with
     UNKNOWN_SERVER_ERROR (LogValidator.buildRecordsAndAssignOffsets, PartialDefaultRecord.key)."""
     header = batch.header
     bounded = not config.stamps_append_time
@@ -370,7 +370,7 @@ def _walk(
 
 
 def _limits_records(codec: int, config: LogConfig) -> bool:
-    """Whether single records are limited; uncompressed ones never are."""
+    """Whether the size of single records is limited; never for uncompressed ones."""
     return codec != Compression.NONE and config.max_decompressed_message_bytes < LONGEST_RECORD
 
 
@@ -385,7 +385,7 @@ def _check_records(payload: bytes, header: BatchHeader, config: LogConfig, pace:
 
 
 def _walk_header_only(header: BatchHeader, now_ms: int, config: LogConfig) -> Walk:
-    """What the header alone says: the batch's largest timestamp stands for all."""
+    """Checks the header alone: the batch's largest timestamp is used for all records."""
     walk = Walk()
     walk.max_timestamp = header.max_timestamp
     walk.max_timestamp_index = header.last_offset_delta
@@ -402,8 +402,8 @@ def _in_bounds(timestamp: int, now_ms: int, config: LogConfig) -> bool:
 
 
 def _refuse_bad_records(walk: Walk, header: BatchHeader, now_ms: int, config: LogConfig) -> None:
-    """Null keys and timestamps; a bad timestamp decides the error code, as in Kafka. No more records are named than
-    MOST_FAULTS of each kind, where Kafka names every one: a kilobyte can have a million."""
+    """Null keys and timestamps; a bad timestamp decides the error code, as in Kafka. At most MOST_FAULTS records of
+    each kind are named, while Kafka names every one: a kilobyte can have a million."""
     errors = dict.fromkeys(walk.null_keys, "no key, and the topic is compacted")
     code = ErrorCode.INVALID_RECORD
     bad_times = _bad_timestamps(walk, header, now_ms, config)
@@ -460,8 +460,8 @@ def _level(codec: int, config: LogConfig) -> int | None:
 def _assign_one_trusted(
     batch: bytearray, base_offset: int, leader_epoch: int, config: LogConfig
 ) -> ValidatedBatches | None:
-    """`_assign_trusted` for what coordinators write, one batch in a buffer of its own: it needs no views. None where it
-    is something else."""
+    """`_assign_trusted` for a coordinator's usual append, one batch in a buffer of its own: it needs no views. None for
+    anything else."""
     header = parse_header(batch)
     size = header.batch_length + LOG_OVERHEAD
     if size != len(batch):
