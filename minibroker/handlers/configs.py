@@ -32,7 +32,7 @@ async def describe(ctx: RequestContext, request: m.DescribeConfigsRequest) -> m.
         for _ in range(_STEPS_A_RESOURCE):
             await STEP
         try:
-            if strange:  # one type that is none refuses them all
+            if strange:  # one invalid type refuses the whole request
                 raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_TEXT)
             entries = _entries(ctx, resource)
             code, message = ErrorCode.NONE, ""

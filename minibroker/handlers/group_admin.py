@@ -56,7 +56,7 @@ async def list_groups(ctx: RequestContext, request: m.ListGroupsRequest) -> m.Li
     types = {name.lower() for name in request.types_filter}
     groups = []
     for _, shard in list(host.shards()):
-        for listed in list(shard.listed()):  # both may change meanwhile
+        for listed in list(shard.listed()):  # both may change in the meantime
             await STEP
             wanted = not states or listed.group_state.lower() in states
             if wanted and (not types or listed.group_type.lower() in types):

@@ -94,7 +94,7 @@ SEEDS: dict[str, Seed] = {
         "The same with transaction.version 2; below, the last epoch is forgotten.",
     ),
     "588-2": Seed(
-        "The old epoch is told that its transaction timed out, until a producer claims the new one.",
+        "Requests of the old epoch get the error for a timed-out transaction, until a producer claims the new one.",
         "It is fenced; EndTxn v5 abort succeeds with the new epoch.",
     ),
     "588-3": Seed(
@@ -146,7 +146,7 @@ SEEDS: dict[str, Seed] = {
         "Produce v5+ answers with the log start offset, and UNKNOWN_PRODUCER_ID always with the current one.",
         "-1 in errors that do not come from the log.",
     ),
-    "oos-3": Seed("Truncation and loss can be told apart by the log start offset; both can be brought about."),
+    "oos-3": Seed("The log start offset distinguishes truncation from loss; a test can cause both."),
     "oos-4": Seed(
         "A batch at or below the last sequence that is not remembered gets DUPLICATE_SEQUENCE_NUMBER; a remembered one"
         " is acknowledged again.",
@@ -164,13 +164,13 @@ UNSEEN_BY_CLIENTS: dict[tuple[str, str], str] = {
     (
         "360-4",
         BOTH,
-    ): "A client that is behind is told so by EndTxn or AddPartitionsToTxn and asks for no epoch any more.",
+    ): "A client with an old epoch gets the error from EndTxn or AddPartitionsToTxn and requests no further epoch.",
     (
         "360-8",
         BOTH,
     ): "No client knows the call; `minibroker transactions` and `minibroker.client.transactions` make it.",
     ("360-13", "kip"): "`--as-version` goes with `kafka` only.",
-    ("360-14", BOTH): "A client that is fenced learns it from the coordinator before it begins a partition anew.",
+    ("360-14", BOTH): "A fenced client gets the coordinator's error before it begins a partition again.",
     ("360-18", BOTH): "No client sees what brokers ask each other.",
     ("588-3", "kafka"): "Clients that may go on with transaction.version 2 learn the new epoch from EndTxn v5.",
     ("588-7", BOTH): "No client knows these numbers.",

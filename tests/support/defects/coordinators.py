@@ -382,7 +382,7 @@ COORDINATORS: Final = (
     ),
     Defect(
         "ignore-require-stable",
-        "a fetch that requires stable offsets is told of pending ones",
+        "a fetch that requires stable offsets gets an error for pending ones",
         "minibroker.handlers.offsets:_named_topics",
         "unstable = require_stable and offsets.is_pending(group_id, name, index)",
         "unstable = False",
@@ -424,7 +424,7 @@ COORDINATORS: Final = (
     ),
     Defect(
         "commit-of-nobody",
-        "while a group has members, a plain commit names one",
+        "while a group has members, a plain commit must name a member",
         _CLASSIC + "validate_offset_commit",
         "elif not transactional and not self.is_empty:",
         "elif False:",
@@ -488,7 +488,7 @@ COORDINATORS: Final = (
     ),
     Defect(
         "partition-of-two-members",
-        "a consumer group's member gets a partition only when nobody else has it",
+        "a consumer group's member gets a partition only when no other member has it",
         _GROUPS + "consumer.reconcile:_next",
         "if held(topic_id, partition) and partition not in member.pending_revocation.get(topic_id, NOTHING):",
         "if False:",

@@ -91,7 +91,7 @@ SERVING: Final = (
     ),
     Defect(
         "no-aborted-transactions",
-        "a read_committed reader is told which transactions were aborted",
+        "a read_committed reader gets the list of aborted transactions",
         _FETCH_LOG + "_read_log",
         "[FetchResponse.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a"
         " in log.aborted_transactions(found)]",
@@ -120,7 +120,7 @@ SERVING: Final = (
     ),
     Defect(
         "no-divergence-check",
-        "a reader whose last epoch ended earlier here is told where",
+        "a reader whose last epoch ended earlier in this log gets its end offset",
         _FETCH_LOG + "_read_log",
         "follower_fetch.diverging(partition, target)",
         "None",
