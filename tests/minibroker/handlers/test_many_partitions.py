@@ -190,6 +190,7 @@ def test_a_stop_amid_a_deletion_leaves_no_log(turns: int) -> None:
     again.stop()
 
 
+@pytest.mark.matrix
 def test_a_broker_that_goes_while_partitions_are_made_leads_none_of_them() -> None:
     cluster = ManyBrokers(3)
     turns = []
