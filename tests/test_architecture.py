@@ -35,6 +35,7 @@ def test_every_storage_module_but_the_disk_is_in_the_contract_about_io() -> None
     assert {f"minibroker_storage.{name}" for name in modules - {"__init__", "os_disk"}} <= set(pure)
 
 
+@pytest.mark.matrix
 def test_imports_inside_functions_are_where_the_page_says_why() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     table = page.partition("## Imports inside functions")[2].partition("\n## ")[0]

@@ -56,6 +56,7 @@ def parts_of_ci() -> set[str]:
     return {part[0] for part in pipeline_of_ci().PARTS}
 
 
+@pytest.mark.matrix
 def test_a_test_of_a_tier_that_hangs_is_one_failure(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import time\ndef test_1(): pass\ndef test_2(): time.sleep(60)\ndef test_3(): pass\n"

@@ -126,7 +126,11 @@ SETS: dict[str, Callable[[Scanned], bool]] = {
 }
 
 
-@pytest.mark.parametrize("name", SETS)
+LONG = ("id-rotation",)
+"""It alone takes as long as all others."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.matrix] * (n in LONG)) for n in SETS])
 def test_it_is_what_its_name_says(name: str) -> None:
     assert SETS[name](scanned(name, "headers"))
 

@@ -312,6 +312,7 @@ number: str = good.throttle_time_ms
 """
 
 
+@pytest.mark.matrix
 def test_a_type_checker_sees_constructors_and_attributes(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     source = tmp_path / "checked.py"

@@ -22,6 +22,8 @@ from minibroker_protocol.dsl import Request
 
 MOST_CALLS = 200_000
 """In one turn: some 50 ms of a quick machine. What goes through a long list at once makes several times as many."""
+MOST_AT_ONCE = 400
+"""Elements of a list that are gone through in one turn."""
 
 
 class WatchedLoop:

@@ -38,6 +38,7 @@ def mypy(file: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.matrix
 def test_a_type_checker_knows_the_api_and_sees_each_mistake(tmp_path: Path) -> None:
     known = mypy(SAMPLE)
     assert known.returncode == 0, known.stdout

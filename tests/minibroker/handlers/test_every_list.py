@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import pytest
 from large_requests import large_request, places
-from watched_loop import MOST_CALLS, watched
-
-from minibroker.kernel.turns import STEPS_AT_ONCE
+from watched_loop import MOST_AT_ONCE, MOST_CALLS, watched
 
 SAMPLE = [
     ("AddPartitionsToTxn", "v3_and_below_topics"),
@@ -36,7 +34,7 @@ def check(place: tuple[str, str], count: int, **config: str) -> int:
 
 @pytest.mark.parametrize("place", SAMPLE, ids=".".join)
 def test_a_long_list_leaves_others_their_turn(place: tuple[str, str]) -> None:
-    assert check(place, 4000) > 4000 // STEPS_AT_ONCE
+    assert check(place, 4000) > 4000 // MOST_AT_ONCE
 
 
 @pytest.mark.slow

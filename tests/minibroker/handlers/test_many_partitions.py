@@ -10,10 +10,9 @@ from manual_time import ManualTimer, ManualTimers
 from many_brokers import ManyBrokers
 from memory_cluster import MemoryCluster
 from sampling import thinned
-from watched_loop import MOST_CALLS, WatchedLoop, watched
+from watched_loop import MOST_AT_ONCE, MOST_CALLS, WatchedLoop, watched
 
 from minibroker.broker.broker import Broker
-from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker_protocol.dsl import Request
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.configs import IncrementalAlterConfigsRequest
@@ -102,7 +101,7 @@ def test_what_changes_many_partitions_leaves_others_their_turn(many: int) -> Non
     longest: dict[str, int] = {}
     for name, loop in story(many):
         longest[name] = max(loop.turns)
-        assert len(loop.turns) > many // (2 * STEPS_AT_ONCE), name
+        assert len(loop.turns) > many // MOST_AT_ONCE, name
     assert {name: calls for name, calls in longest.items() if calls > MOST_CALLS} == {}
 
 
@@ -191,6 +190,7 @@ def test_a_stop_amid_a_deletion_leaves_no_log(turns: int) -> None:
     again.stop()
 
 
+@pytest.mark.matrix
 def test_a_broker_that_goes_while_partitions_are_made_leads_none_of_them() -> None:
     cluster = ManyBrokers(3)
     turns = []

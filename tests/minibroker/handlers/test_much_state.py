@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from large_requests import large_request, places
-from watched_loop import MOST_CALLS, WatchedLoop, watched
+from watched_loop import MOST_AT_ONCE, MOST_CALLS, WatchedLoop, watched
 
 from minibroker.coordinators.patterns import compile_pattern
-from minibroker.kernel.turns import STEPS_AT_ONCE
 from minibroker_protocol.errors import ErrorCode
 from minibroker_protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -57,7 +56,7 @@ def listed(loop: WatchedLoop, pattern: str | None) -> ListTransactionsResponse:
 def test_the_transactions_of_a_broker_are_listed_in_turns(loop: WatchedLoop) -> None:
     for pattern, count in ((None, IDS), ("id-.*", IDS), (r"(?i)ID-\d*7-.", IDS // 10), ("id", 0)):
         assert len(listed(loop, pattern).transaction_states) == count
-        assert len(loop.turns) > IDS // STEPS_AT_ONCE, "others have their turn in between"
+        assert len(loop.turns) > IDS // MOST_AT_ONCE, "others have their turn in between"
         assert max(loop.turns) < MOST_CALLS
 
 
@@ -107,7 +106,7 @@ def test_a_list_is_gone_through_in_turns(name: str) -> None:
     api, path = next((api, path) for api, path in places() if ".".join((api.name, *path)) == name)
     with watched({"wide": 1}) as loop:
         loop.serve(*large_request(api, path, 4000, "wide"))
-        assert len(loop.turns) > 4000 // STEPS_AT_ONCE
+        assert len(loop.turns) > 4000 // MOST_AT_ONCE
 
 
 def test_thousands_of_unknown_names_in_the_configuration_of_a_broker() -> None:

@@ -158,6 +158,7 @@ def test_a_script_that_never_acts_decides_nothing(tmp_path: Path) -> None:
     assert report["verdict"] == "not applicable"
 
 
+@pytest.mark.matrix
 def test_a_script_that_does_not_apply_leaves_the_others_decided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,6 +164,7 @@ def test_a_version_names_its_broker(
     assert (topics, asked) == ({"orders": 1, "in": 1, "out": 1}, [options])
 
 
+@pytest.mark.matrix
 def test_rates_are_saved(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["museum", "run", "mini-7", "--cases", str(cases), "--save"]
     for more in (["--matrix", "--times", "2"], ["--client", "mini==9.9"], ["--calm"], []):

@@ -222,6 +222,7 @@ def cycles(count: int, make: Callable[[], Minibroker]) -> None:
             assert broker.bootstrap_servers
 
 
+@pytest.mark.matrix
 def test_200_cycles_leak_nothing(temporary: Path) -> None:
     def make() -> Minibroker:
         return Minibroker(topics={"t": 1})

@@ -81,6 +81,7 @@ def test_marker_and_options_choose_the_broker(pytester: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["*the marker minibroker has no 'broker', did you mean brokers?*"])
 
 
+@pytest.mark.matrix
 def test_a_release_is_chosen_by_marker_or_option(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
@@ -102,6 +103,7 @@ def test_a_release_is_chosen_by_marker_or_option(pytester: pytest.Pytester) -> N
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.matrix
 def test_fixtures_of_the_session_are_the_brokers_of_the_tests(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
@@ -125,6 +127,7 @@ def test_fixtures_of_the_session_are_the_brokers_of_the_tests(pytester: pytest.P
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.matrix
 def test_a_fault_of_the_command_line_acts_in_every_test_and_fails_none(pytester: pytest.Pytester) -> None:
     pytest.importorskip("confluent_kafka")
     result = run(
@@ -146,6 +149,7 @@ def test_a_fault_of_the_command_line_acts_in_every_test_and_fails_none(pytester:
     wrong.stdout.fnmatch_lines(["*--minibroker-fault takes JSON*"])
 
 
+@pytest.mark.matrix
 def test_coroutines_under_a_plugin_that_runs_them(pytester: pytest.Pytester) -> None:
     pytest.importorskip("aiokafka")
     pytest.importorskip("pytest_asyncio")
@@ -220,6 +224,7 @@ def test_what_a_test_did_to_the_clock_and_brokers_ends_with_it(pytester: pytest.
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.matrix
 def test_a_failure_shows_what_a_fault_did(pytester: pytest.Pytester) -> None:
     pytest.importorskip("confluent_kafka")
     result = run(
@@ -372,6 +377,7 @@ def test_clients_send_and_read(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.matrix
 def test_every_xdist_worker_has_its_own_broker(pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     result = run(
