@@ -68,7 +68,8 @@ class ReplicationControl:
 
     def elect_missing(self) -> None:
         """Elect where the leader is missing or gone, uncleanly where unclean.leader.election.enable allows it."""
-        self._change(lambda p: not self.active(p.leader), lambda p, w: w)
+        active = {broker.node_id for broker in self._state.image.brokers.values() if broker.active}
+        self._change(lambda p: p.leader not in active, lambda p, w: w)
 
     def _remove_from_isr(self, node_id: int) -> None:
         def without(partition: PartitionImage, wanted: Wanted) -> Wanted:
