@@ -24,14 +24,15 @@ TIERS = {Path(__file__).parent / name for name in ("clients", "container", "go",
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """The default tests run on every core, when all of them are asked for and `-n` says nothing else."""
+    """The default tests run on every core, when all of them are asked for and `-n` says nothing else: half as many
+    processes again as there are cores, since many tests wait for timers and child processes."""
     if "PYTEST_XDIST_WORKER" in os.environ:  # a worker comes by here too, and must not start workers of its own
         return
     defaults = config.getini("addopts")
     whole = config.args_source is not pytest.Config.ArgsSource.ARGS and config.option.markexpr == defaults[-1]
     if whole and not config.option.keyword and getattr(config.option, "numprocesses", 0) is None:
-        config.option.numprocesses = "auto"
-        config.option.maxprocesses = MOST_PROCESSES
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        config.option.numprocesses = min((3 * cores + 1) // 2, MOST_PROCESSES)
         config.option.dist = "worksteal"
 
 
