@@ -9,7 +9,7 @@ from collections.abc import Iterable
 def reason(error: BaseException) -> str:
     """What went wrong, without Python's ``[Errno 2]``; of an error of a file, the file first."""
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+        return error.strerror if error.filename is None else f"{error.filename or repr('')}: {error.strerror}"
     return str(error)
 
 
@@ -28,5 +28,5 @@ def near(name: str, known: Iterable[str]) -> str:
     """``, did you mean …?`` for a mistyped name, to append to what is wrong with it; empty when none is alike."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, list(known), 1, 0.5)
+    close = get_close_matches(name, list(known), 1)
     return f", did you mean {close[0]}?" if close else ""

@@ -51,9 +51,13 @@ def listener_configs(settings: Settings, brokers: int) -> tuple[ListenerConfig, 
     unknown = advertised.keys() - listeners.keys()
     if unknown:
         raise ConfigError(f"advertised.listeners: there is no listener {min(unknown)}")
+    unmapped = listeners.keys() - protocols.keys()
+    if unmapped:
+        raise ConfigError(
+            f"No security protocol defined for listener {min(unmapped)}; add it to listener.security.protocol.map"
+        )
     return tuple(
-        ListenerConfig(name, *address, advertised.get(name), protocols.get(name, SecurityProtocol.PLAINTEXT))
-        for name, address in listeners.items()
+        ListenerConfig(name, *address, advertised.get(name), protocols[name]) for name, address in listeners.items()
     )
 
 

@@ -6,6 +6,10 @@ import re
 from fnmatch import fnmatch
 from pathlib import Path
 
+import pytest
+
+from minibroker.cli import main
+
 ROOT = Path(__file__).parents[3]
 CASES = [path.parent.name for path in (ROOT / "museum" / "cases").glob("*/case.toml")]
 _, _, REST = (ROOT / "docs" / "museum.md").read_text(encoding="utf-8").partition("## The list of bugs\n")
@@ -29,3 +33,8 @@ def test_every_row_has_a_case_or_a_reason() -> None:
 def test_what_was_tried_is_told() -> None:
     told = {number for cell in re.findall(r"^\| (\d+(?:, \d+)*) \|", TRIED, re.M) for number in cell.split(", ")}
     assert {number for number, *_, here in ROWS if "tried" in here and "not tried" not in here} <= told
+
+
+def test_a_case_may_be_named_after_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["museum", "show", "--cases", str(ROOT / "museum" / "cases"), "aiokafka-1017"]) == 0
+    assert capsys.readouterr().out.startswith("aiokafka-1017: ")

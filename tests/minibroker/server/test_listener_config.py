@@ -60,6 +60,10 @@ def test_without_an_advertised_address_it_is_the_one_the_client_came_to() -> Non
         ({"listeners": "A://h:1,A://h:2"}, "A is there twice"),
         ({"advertised.listeners": "A://h:1"}, "needs listeners"),
         ({"listeners": "A://h:1", "advertised.listeners": "B://h:1"}, "no listener B"),
+        (
+            {"listeners": "A://h:1", "listener.security.protocol.map": "B:SSL"},
+            "No security protocol defined for listener A",
+        ),
         ({"listeners": "A://h:1", "listener.security.protocol.map": "A:TLS"}, "'TLS' is no security protocol"),
         ({"log.dirs": "/a,/b"}, "one directory"),
     ],
