@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from minibroker.control.group import Group
+from minibroker.control.command_group import Group
 
 __tracebackhide__ = True  # pytest shows the line of the test
 

@@ -25,18 +25,18 @@ class BadPattern(ValueError):
 
 
 @dataclass(slots=True)
-class Node:
+class Expression:
     """kind: char (test), empty, concat, alternate, repeat (low, high; -1 no end), assert (op)."""
 
     kind: str
-    parts: tuple[Node, ...] = ()
+    parts: tuple[Expression, ...] = ()
     test: Test | None = None
     low: int = 0
     high: int = -1
     op: str = ""
 
 
-_EMPTY: Final = Node("empty")
+_EMPTY: Final = Expression("empty")
 
 _ESCAPED: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 _DIGITS: Final = frozenset("0123456789")
@@ -107,7 +107,7 @@ def _merged(ranges: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return lows, highs
 
 
-class Parser:
+class PatternParser:
     """Recursive descent over the text; `flags` holds those of i, m, s, U that are on."""
 
     def __init__(self, text: str) -> None:
@@ -123,7 +123,7 @@ class Parser:
         if self.left < 0:
             raise BadPattern("the pattern is too large")
 
-    def parse(self) -> Node:
+    def parse(self) -> Expression:
         node = self.alternation()
         if self.at < len(self.text):
             raise BadPattern(f"unexpected ')' at {self.at}")
@@ -144,15 +144,15 @@ class Parser:
         self.at += 1
         return self.text[self.at - 1]
 
-    def alternation(self) -> Node:
+    def alternation(self) -> Expression:
         branches = [self.concatenation()]
         while self.take("|"):
             self.count()
             branches.append(self.concatenation())
-        return branches[0] if len(branches) == 1 else Node("alternate", tuple(branches))
+        return branches[0] if len(branches) == 1 else Expression("alternate", tuple(branches))
 
-    def concatenation(self) -> Node:
-        parts: list[Node] = []
+    def concatenation(self) -> Expression:
+        parts: list[Expression] = []
         while self.at < len(self.text) and self.text[self.at] not in "|)":
             if self.take("\\Q"):
                 end = self.text.find("\\E", self.at)
@@ -164,9 +164,9 @@ class Parser:
             else:
                 parts.append(self.atom())
             parts[-1] = self.repeated(parts[-1])
-        return Node("concat", tuple(parts)) if parts else _EMPTY
+        return Expression("concat", tuple(parts)) if parts else _EMPTY
 
-    def repeated(self, node: Node) -> Node:
+    def repeated(self, node: Expression) -> Expression:
         bounds = self.bounds()
         if bounds is None:
             return node
@@ -174,7 +174,7 @@ class Parser:
         at = self.at
         if self.bounds() is not None:
             raise BadPattern(f"repetition of a repetition at {at}")
-        return Node("repeat", (node,), low=bounds[0], high=bounds[1])
+        return Expression("repeat", (node,), low=bounds[0], high=bounds[1])
 
     def bounds(self) -> tuple[int, int] | None:
         """What a quantifier says, None when there is none; ``{`` that begins no quantifier is a literal."""
@@ -193,30 +193,34 @@ class Parser:
             raise BadPattern(f"repetition {{{low}{comma}{high}}} is not possible, the limit is {MAX_REPEAT}")
         return bounds
 
-    def atom(self) -> Node:
+    def atom(self) -> Expression:
         self.count()
         c = self.next("an expression")
         if c == "(":
             return self.group()
         if c == "[":
-            return Node("char", test=self.char_class())
+            return Expression("char", test=self.char_class())
         if c == ".":
-            return Node("char", test=lambda c: True) if "s" in self.flags else self.char(_one_of(frozenset("\n"), True))
+            return (
+                Expression("char", test=lambda c: True)
+                if "s" in self.flags
+                else self.char(_one_of(frozenset("\n"), True))
+            )
         if c in "*+?":
             raise BadPattern(f"nothing to repeat at {self.at - 1}")
         if c == "^":
-            return Node("assert", op="line start" if "m" in self.flags else "start")
+            return Expression("assert", op="line start" if "m" in self.flags else "start")
         if c == "$":
-            return Node("assert", op="line end" if "m" in self.flags else "end")
+            return Expression("assert", op="line end" if "m" in self.flags else "end")
         return self.escape() if c == "\\" else self.literal(c)
 
-    def literal(self, c: str) -> Node:
+    def literal(self, c: str) -> Expression:
         return self.char(c.__eq__)
 
-    def char(self, test: Test) -> Node:
-        return Node("char", test=_folded(test) if "i" in self.flags else test)
+    def char(self, test: Test) -> Expression:
+        return Expression("char", test=_folded(test) if "i" in self.flags else test)
 
-    def group(self) -> Node:
+    def group(self) -> Expression:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise BadPattern(f"groups are nested more than {MAX_DEPTH} deep")
@@ -259,11 +263,11 @@ class Parser:
         found, self.at = self.text[self.at : close], close + 1
         return found
 
-    def escape(self) -> Node:
+    def escape(self) -> Expression:
         c = self.next("an escape")
         assertions = {"A": "start", "z": "end", "b": "word boundary", "B": "no word boundary"}
         if c in assertions:
-            return Node("assert", op=assertions[c])
+            return Expression("assert", op=assertions[c])
         test = self.escaped_class(c)
         return self.char(test) if test is not None else self.literal(self.escaped_char(c))
 
