@@ -28,17 +28,6 @@ _COORDINATOR_SECONDS: Final = 2.5
 """How long a coordinator is asked for: its topic may just be in the making."""
 _PAUSE: Final = 0.05
 RETRIABLE: Final = frozenset(code for code in ErrorCode if code.retriable)
-_MOVED: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-)
-"""Errors of a leader after which a client looks for it again."""
 
 
 class ClusterClient:
@@ -183,11 +172,11 @@ class ClusterClient:
         version: int,
         one: Callable[[R], Any],
     ) -> Any:
-        """What `one` finds of the partition in the answer, once its error code is no transient one."""
+        """What `one` finds of the partition in the answer, once its error is not retriable."""
         deadline = time.monotonic() + PATIENCE
         while True:
             found = one(self.ask(self.leader(topic, partition), request, response, version))
-            if found.error_code not in _MOVED or time.monotonic() > deadline:
+            if found.error_code not in RETRIABLE or time.monotonic() > deadline:
                 require(found.error_code, f"{topic}-{partition}", getattr(found, "error_message", None))
                 return found
             self._leaders.pop((topic, partition), None)

@@ -24,7 +24,7 @@ from minibroker_storage.lost import Lost
 JOURNAL = "metadata.journal"
 MARK = "metadata.journal.synced"
 
-JournalEntry = dict[str, Any]
+Entry = dict[str, Any]
 
 
 def lost_of_journal(journal: bytes | None, mark: bytes | None, path: str = JOURNAL) -> Lost | None:
@@ -55,7 +55,7 @@ def _read_mark(data: bytes) -> tuple[int, int] | None:
         return None
 
 
-def read_entry(line: bytes) -> JournalEntry | None:
+def read_entry(line: bytes) -> Entry | None:
     """One line of the journal; None when it is no entry."""
     try:
         entry = parse_json(line)
@@ -111,7 +111,7 @@ class MetadataJournal:
     def _mark_path(self) -> str:
         return self._path + MARK.removeprefix(JOURNAL)
 
-    def replay(self) -> Iterator[JournalEntry]:
+    def replay(self) -> Iterator[Entry]:
         """Every whole entry in order; cuts off what a crash left: half a line at the end, or zeros in the place of a
         write that did not reach the disk, and what was written after it. Neither was synced, so neither was answered.
         Raises ApiError naming the line of a damaged one."""

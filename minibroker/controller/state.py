@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from minibroker.config.settings import Settings
-from minibroker.controller.journal import JournalEntry, MetadataJournal
+from minibroker.controller.journal import Entry, MetadataJournal
 from minibroker.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from minibroker.security.acls import AclBinding
 from minibroker_protocol.errors import ApiError, ErrorCode
@@ -183,7 +183,7 @@ class ControllerState:
     ) -> Steps[TopicImage]:
         """Create a topic with one replica list per partition. It is written and published whole, with the last step."""
 
-        def entry(placed: JournalEntry) -> JournalEntry:
+        def entry(placed: Entry) -> Entry:
             return {
                 "type": "topic",
                 "name": name,
@@ -206,11 +206,7 @@ class ControllerState:
         self._publish(name)
 
     def _commit_partitions(
-        self,
-        assignment: Sequence[tuple[int, ...]],
-        first: int,
-        leader_epoch: int,
-        entry: Callable[[JournalEntry], JournalEntry],
+        self, assignment: Sequence[tuple[int, ...]], first: int, leader_epoch: int, entry: Callable[[Entry], Entry]
     ) -> Steps[None]:
         """Write what `entry` makes of replica lists and in-sync sets, and apply it. Brokers that come or go while the
         partitions are made have them made again."""
@@ -227,7 +223,7 @@ class ControllerState:
         else:
             self._grow_topic(written, partitions)
 
-    def _placed(self, assignment: Sequence[tuple[int, ...]]) -> Steps[JournalEntry]:
+    def _placed(self, assignment: Sequence[tuple[int, ...]]) -> Steps[Entry]:
         """Replica lists, and the in-sync sets where not every replica is up."""
         down = {node for node, broker in self.image.brokers.items() if not broker.active}
         replicas = yield from in_steps(list(nodes) for nodes in assignment)
@@ -287,11 +283,11 @@ class ControllerState:
 
     # -- application -------------------------------------------------------------------------------------------------
 
-    def _change(self, entry: JournalEntry, *topics: str) -> None:
+    def _change(self, entry: Entry, *topics: str) -> None:
         self._commit(entry)
         self._publish(*topics)
 
-    def _commit(self, entry: JournalEntry) -> None:
+    def _commit(self, entry: Entry) -> None:
         self.journal.append(entry)
         self._apply(entry)
 
@@ -299,7 +295,7 @@ class ControllerState:
         for publish in tuple(self.publishers):
             publish(self.image, topics)
 
-    def _apply(self, entry: JournalEntry) -> None:
+    def _apply(self, entry: Entry) -> None:
         apply: Callable[[Any], None] | None = getattr(self, "_apply_" + str(entry["type"]).replace("-", "_"), None)
         if apply is None:
             raise ApiError(
@@ -308,29 +304,29 @@ class ControllerState:
             )
         apply(entry)
 
-    def _apply_topic(self, entry: JournalEntry) -> None:
+    def _apply_topic(self, entry: Entry) -> None:
         self._take_topic(entry, without_steps(_new_partitions(entry, 0, int(entry.get("epoch", 0)))))
 
-    def _take_topic(self, entry: JournalEntry, partitions: Iterable[PartitionImage]) -> None:
+    def _take_topic(self, entry: Entry, partitions: Iterable[PartitionImage]) -> None:
         topic = TopicImage(entry["name"], decode_id(entry["id"]), tuple(partitions), dict(entry["configs"]))
         self.image = self.image.with_topic(topic)
         self._by_metric_name.setdefault(_metric_name(topic.name), set()).add(topic.name)
 
-    def _apply_partitions(self, entry: JournalEntry) -> None:
+    def _apply_partitions(self, entry: Entry) -> None:
         first = len(self.image.topics[entry["name"]].partitions)
         self._grow_topic(entry, without_steps(_new_partitions(entry, first, 0)))
 
-    def _grow_topic(self, entry: JournalEntry, added: Iterable[PartitionImage]) -> None:
+    def _grow_topic(self, entry: Entry, added: Iterable[PartitionImage]) -> None:
         topic = self.image.topics[entry["name"]]
         self.image = self.image.with_topic(replace(topic, partitions=(*topic.partitions, *added)))
 
-    def _apply_partition_changes(self, entry: JournalEntry) -> None:
+    def _apply_partition_changes(self, entry: Entry) -> None:
         changes: dict[str, list[PartitionImage]] = {}
         for written in entry["partitions"]:
             changes.setdefault(written["topic"], []).append(_read(written))
         self.image = self.image.with_partitions(changes)
 
-    def _apply_remove_topic(self, entry: JournalEntry) -> None:
+    def _apply_remove_topic(self, entry: Entry) -> None:
         name = entry["name"]
         self.image = self.image.without_topic(name)
         alike = self._by_metric_name[_metric_name(name)]
@@ -338,38 +334,38 @@ class ControllerState:
         if not alike:
             del self._by_metric_name[_metric_name(name)]
 
-    def _apply_topic_configs(self, entry: JournalEntry) -> None:
+    def _apply_topic_configs(self, entry: Entry) -> None:
         topic = self.image.topics[entry["name"]]
         self.image = self.image.with_topic(replace(topic, configs=dict(entry["configs"])))
 
-    def _apply_broker_configs(self, entry: JournalEntry) -> None:
+    def _apply_broker_configs(self, entry: Entry) -> None:
         self.image = self.image.with_broker_configs(entry["node"], entry["configs"])
 
-    def _apply_resource_configs(self, entry: JournalEntry) -> None:
+    def _apply_resource_configs(self, entry: Entry) -> None:
         self.image = self.image.with_resource_configs(int(entry["resource"]), entry["name"], entry["configs"])
 
-    def _apply_acl(self, entry: JournalEntry) -> None:
+    def _apply_acl(self, entry: Entry) -> None:
         self._set_acls(self.image.acls | {_acl(entry)})
 
-    def _apply_remove_acl(self, entry: JournalEntry) -> None:
+    def _apply_remove_acl(self, entry: Entry) -> None:
         self._set_acls(self.image.acls - {_acl(entry)})
 
     def _set_acls(self, acls: frozenset[AclBinding]) -> None:
         self.image = replace(self.image, acls=acls, offset=self.image.offset + 1)
 
-    def _apply_feature(self, entry: JournalEntry) -> None:
+    def _apply_feature(self, entry: Entry) -> None:
         self.image = self.image.with_feature(entry["name"], int(entry["level"]))
 
-    def _apply_producer_ids(self, entry: JournalEntry) -> None:
+    def _apply_producer_ids(self, entry: Entry) -> None:
         self.next_producer_id = int(entry["next"])
 
-    def _apply_placing_ids(self, entry: JournalEntry) -> None:
+    def _apply_placing_ids(self, entry: Entry) -> None:
         self.placing_from = {(topic, int(index)): int(end) for topic, index, end in entry["ends"]}
 
-    def _apply_ids_placed(self, _: JournalEntry) -> None:
+    def _apply_ids_placed(self, _: Entry) -> None:
         self.ids_placed, self.placing_from = True, {}
 
-    def _apply_restart(self, _: JournalEntry) -> None:
+    def _apply_restart(self, _: Entry) -> None:
         topics = {
             name: replace(
                 topic,
@@ -387,11 +383,11 @@ def _metric_name(topic: str) -> str:
     return topic.replace(".", "_")
 
 
-def _acl(entry: JournalEntry) -> AclBinding:
+def _acl(entry: Entry) -> AclBinding:
     return AclBinding(**{name: value for name, value in entry.items() if name != "type"})
 
 
-def _new_partitions(entry: JournalEntry, first: int, leader_epoch: int) -> Steps[list[PartitionImage]]:
+def _new_partitions(entry: Entry, first: int, leader_epoch: int) -> Steps[list[PartitionImage]]:
     isr: list[list[int]] = entry["isr"] if "isr" in entry else entry["replicas"]
     made = yield from in_steps(
         PartitionImage(first + i, tuple(replicas), tuple(live), live[0] if live else NO_LEADER, leader_epoch)

@@ -25,18 +25,18 @@ class BadPattern(ValueError):
 
 
 @dataclass(slots=True)
-class Expression:
+class Regexp:
     """kind: char (test), empty, concat, alternate, repeat (low, high; -1 no end), assert (op)."""
 
     kind: str
-    parts: tuple[Expression, ...] = ()
+    parts: tuple[Regexp, ...] = ()
     test: Test | None = None
     low: int = 0
     high: int = -1
     op: str = ""
 
 
-_EMPTY: Final = Expression("empty")
+_EMPTY: Final = Regexp("empty")
 
 _ESCAPED: Final = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 _DIGITS: Final = frozenset("0123456789")
@@ -107,7 +107,7 @@ def _merged(ranges: list[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return lows, highs
 
 
-class PatternParser:
+class Parser:
     """Recursive descent over the text; `flags` holds those of i, m, s, U that are on."""
 
     def __init__(self, text: str) -> None:
@@ -123,7 +123,7 @@ class PatternParser:
         if self.left < 0:
             raise BadPattern("the pattern is too large")
 
-    def parse(self) -> Expression:
+    def parse(self) -> Regexp:
         node = self.alternation()
         if self.at < len(self.text):
             raise BadPattern(f"unexpected ')' at {self.at}")
@@ -144,15 +144,15 @@ class PatternParser:
         self.at += 1
         return self.text[self.at - 1]
 
-    def alternation(self) -> Expression:
+    def alternation(self) -> Regexp:
         branches = [self.concatenation()]
         while self.take("|"):
             self.count()
             branches.append(self.concatenation())
-        return branches[0] if len(branches) == 1 else Expression("alternate", tuple(branches))
+        return branches[0] if len(branches) == 1 else Regexp("alternate", tuple(branches))
 
-    def concatenation(self) -> Expression:
-        parts: list[Expression] = []
+    def concatenation(self) -> Regexp:
+        parts: list[Regexp] = []
         while self.at < len(self.text) and self.text[self.at] not in "|)":
             if self.take("\\Q"):
                 end = self.text.find("\\E", self.at)
@@ -164,9 +164,9 @@ class PatternParser:
             else:
                 parts.append(self.atom())
             parts[-1] = self.repeated(parts[-1])
-        return Expression("concat", tuple(parts)) if parts else _EMPTY
+        return Regexp("concat", tuple(parts)) if parts else _EMPTY
 
-    def repeated(self, node: Expression) -> Expression:
+    def repeated(self, node: Regexp) -> Regexp:
         bounds = self.bounds()
         if bounds is None:
             return node
@@ -174,7 +174,7 @@ class PatternParser:
         at = self.at
         if self.bounds() is not None:
             raise BadPattern(f"repetition of a repetition at {at}")
-        return Expression("repeat", (node,), low=bounds[0], high=bounds[1])
+        return Regexp("repeat", (node,), low=bounds[0], high=bounds[1])
 
     def bounds(self) -> tuple[int, int] | None:
         """What a quantifier says, None when there is none; ``{`` that begins no quantifier is a literal."""
@@ -193,34 +193,32 @@ class PatternParser:
             raise BadPattern(f"repetition {{{low}{comma}{high}}} is not possible, the limit is {MAX_REPEAT}")
         return bounds
 
-    def atom(self) -> Expression:
+    def atom(self) -> Regexp:
         self.count()
         c = self.next("an expression")
         if c == "(":
             return self.group()
         if c == "[":
-            return Expression("char", test=self.char_class())
+            return Regexp("char", test=self.char_class())
         if c == ".":
             return (
-                Expression("char", test=lambda c: True)
-                if "s" in self.flags
-                else self.char(_one_of(frozenset("\n"), True))
+                Regexp("char", test=lambda c: True) if "s" in self.flags else self.char(_one_of(frozenset("\n"), True))
             )
         if c in "*+?":
             raise BadPattern(f"nothing to repeat at {self.at - 1}")
         if c == "^":
-            return Expression("assert", op="line start" if "m" in self.flags else "start")
+            return Regexp("assert", op="line start" if "m" in self.flags else "start")
         if c == "$":
-            return Expression("assert", op="line end" if "m" in self.flags else "end")
+            return Regexp("assert", op="line end" if "m" in self.flags else "end")
         return self.escape() if c == "\\" else self.literal(c)
 
-    def literal(self, c: str) -> Expression:
+    def literal(self, c: str) -> Regexp:
         return self.char(c.__eq__)
 
-    def char(self, test: Test) -> Expression:
-        return Expression("char", test=_folded(test) if "i" in self.flags else test)
+    def char(self, test: Test) -> Regexp:
+        return Regexp("char", test=_folded(test) if "i" in self.flags else test)
 
-    def group(self) -> Expression:
+    def group(self) -> Regexp:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise BadPattern(f"groups are nested more than {MAX_DEPTH} deep")
@@ -263,11 +261,11 @@ class PatternParser:
         found, self.at = self.text[self.at : close], close + 1
         return found
 
-    def escape(self) -> Expression:
+    def escape(self) -> Regexp:
         c = self.next("an escape")
         assertions = {"A": "start", "z": "end", "b": "word boundary", "B": "no word boundary"}
         if c in assertions:
-            return Expression("assert", op=assertions[c])
+            return Regexp("assert", op=assertions[c])
         test = self.escaped_class(c)
         return self.char(test) if test is not None else self.literal(self.escaped_char(c))
 
